@@ -1,0 +1,13 @@
+// satchel._native: the native core as a Python module.
+#include <nanobind/nanobind.h>
+
+namespace nb = nanobind;
+
+void bind_kernels(nb::module_& m);
+void bind_program(nb::module_& m);
+
+NB_MODULE(_native, m) {
+  nb::module_ kernels = m.def_submodule("kernels", "The kernels of each instruction set, one by one.");
+  bind_kernels(kernels);
+  bind_program(m);
+}

@@ -1,0 +1,223 @@
+// Program and Instance for Python; errors become the classes of satchel.errors.
+#include <nanobind/nanobind.h>
+#include <nanobind/ndarray.h>
+#include <nanobind/stl/shared_ptr.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
+
+#include <cstring>
+
+#include "../runtime/errors.h"
+#include "../runtime/instance.h"
+
+namespace nb = nanobind;
+using namespace satchel;
+
+namespace {
+
+using InputArray = nb::ndarray<nb::ro, nb::c_contig, nb::device::cpu>;
+
+void translate(const std::exception_ptr& pointer, void*) {
+  // The classes live in Python, where users catch them.
+  const auto raise = [](const char* name, auto&&... arguments) {
+    nb::object type = nb::module_::import_("satchel.errors").attr(name);
+    nb::object error = type(std::forward<decltype(arguments)>(arguments)...);
+    PyErr_SetObject(type.ptr(), error.ptr());
+  };
+  try {
+    std::rethrow_exception(pointer);
+  } catch (const ChecksumError& e) {
+    raise("ChecksumError", e.what(), e.advice, e.section, e.offset);
+  } catch (const FormatError& e) {
+    raise("ProgramFormatError", e.what(), e.advice, e.section, e.offset);
+  } catch (const ExecutionError& e) {
+    raise("ExecutionError", e.what());
+  }
+}
+
+DType dtype_of(const InputArray& array) {
+  const nb::dlpack::dtype d = array.dtype();
+  for (const auto& [match, dtype] : {std::pair{nb::dtype<float>(), DType::f32}, {nb::dtype<int32_t>(), DType::i32},
+                                     {nb::dtype<int64_t>(), DType::i64}, {nb::dtype<int8_t>(), DType::i8},
+                                     {nb::dtype<uint8_t>(), DType::u8}, {nb::dtype<bool>(), DType::boolean}}) {
+    if (d == match) return dtype;
+  }
+  if (d.code == static_cast<uint8_t>(nb::dlpack::dtype_code::Float) && d.bits == 16) return DType::f16;
+  throw ExecutionError("an input has a dtype that programs do not use");
+}
+
+nb::dlpack::dtype numpy_dtype(DType dtype) {
+  switch (dtype) {
+    case DType::f32: return nb::dtype<float>();
+    case DType::i32: return nb::dtype<int32_t>();
+    case DType::i64: return nb::dtype<int64_t>();
+    case DType::i8: return nb::dtype<int8_t>();
+    case DType::u8: return nb::dtype<uint8_t>();
+    case DType::boolean: return nb::dtype<bool>();
+    case DType::f16: break;
+  }
+  return {static_cast<uint8_t>(nb::dlpack::dtype_code::Float), 16, 1};
+}
+
+nb::object copied_array(const ArrayView& view) {
+  size_t bytes = dtype_size(view.dtype);
+  std::vector<size_t> shape;
+  for (const int64_t dim : view.shape) {
+    shape.push_back(static_cast<size_t>(dim));
+    bytes *= static_cast<size_t>(dim);
+  }
+  auto* data = new uint8_t[bytes];
+  std::memcpy(data, view.data, bytes);
+  nb::capsule owner(data, [](void* p) noexcept { delete[] static_cast<uint8_t*>(p); });
+  return nb::cast(nb::ndarray<nb::numpy>(data, shape.size(), shape.data(), owner, nullptr, numpy_dtype(view.dtype)));
+}
+
+nb::list run(Instance& instance, size_t method, const std::vector<InputArray>& arrays) {
+  std::vector<ArrayView> inputs;
+  for (const InputArray& array : arrays) {
+    ArrayView view{dtype_of(array), {}, array.data()};
+    for (size_t i = 0; i < array.ndim(); ++i) view.shape.push_back(static_cast<int64_t>(array.shape(i)));
+    inputs.push_back(std::move(view));
+  }
+  std::vector<ArrayView> outputs;
+  {
+    nb::gil_scoped_release release;
+    // Held until the outputs are copied: another thread's call would overwrite them.
+    instance.mutex().lock();
+    try {
+      outputs = instance.run(method, inputs);
+    } catch (...) {
+      instance.mutex().unlock();
+      throw;
+    }
+  }
+  std::lock_guard<std::mutex> copying(instance.mutex(), std::adopt_lock);
+  nb::list result;
+  for (const ArrayView& view : outputs) result.append(copied_array(view));
+  return result;
+}
+
+nb::dict describe(const Program& program, const Method& method) {
+  const auto value_dict = [&](const ValueInfo& v) {
+    nb::list shape;
+    for (const int64_t dim : v.shape) {
+      if (dim >= 0) {
+        shape.append(dim);
+      } else {
+        const SymbolInfo& symbol = method.symbols[static_cast<size_t>(-1 - dim)];
+        shape.append(nb::make_tuple(symbol.name, symbol.maximum));
+      }
+    }
+    nb::dict d;
+    d["name"] = v.name;
+    d["dtype"] = dtype_name(v.dtype);
+    d["shape"] = shape;
+    return d;
+  };
+  nb::list inputs, outputs;
+  nb::dict ops;
+  for (const uint32_t id : method.inputs) inputs.append(value_dict(method.values[id]));
+  for (const uint32_t id : method.outputs) outputs.append(value_dict(method.values[id]));
+  std::map<std::string, int> counts;
+  for (const NodeInfo& node : method.nodes) ++counts[node.op->name];
+  for (const auto& [name, count] : counts) ops[name.c_str()] = count;
+  // Which weights a call reads in full: those of linear layers.
+  uint64_t read = 0;
+  std::vector<bool> seen(program.file().weights().size(), false);
+  for (const NodeInfo& node : method.nodes) {
+    if (std::strcmp(node.op->name, "embedding") == 0) continue;
+    for (const uint32_t id : node.inputs) {
+      if (id == kAbsent || method.values[id].storage != Storage::weight) continue;
+      const uint64_t number = method.values[id].location;
+      const WeightEntry& weight = program.file().weights()[number];
+      if (!seen[number]) read += weight.codes_size + weight.scales_size;
+      seen[number] = true;
+    }
+  }
+  nb::dict d;
+  d["name"] = method.name;
+  d["inputs"] = inputs;
+  d["outputs"] = outputs;
+  d["ops"] = ops;
+  d["nodes"] = method.nodes.size();
+  d["arena_bytes"] = method.arena_size;
+  d["weight_bytes_read"] = read;
+  return d;
+}
+
+nb::bytes digest_bytes(const Digest& digest) { return nb::bytes(digest.data(), digest.size()); }
+
+}  // namespace
+
+void bind_program(nb::module_& m) {
+  nb::register_exception_translator(translate);
+  m.def("ops", &op_names, "The ops that the native core runs.");
+
+  nb::class_<Program>(m, "Program", "A valid program file; its weights are not read until used.")
+      .def_static("open", [](const std::string& path) {
+        nb::gil_scoped_release release;
+        return std::make_shared<Program>(path);
+      })
+      .def_prop_ro("size", [](const Program& p) { return p.file().size(); })
+      .def("sections", [](const Program& p) {
+        nb::list list;
+        for (const SectionRecord& s : p.file().sections()) {
+          nb::dict d;
+          d["name"] = s.name;
+          d["offset"] = s.offset;
+          d["size"] = s.size;
+          d["digest"] = digest_bytes(s.digest);
+          list.append(d);
+        }
+        return list;
+      })
+      .def("section_bytes", [](const Program& p, const std::string& name) {
+        for (const SectionRecord& s : p.file().sections()) {
+          if (s.name == name) return nb::bytes(reinterpret_cast<const char*>(p.file().bytes(s)), s.size);
+        }
+        throw nb::key_error(name.c_str());
+      })
+      .def("weights", [](const Program& p) {
+        const SectionRecord& data = p.file().section(SectionKind::weights);
+        nb::list list;
+        for (const WeightEntry& w : p.file().weights()) {
+          nb::dict d;
+          d["name"] = w.name;
+          d["encoding"] = w.kind_name();
+          d["shape"] = w.shape;
+          d["group"] = w.group;
+          d["offset"] = data.offset + w.offset;
+          d["codes_size"] = w.codes_size;
+          d["scales_offset"] = w.scales_size ? data.offset + w.scales_offset : 0;
+          d["scales_size"] = w.scales_size;
+          d["digest"] = digest_bytes(w.digest);
+          list.append(d);
+        }
+        return list;
+      })
+      .def("methods", [](const Program& p) {
+        nb::list list;
+        for (const Method& method : p.methods()) list.append(describe(p, method));
+        return list;
+      })
+      .def("states", [](const Program& p) {
+        nb::list list;
+        for (const StateInfo& s : p.states()) {
+          nb::dict d;
+          d["name"] = s.name;
+          d["dtype"] = dtype_name(s.dtype);
+          d["shape"] = s.shape;
+          d["bytes"] = s.bytes;
+          list.append(d);
+        }
+        return list;
+      });
+
+  nb::class_<Instance>(m, "Instance", "A program being run: states, arena and threads.")
+      .def("__init__", [](Instance* self, std::shared_ptr<Program> program, int threads) {
+        new (self) Instance(std::move(program), threads);
+      }, nb::arg("program"), nb::arg("threads") = 0)
+      .def("run", &run, nb::arg("method"), nb::arg("inputs"))
+      .def_prop_ro("threads", &Instance::threads)
+      .def_prop_ro("kernels", [](const Instance& i) { return i.kernels(); });
+}

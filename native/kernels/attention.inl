@@ -1,0 +1,224 @@
+// Attention over a cache in one pass with an online softmax, for any lane width.
+// The rows of a pass are the query × head pairs that share a kv head; a register block of them
+// goes over the same keys and values. A row's arithmetic does not depend on its neighbours.
+// Included inside a lanes_*.h translation unit, after elementwise.inl.
+
+namespace satchel {
+namespace {
+
+inline F load_cache(const float* p) { return load(p); }
+inline F load_cache(const uint16_t* p) { return load_half(p); }
+inline F load_cache_n(const float* p, int64_t n) { return load_n(p, n); }
+inline F load_cache_n(const uint16_t* p, int64_t n) { return load_half_n(p, n); }
+
+// A row's view of the current block of keys: [begin, end) of it are visible.
+struct RowState {
+  int32_t begin, end;
+  float highest, total, rescale;
+};
+static_assert(sizeof(RowState) == kRowStateFloats * sizeof(float));
+
+// scores[r][key] = q[r] · k[key] for keys [begin, end), four at a time; the last keys are
+// computed twice rather than read past the end.
+template <int R, class Cache>
+inline void dot_products(const float* q, int64_t padded, const Cache* k, int64_t dim,
+                         int64_t begin, int64_t end, float* scores) {
+  for (int64_t key = begin / 4 * 4; key < end; key += 4) {
+    const Cache* keys[4];
+    for (int j = 0; j < 4; ++j) keys[j] = k + (key + j < end ? key + j : end - 1) * dim;
+    F acc[R][4];
+    for (int r = 0; r < R; ++r)
+      for (int j = 0; j < 4; ++j) acc[r][j] = broadcast(0.0f);
+    const auto step = [&](int64_t d, const F* columns) {
+      SATCHEL_UNROLL
+      for (int r = 0; r < R; ++r) {
+        const F query = load(q + r * padded + d);
+        SATCHEL_UNROLL
+        for (int j = 0; j < 4; ++j) acc[r][j] = fma(query, columns[j], acc[r][j]);
+      }
+    };
+    int64_t d = 0;
+    for (; d + kLanes <= dim; d += kLanes) {
+      const F columns[4] = {load_cache(keys[0] + d), load_cache(keys[1] + d),
+                            load_cache(keys[2] + d), load_cache(keys[3] + d)};
+      step(d, columns);
+    }
+    if (d < dim) {
+      const int64_t n = dim - d;
+      const F columns[4] = {load_cache_n(keys[0] + d, n), load_cache_n(keys[1] + d, n),
+                            load_cache_n(keys[2] + d, n), load_cache_n(keys[3] + d, n)};
+      step(d, columns);
+    }
+    for (int r = 0; r < R; ++r) {
+      sums4(acc[r][0], acc[r][1], acc[r][2], acc[r][3], scores + r * kKeyBlock + key);
+    }
+  }
+}
+
+// Turns a row of scores into weights exp(score - highest), zero outside [begin, end).
+inline void softmax_weights(const AttentionArgs& args, float* scores, RowState& row) {
+  const float minus_infinity = -__builtin_inff();
+  const int64_t width = (row.end + kLanes - 1) / kLanes * kLanes;
+  for (int64_t i = row.begin / kLanes * kLanes; i < width; i += kLanes) {
+    F score = load(scores + i) * broadcast(args.scale);
+    if (args.softcap > 0.0f) {
+      const F cap = broadcast(args.softcap);
+      score = hyperbolic_tangent(score / cap) * cap;
+    }
+    store(scores + i, score);
+  }
+  for (int64_t i = 0; i < row.begin; ++i) scores[i] = minus_infinity;
+  for (int64_t i = row.end; i < width; ++i) scores[i] = minus_infinity;
+  F top = broadcast(minus_infinity);
+  for (int64_t i = 0; i < width; i += kLanes) top = larger(top, load(scores + i));
+  const float block_highest = highest(top);
+  const float new_highest = block_highest > row.highest ? block_highest : row.highest;
+  F total = broadcast(0.0f);
+  for (int64_t i = 0; i < width; i += kLanes) {
+    const F weight = exponential(load(scores + i) - broadcast(new_highest));
+    store(scores + i, weight);
+    total = total + weight;
+  }
+  for (int64_t i = width; i < kKeyBlock; ++i) scores[i] = 0.0f;
+  float rescale[kLanes];
+  store(rescale, exponential(broadcast(row.highest - new_highest)));
+  row.rescale = rescale[0];
+  row.total = row.total * row.rescale + sum(total);
+  row.highest = new_highest;
+}
+
+// acc[r][d] = acc[r][d] * rescale[r] + sum of weight[r][key] * v[key][d], D vectors of d.
+template <int R, int D, class Load>
+inline void weighted_sum(float* acc, int64_t padded, const RowState* rows, const float* weights,
+                         int64_t begin, int64_t end, Load value) {
+  F sums[R][D];
+  SATCHEL_UNROLL
+  for (int r = 0; r < R; ++r) {
+    SATCHEL_UNROLL
+    for (int d = 0; d < D; ++d) {
+      sums[r][d] = load(acc + r * padded + d * kLanes) * broadcast(rows[r].rescale);
+    }
+  }
+  for (int64_t key = begin; key < end; ++key) {
+    F values[D];
+    SATCHEL_UNROLL
+    for (int d = 0; d < D; ++d) values[d] = value(key, d);
+    SATCHEL_UNROLL
+    for (int r = 0; r < R; ++r) {
+      const F weight = broadcast(weights[r * kKeyBlock + key]);
+      SATCHEL_UNROLL
+      for (int d = 0; d < D; ++d) sums[r][d] = fma(weight, values[d], sums[r][d]);
+    }
+  }
+  SATCHEL_UNROLL
+  for (int r = 0; r < R; ++r) {
+    SATCHEL_UNROLL
+    for (int d = 0; d < D; ++d) store(acc + r * padded + d * kLanes, sums[r][d]);
+  }
+}
+
+// One register block of rows against one block of keys.
+template <int R, class Cache>
+inline void attend_block(const AttentionArgs& args, const Cache* k, const Cache* v,
+                         const float* q, float* acc, int64_t padded, RowState* rows,
+                         float* scores) {
+  int64_t begin = kKeyBlock, end = 0;
+  for (int r = 0; r < R; ++r) {
+    if (rows[r].begin >= rows[r].end) continue;
+    begin = rows[r].begin < begin ? rows[r].begin : begin;
+    end = rows[r].end > end ? rows[r].end : end;
+  }
+  if (begin >= end) return;
+  dot_products<R>(q, padded, k, args.dim, begin, end, scores);
+  for (int r = 0; r < R; ++r) {
+    float* row_scores = scores + r * kKeyBlock;
+    if (rows[r].begin < rows[r].end) {
+      softmax_weights(args, row_scores, rows[r]);
+    } else {
+      for (int64_t i = 0; i < kKeyBlock; ++i) row_scores[i] = 0.0f;
+      rows[r].rescale = 1.0f;
+    }
+  }
+  const int64_t dim = args.dim;
+  int64_t d = 0;
+  for (; d + 4 * kLanes <= dim; d += 4 * kLanes) {
+    weighted_sum<R, 4>(acc + d, padded, rows, scores, begin, end, [=](int64_t key, int i) {
+      return load_cache(v + key * dim + d + i * kLanes);
+    });
+  }
+  for (; d < dim; d += kLanes) {
+    const int64_t n = dim - d;
+    if (n >= kLanes) {
+      weighted_sum<R, 1>(acc + d, padded, rows, scores, begin, end,
+                         [=](int64_t key, int) { return load_cache(v + key * dim + d); });
+    } else {
+      weighted_sum<R, 1>(acc + d, padded, rows, scores, begin, end,
+                         [=](int64_t key, int) { return load_cache_n(v + key * dim + d, n); });
+    }
+  }
+}
+
+template <class Cache>
+void attend(const AttentionArgs& args, int64_t kv_head, int64_t query_begin, int64_t query_end,
+            float* scratch) {
+  const int64_t group = args.heads / args.kv_heads, dim = args.dim, padded = padded_dim(dim);
+  const int64_t pass = queries_per_pass(group), capacity_rows = pass * group;
+  float* q = scratch;                         // [rows][padded]
+  float* acc = q + capacity_rows * padded;    // [rows][padded]
+  float* scores = acc + capacity_rows * padded;  // [register rows][kKeyBlock]
+  RowState* states = reinterpret_cast<RowState*>(scores + kMaxRegisterRows * kKeyBlock);
+  const Cache* k = static_cast<const Cache*>(args.k) + kv_head * args.capacity * dim;
+  const Cache* v = static_cast<const Cache*>(args.v) + kv_head * args.capacity * dim;
+
+  for (int64_t first = query_begin; first < query_end; first += pass) {
+    const int64_t queries = query_end - first < pass ? query_end - first : pass;
+    const int64_t rows = queries * group;
+    const auto offset = [&](int64_t row) {
+      return ((first + row / group) * args.heads + kv_head * group + row % group) * dim;
+    };
+    std::memset(q, 0, sizeof(float) * static_cast<size_t>(2 * capacity_rows * padded));
+    for (int64_t row = 0; row < rows; ++row) {
+      std::memcpy(q + row * padded, args.q + offset(row), sizeof(float) * dim);
+      states[row] = RowState{0, 0, -__builtin_inff(), 0.0f, 1.0f};
+    }
+    const auto oldest = [&](int64_t query) {
+      const int64_t seen = args.position + query + 1;
+      return args.window > 0 && seen > args.window ? seen - args.window : 0;
+    };
+    const int64_t last = args.position + first + queries;
+    for (int64_t block = oldest(first) / kKeyBlock * kKeyBlock; block < last; block += kKeyBlock) {
+      for (int64_t row = 0; row < rows; ++row) {
+        const int64_t query = first + row / group;
+        const int64_t begin = oldest(query) - block, end = args.position + query + 1 - block;
+        states[row].begin = static_cast<int32_t>(begin <= 0 ? 0 : begin < kKeyBlock ? begin : kKeyBlock);
+        states[row].end = static_cast<int32_t>(end <= 0 ? 0 : end < kKeyBlock ? end : kKeyBlock);
+      }
+      int64_t row = 0;
+      for (; row + kAttentionRows <= rows; row += kAttentionRows) {
+        attend_block<kAttentionRows>(args, k + block * dim, v + block * dim, q + row * padded,
+                                     acc + row * padded, padded, states + row, scores);
+      }
+      for (; row < rows; ++row) {
+        attend_block<1>(args, k + block * dim, v + block * dim, q + row * padded,
+                        acc + row * padded, padded, states + row, scores);
+      }
+    }
+    for (int64_t row = 0; row < rows; ++row) {
+      float* out = args.out + offset(row);
+      const float total = states[row].total;
+      for (int64_t d = 0; d < dim; ++d) out[d] = acc[row * padded + d] / total;
+    }
+  }
+}
+
+void attention(const AttentionArgs& args, int64_t kv_head, int64_t query_begin, int64_t query_end,
+               float* scratch) {
+  if (args.half_cache) {
+    attend<uint16_t>(args, kv_head, query_begin, query_end, scratch);
+  } else {
+    attend<float>(args, kv_head, query_begin, query_end, scratch);
+  }
+}
+
+}  // namespace
+}  // namespace satchel

@@ -1,0 +1,181 @@
+// The AVX-512 table: vpdpbusd multiplies four bytes of each of a tile's 16 rows at once.
+
+#include "lanes_avx512.h"
+
+#include "elementwise.inl"
+#include "quantize.inl"
+#include "linear_float.inl"
+#include "attention.inl"
+
+namespace satchel {
+namespace {
+
+constexpr int kRowsAtOnce = 8;
+constexpr int kTilesAtOnce = 2;  // for a single row of activations
+constexpr int64_t kPrefetch = 4096;
+
+inline __m512i load_bytes(const uint8_t* p) { return _mm512_loadu_si512(p); }
+
+// Four activations in every lane.
+inline __m512i broadcast4(const int8_t* p) {
+  int32_t four;
+  std::memcpy(&four, p, sizeof four);
+  return _mm512_set1_epi32(four);
+}
+
+// How each encoding adds a 64-byte step of a tile to the dot products of M rows.
+struct Q4 {
+  static constexpr int kColumns = 8;
+  static constexpr int kOffset = 8;
+
+  template <int M>
+  static inline void add(const uint8_t* codes, const int8_t* x, int64_t stride, __m512i* dots) {
+    const __m512i nibble = _mm512_set1_epi8(15);
+    const __m512i bytes = load_bytes(codes);
+    const __m512i low = _mm512_and_si512(bytes, nibble);
+    const __m512i high = _mm512_and_si512(_mm512_srli_epi16(bytes, 4), nibble);
+    SATCHEL_UNROLL
+    for (int m = 0; m < M; ++m) {
+      dots[m] = _mm512_dpbusd_epi32(dots[m], low, broadcast4(x + m * stride));
+    }
+    SATCHEL_UNROLL
+    for (int m = 0; m < M; ++m) {
+      dots[m] = _mm512_dpbusd_epi32(dots[m], high, broadcast4(x + m * stride + 4));
+    }
+  }
+};
+
+struct Q8 {
+  static constexpr int kColumns = 4;
+  static constexpr int kOffset = 128;
+
+  template <int M>
+  static inline void add(const uint8_t* codes, const int8_t* x, int64_t stride, __m512i* dots) {
+    const __m512i bytes = load_bytes(codes);
+    SATCHEL_UNROLL
+    for (int m = 0; m < M; ++m) {
+      dots[m] = _mm512_dpbusd_epi32(dots[m], bytes, broadcast4(x + m * stride));
+    }
+  }
+};
+
+// M rows of activations against T tiles. The sums start at minus the codes' offset times the sum
+// of the activations, which leaves the product with the signed weights.
+template <class Code, int M, int T>
+void block(const QuantizedRows& x, int64_t first, const PackedMatrix& w, const float* bias,
+           int64_t tile, float* y, int64_t ldy) {
+  const int64_t groups = w.cols / w.group, steps = w.group / Code::kColumns;
+  const int64_t tile_bytes = w.cols / Code::kColumns * 64;
+  const uint8_t* codes = w.codes + tile * tile_bytes;
+  const uint16_t* scales = w.scales + tile * groups * kTileRows;
+  const int8_t* activations = x.codes + first * x.stride;
+  const int32_t* sums = x.sums + first * groups;
+  F acc[T][M];
+  SATCHEL_UNROLL
+  for (int t = 0; t < T; ++t) {
+    SATCHEL_UNROLL
+    for (int m = 0; m < M; ++m) acc[t][m] = broadcast(0.0f);
+  }
+  for (int64_t g = 0; g < groups; ++g) {
+    __m512i dots[T][M];
+    SATCHEL_UNROLL
+    for (int t = 0; t < T; ++t) {
+      SATCHEL_UNROLL
+      for (int m = 0; m < M; ++m) {
+        dots[t][m] = _mm512_set1_epi32(-Code::kOffset * sums[m * groups + g]);
+      }
+    }
+    const auto step = [&](int64_t s) {
+      SATCHEL_UNROLL
+      for (int t = 0; t < T; ++t) {
+        const uint8_t* p = codes + t * tile_bytes + s * 64;
+        if constexpr (M == 1) {
+          _mm_prefetch(reinterpret_cast<const char*>(p + kPrefetch), _MM_HINT_T0);
+        }
+        Code::template add<M>(p, activations + s * Code::kColumns, x.stride, dots[t]);
+      }
+    };
+    int64_t s = g * steps;
+    const int64_t end = s + steps;
+    for (; s + 4 <= end; s += 4) {
+      step(s);
+      step(s + 1);
+      step(s + 2);
+      step(s + 3);
+    }
+    for (; s < end; ++s) step(s);
+    SATCHEL_UNROLL
+    for (int t = 0; t < T; ++t) {
+      const F scale = load_half(scales + (t * groups + g) * kTileRows);
+      SATCHEL_UNROLL
+      for (int m = 0; m < M; ++m) {
+        acc[t][m] = fma(_mm512_cvtepi32_ps(dots[t][m]), scale, acc[t][m]);
+      }
+    }
+  }
+  for (int t = 0; t < T; ++t) {
+    const int64_t n = rows_in_tile(w, tile + t);
+    F offset;
+    load_bias(bias, tile + t, n, &offset);
+    SATCHEL_UNROLL
+    for (int m = 0; m < M; ++m) {
+      const F result = acc[t][m] * broadcast(x.scales[first + m]) + offset;
+      store_tile(y + (first + m) * ldy + (tile + t) * kTileRows, &result, n);
+    }
+  }
+}
+
+// All tiles for M rows that are too few to fill the registers with one tile.
+template <class Code, int M>
+void few_rows(const QuantizedRows& x, int64_t first, const PackedMatrix& w, const float* bias,
+              int64_t tile_begin, int64_t tile_end, float* y, int64_t ldy) {
+  int64_t tile = tile_begin;
+  for (; tile + kTilesAtOnce <= tile_end; tile += kTilesAtOnce) {
+    block<Code, M, kTilesAtOnce>(x, first, w, bias, tile, y, ldy);
+  }
+  for (; tile < tile_end; ++tile) block<Code, M, 1>(x, first, w, bias, tile, y, ldy);
+}
+
+template <class Code>
+void linear_q(const QuantizedRows& x, const PackedMatrix& w, const float* bias,
+              int64_t tile_begin, int64_t tile_end, float* y, int64_t ldy) {
+  if (x.rows == 1) {
+    few_rows<Code, 1>(x, 0, w, bias, tile_begin, tile_end, y, ldy);
+    return;
+  }
+  // Two tiles stay in the cache while all rows pass over them.
+  for (int64_t tile = tile_begin; tile < tile_end; tile += kTilesAtOnce) {
+    const int64_t end = tile + kTilesAtOnce < tile_end ? tile + kTilesAtOnce : tile_end;
+    int64_t i = 0;
+    for (; i + kRowsAtOnce <= x.rows; i += kRowsAtOnce) {
+      for (int64_t t = tile; t < end; ++t) block<Code, kRowsAtOnce, 1>(x, i, w, bias, t, y, ldy);
+    }
+    for (; i + 4 <= x.rows; i += 4) few_rows<Code, 4>(x, i, w, bias, tile, end, y, ldy);
+    if (i + 2 <= x.rows) {
+      few_rows<Code, 2>(x, i, w, bias, tile, end, y, ldy);
+      i += 2;
+    }
+    if (i < x.rows) few_rows<Code, 1>(x, i, w, bias, tile, end, y, ldy);
+  }
+}
+
+void linear_q4(const QuantizedRows& x, const PackedMatrix& w, const float* bias,
+               int64_t tile_begin, int64_t tile_end, float* y, int64_t ldy) {
+  linear_q<Q4>(x, w, bias, tile_begin, tile_end, y, ldy);
+}
+
+void linear_q8(const QuantizedRows& x, const PackedMatrix& w, const float* bias,
+               int64_t tile_begin, int64_t tile_end, float* y, int64_t ldy) {
+  linear_q<Q8>(x, w, bias, tile_begin, tile_end, y, ldy);
+}
+
+}  // namespace
+}  // namespace satchel
+
+#include "table.inl"
+
+namespace satchel {
+
+constinit const KernelTable avx512_table = make_table("avx512");
+
+}  // namespace satchel

@@ -1,0 +1,120 @@
+// The arithmetic of the CPU backend: one table of functions per instruction set.
+//
+// Every function is pure and single-threaded; the executor splits the work over threads by
+// handing out ranges of tiles, rows or heads. Sizes were checked by the caller.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace satchel {
+
+// Rows of a packed matrix come in tiles of 16, so that one 512-bit register holds the same
+// columns of 16 output rows. The last tile is padded with rows of zeros.
+inline constexpr int64_t kTileRows = 16;
+
+enum class MatrixEncoding : uint8_t { f32 = 0, f16 = 1, q4 = 2, q8 = 3 };
+
+// The weight of a linear layer or an embedding: [rows, cols], packed.
+//   f32, f16  [tiles][cols][16]
+//   q8        [tiles][cols/4][16][4] bytes, code = q + 128, q in -127..127
+//   q4        [tiles][cols/8][16][4] bytes; the low nibble of byte j is column 8i + j, the high
+//             nibble column 8i + 4 + j; code = q + 8, q in -8..7
+// A weight is q * scale; scales are fp16 [tiles][cols/group][16] and may be negative.
+// Codes are unsigned because VNNI multiplies unsigned by signed bytes; the offset is taken
+// back with the sums of the activations.
+struct PackedMatrix {
+  MatrixEncoding encoding;
+  int64_t rows;
+  int64_t cols;
+  int64_t group;  // q4, q8: columns that share a scale; divides cols; q4: a multiple of 8, q8: of 4
+  const uint8_t* codes;
+  const uint16_t* scales;  // null for f32 and f16
+};
+
+// Activations quantised per row (token): x ≈ code * scale, code = rint(x * (127 / absmax)) and
+// scale = absmax / 127, all in f32; a row of zeros has scale 0.
+struct QuantizedRows {
+  int64_t rows;
+  int64_t cols;
+  int64_t stride;   // bytes from one row of codes to the next: cols rounded up to 64
+  int64_t group;    // columns per sum: the group of the matrix it will be multiplied with
+  int8_t* codes;    // [rows][stride], the bytes past cols are zero
+  float* scales;    // [rows]
+  int32_t* sums;    // [rows][cols/group]: the sum of the codes of each group
+};
+
+// Causal attention over a cache, grouped-query: heads / kv_heads query heads share a kv head.
+// Query i stands at position + i and sees the keys 0 .. position + i, or with a window only the
+// last `window` of them. With a softcap c, scores become c * tanh(score / c).
+struct AttentionArgs {
+  const float* q;  // [queries][heads][dim]
+  const void* k;   // [kv_heads][capacity][dim], f32 or f16
+  const void* v;   // the same
+  float* out;      // [queries][heads][dim]
+  int64_t queries, heads, kv_heads, dim, capacity;
+  int64_t position;
+  int64_t window;  // 0: none
+  float scale;
+  float softcap;   // 0: none
+  bool half_cache;
+};
+
+struct KernelTable {
+  const char* name;
+
+  void (*quantize_rows)(const float* x, int64_t ldx, const QuantizedRows& out);
+
+  // y[m][n] = sum_k x[m][k] * w[n][k] + bias[n] for the rows of tiles [tile_begin, tile_end).
+  // bias may be null. Only the first w.rows columns of y are written.
+  void (*linear_f32)(const float* x, int64_t ldx, int64_t m, const PackedMatrix& w,
+                     const float* bias, int64_t tile_begin, int64_t tile_end, float* y,
+                     int64_t ldy);
+  void (*linear_f16)(const float* x, int64_t ldx, int64_t m, const PackedMatrix& w,
+                     const float* bias, int64_t tile_begin, int64_t tile_end, float* y,
+                     int64_t ldy);
+  void (*linear_q4)(const QuantizedRows& x, const PackedMatrix& w, const float* bias,
+                    int64_t tile_begin, int64_t tile_end, float* y, int64_t ldy);
+  void (*linear_q8)(const QuantizedRows& x, const PackedMatrix& w, const float* bias,
+                    int64_t tile_begin, int64_t tile_end, float* y, int64_t ldy);
+
+  // One row of a packed matrix as floats: an embedding lookup.
+  void (*unpack_row)(const PackedMatrix& w, int64_t row, float* out);
+
+  // One kv head and the queries [query_begin, query_end). Scratch: attention_scratch() floats.
+  void (*attention)(const AttentionArgs& args, int64_t kv_head, int64_t query_begin,
+                    int64_t query_end, float* scratch);
+
+  void (*rms_norm)(const float* x, const float* weight, float eps, int64_t rows, int64_t cols,
+                   float* out);
+  void (*layer_norm)(const float* x, const float* weight, const float* bias, float eps,
+                     int64_t rows, int64_t cols, float* out);
+  // out = silu(gate) * up and gelu_tanh(gate) * up, n values.
+  void (*silu_mul)(const float* gate, const float* up, int64_t n, float* out);
+  void (*gelu_tanh_mul)(const float* gate, const float* up, int64_t n, float* out);
+  // Rotates the first `rotary` values of each head, in half-split form: value i pairs with
+  // i + rotary/2. cos_sin is [rows][rotary]: rotary/2 cosines, then rotary/2 sines.
+  void (*rope)(const float* x, const float* cos_sin, int64_t rows, int64_t heads, int64_t dim,
+               int64_t rotary, float* out);
+  void (*add)(const float* a, const float* b, int64_t n, float* out);
+  void (*mul)(const float* a, const float* b, int64_t n, float* out);
+  void (*float_to_half)(const float* x, int64_t n, uint16_t* out);
+  void (*half_to_float)(const uint16_t* x, int64_t n, float* out);
+};
+
+// Scratch that one attention call needs, in floats; the same for every table.
+size_t attention_scratch(int64_t heads_per_kv, int64_t dim);
+
+// The tables this machine can run, slowest first; the first is always "portable".
+// AMX is listed only after a guarded self-test has passed.
+const std::vector<const KernelTable*>& available_kernels();
+
+// The best table, or the one that the environment variable SATCHEL_ISA names
+// (portable, avx2, avx512, amx; neon later). Throws std::invalid_argument for a name that this
+// machine cannot run.
+const KernelTable& selected_kernels();
+const KernelTable& kernels_by_name(const std::string& name);
+
+}  // namespace satchel

@@ -1,0 +1,239 @@
+#include "pack.h"
+
+#include <algorithm>
+#include <atomic>
+#include <cstring>
+#include <stdexcept>
+#include <thread>
+
+#include "half.h"
+
+namespace satchel {
+namespace {
+
+typedef float Floats __attribute__((vector_size(16)));
+typedef double Doubles __attribute__((vector_size(32)));
+typedef uint32_t Bits __attribute__((vector_size(16)));
+typedef uint8_t Bytes __attribute__((vector_size(4)));
+
+constexpr int64_t kWidth = 4;  // every group is a multiple of it
+constexpr float kRound = 12582912.0f;  // 1.5 * 2^23: adding it rounds to the nearest integer
+
+Floats load(const float* p) {
+  Floats v;
+  std::memcpy(&v, p, sizeof v);
+  return v;
+}
+
+Floats splat(float x) { return Floats{x, x, x, x}; }
+
+bool is_finite(float x) {
+  uint32_t bits;
+  std::memcpy(&bits, &x, sizeof bits);
+  return (bits & 0x7f800000u) != 0x7f800000u;
+}
+
+// The value of largest magnitude, with its sign; of equals the first. NaN if any is not finite.
+float extreme(const float* w, int64_t n) {
+  Floats high = splat(w[0]), low = high;
+  Bits bad = {};
+  for (int64_t i = 0; i < n; i += kWidth) {
+    const Floats v = load(w + i);
+    high = v > high ? v : high;
+    low = v < low ? v : low;
+    bad |= (Bits)(((Bits)v & 0x7f800000u) == 0x7f800000u);
+  }
+  if (bad[0] | bad[1] | bad[2] | bad[3]) return __builtin_nanf("");
+  const float top = std::max(std::max(high[0], high[1]), std::max(high[2], high[3]));
+  const float bottom = std::min(std::min(low[0], low[1]), std::min(low[2], low[3]));
+  if (top > -bottom) return top;
+  if (top < -bottom) return bottom;
+  for (int64_t i = 0; i < n; ++i) {
+    if (w[i] == top || w[i] == bottom) return w[i];
+  }
+  return 0.0f;
+}
+
+struct Tally {
+  Doubles error = {}, weight = {};
+  int64_t first_bad = -1;
+
+  void add(Floats w, Floats meant) {
+    const Doubles exact = __builtin_convertvector(w, Doubles);
+    const Doubles off = exact - __builtin_convertvector(meant, Doubles);
+    error += off * off;
+    weight += exact * exact;
+  }
+  void note_bad(int64_t index) {
+    if (first_bad < 0 || index < first_bad) first_bad = index;
+  }
+};
+
+// Four codes as integers: q + offset.
+Bits quantize4(const float* w, float scale, float lowest, float highest, uint32_t offset,
+               Tally& tally) {
+  const Floats values = load(w);
+  // Dividing by infinity gives q = 0 where the scale is 0.
+  Floats q = values / splat(scale == 0.0f ? __builtin_inff() : scale);
+  q = q < splat(lowest) ? splat(lowest) : q;
+  q = q > splat(highest) ? splat(highest) : q;
+  const Floats shifted = q + splat(kRound);
+  q = shifted - splat(kRound);
+  tally.add(values, q * splat(scale));
+  return (Bits)shifted - 0x4b400000u + offset;
+}
+
+void put4(uint8_t* out, Bits codes) {
+  const Bytes bytes = __builtin_convertvector(codes, Bytes);
+  std::memcpy(out, &bytes, sizeof bytes);
+}
+
+// One group of one row; `out` is the row's place in the group's first 64-byte step.
+uint16_t pack_group(MatrixEncoding encoding, const float* w, int64_t n, uint8_t* out,
+                    int64_t index, Tally& tally) {
+  const bool four_bits = encoding == MatrixEncoding::q4;
+  const float most = extreme(w, n);
+  const uint16_t half =
+      float_to_half_bits(four_bits ? most / -8.0f : __builtin_fabsf(most) / 127.0f);
+  const float scale = half_bits_to_float(half);
+  if (!is_finite(scale)) {
+    const float* bad = std::find_if(w, w + n, [](float x) { return !is_finite(x); });
+    tally.note_bad(index + (bad == w + n ? std::find(w, w + n, most) - w : bad - w));
+    return half;
+  }
+  if (four_bits) {
+    for (int64_t c = 0; c < n; c += 8, out += 64) {
+      const Bits low = quantize4(w + c, scale, -8.0f, 7.0f, 8, tally);
+      put4(out, low | quantize4(w + c + 4, scale, -8.0f, 7.0f, 8, tally) << 4);
+    }
+  } else {
+    for (int64_t c = 0; c < n; c += 4, out += 64) {
+      put4(out, quantize4(w + c, scale, -127.0f, 127.0f, 128, tally));
+    }
+  }
+  return half;
+}
+
+struct Work {
+  MatrixEncoding encoding;
+  const float* rows;
+  int64_t n_rows, cols, group;
+  uint8_t* codes;
+  uint16_t* scales;
+};
+
+void pack_quantized_tile(const Work& work, int64_t tile, int64_t real_rows, Tally& tally) {
+  const int64_t groups = work.cols / work.group;
+  const int64_t per_step = work.encoding == MatrixEncoding::q4 ? 8 : 4;
+  uint8_t* codes = work.codes + tile * (work.cols / per_step) * 64;
+  uint16_t* scales = work.scales + tile * groups * kTileRows;
+  if (real_rows < kTileRows) {
+    std::memset(codes, work.encoding == MatrixEncoding::q4 ? 0x88 : 0x80,
+                static_cast<size_t>(work.cols / per_step * 64));
+    std::memset(scales, 0, sizeof(uint16_t) * static_cast<size_t>(groups * kTileRows));
+  }
+  for (int64_t g = 0; g < groups; ++g) {
+    for (int64_t r = 0; r < real_rows; ++r) {
+      const int64_t index = (tile * kTileRows + r) * work.cols + g * work.group;
+      scales[g * kTileRows + r] =
+          pack_group(work.encoding, work.rows + index, work.group,
+                     codes + g * (work.group / per_step) * 64 + r * 4, index, tally);
+    }
+  }
+}
+
+// f32 and f16: [cols][16]; rows come in pieces that stay in the cache while they are turned.
+template <class Stored, class Convert>
+void pack_float_tile(const Work& work, int64_t tile, int64_t real_rows, Tally& tally,
+                     Convert convert) {
+  constexpr int64_t kPiece = 256;
+  Stored* out = reinterpret_cast<Stored*>(work.codes) + tile * work.cols * kTileRows;
+  Stored piece[kTileRows][kPiece] = {};
+  float meant[kPiece];
+  for (int64_t c = 0; c < work.cols; c += kPiece) {
+    const int64_t n = std::min(kPiece, work.cols - c);
+    for (int64_t r = 0; r < real_rows; ++r) {
+      const int64_t index = (tile * kTileRows + r) * work.cols + c;
+      const float* w = work.rows + index;
+      convert(w, n, piece[r], meant);
+      bool bad = false;
+      int64_t i = 0;
+      for (; i + kWidth <= n; i += kWidth) tally.add(load(w + i), load(meant + i));
+      for (; i < n; ++i) tally.add(Floats{w[i]}, Floats{meant[i]});
+      for (i = 0; i < n; ++i) bad |= !is_finite(meant[i]);
+      if (bad) {
+        tally.note_bad(index + (std::find_if_not(meant, meant + n, is_finite) - meant));
+      }
+    }
+    for (int64_t i = 0; i < n; ++i) {
+      for (int64_t r = 0; r < kTileRows; ++r) out[(c + i) * kTileRows + r] = piece[r][i];
+    }
+  }
+}
+
+void pack_tile(const Work& work, int64_t tile, Tally& tally) {
+  const int64_t real_rows = std::min(kTileRows, work.n_rows - tile * kTileRows);
+  if (work.encoding == MatrixEncoding::f32) {
+    pack_float_tile<float>(work, tile, real_rows, tally,
+                           [](const float* w, int64_t n, float* stored, float* meant) {
+                             std::copy(w, w + n, stored);
+                             std::copy(w, w + n, meant);
+                           });
+  } else if (work.encoding == MatrixEncoding::f16) {
+    const KernelTable& kernels = *available_kernels().back();
+    pack_float_tile<uint16_t>(work, tile, real_rows, tally,
+                              [&](const float* w, int64_t n, uint16_t* stored, float* meant) {
+                                kernels.float_to_half(w, n, stored);
+                                kernels.half_to_float(stored, n, meant);
+                              });
+  } else {
+    pack_quantized_tile(work, tile, real_rows, tally);
+  }
+}
+
+}  // namespace
+
+PackedSizes packed_sizes(MatrixEncoding encoding, int64_t rows, int64_t cols, int64_t group) {
+  if (rows < 0 || cols < 0) throw std::invalid_argument("a matrix has no negative sizes");
+  const size_t cells = static_cast<size_t>((rows + kTileRows - 1) / kTileRows * kTileRows) *
+                       static_cast<size_t>(cols);
+  if (encoding == MatrixEncoding::f32) return {cells * 4, 0};
+  if (encoding == MatrixEncoding::f16) return {cells * 2, 0};
+  const int64_t unit = encoding == MatrixEncoding::q4 ? 8 : 4;
+  if (group <= 0 || group % unit != 0 || cols % group != 0) {
+    throw std::invalid_argument("a group must be a multiple of " + std::to_string(unit) +
+                                " and divide the columns: group " + std::to_string(group) +
+                                ", columns " + std::to_string(cols));
+  }
+  return {encoding == MatrixEncoding::q4 ? cells / 2 : cells,
+          cells / static_cast<size_t>(group) * 2};
+}
+
+void pack_rows(MatrixEncoding encoding, const float* rows, int64_t n_rows, int64_t cols,
+               int64_t group, uint8_t* codes, uint16_t* scales, PackStats* stats, int threads) {
+  packed_sizes(encoding, n_rows, cols, group);
+  const Work work{encoding, rows, n_rows, cols, group, codes, scales};
+  const int64_t tiles = (n_rows + kTileRows - 1) / kTileRows;
+  // Each tile has its own tally, added up in order: the sums are the same for any thread count.
+  std::vector<Tally> tallies(static_cast<size_t>(tiles));
+  std::atomic<int64_t> next{0};
+  const auto run = [&] {
+    for (int64_t tile; (tile = next.fetch_add(1)) < tiles;) {
+      pack_tile(work, tile, tallies[static_cast<size_t>(tile)]);
+    }
+  };
+  std::vector<std::thread> others;
+  for (int64_t t = 1; t < std::min<int64_t>(threads, tiles); ++t) others.emplace_back(run);
+  run();
+  for (std::thread& t : others) t.join();
+
+  PackStats result;
+  for (const Tally& t : tallies) {
+    result.squared_error += t.error[0] + t.error[1] + t.error[2] + t.error[3];
+    result.squared_weight += t.weight[0] + t.weight[1] + t.weight[2] + t.weight[3];
+    if (result.first_bad < 0) result.first_bad = t.first_bad;
+  }
+  if (stats != nullptr) *stats = result;
+}
+
+}  // namespace satchel

@@ -1,0 +1,33 @@
+// Weights to the layouts of kernels.h, for export. The numbers are those of
+// satchel/quantize/packing.py, exactly.
+#pragma once
+
+#include "kernels.h"
+
+namespace satchel {
+
+struct PackedSizes {
+  size_t codes;   // bytes
+  size_t scales;  // bytes
+};
+
+struct PackStats {
+  double squared_error = 0.0;   // sum of (w - what the codes mean)^2
+  double squared_weight = 0.0;  // sum of w^2
+  int64_t first_bad = -1;       // index of the first value, in reading order, that is NaN or
+                                // infinite, or whose group's scale (f16: value) overflows fp16
+};
+
+// Throws std::invalid_argument when the group does not fit the encoding or does not divide cols.
+PackedSizes packed_sizes(MatrixEncoding encoding, int64_t rows, int64_t cols, int64_t group);
+
+// Quantises and packs `rows` [n_rows, cols]. A block of a larger matrix has a multiple of 16 rows,
+// except the last one, which is padded with rows of zeros (q = 0, scale 0).
+// Per group, with m the value of largest magnitude (the first of equals):
+//   q4  scale = fp16(m / -8),          q = clamp(rint(w / scale), -8, 7)
+//   q8  scale = fp16(|m| / 127),       q = clamp(rint(w / scale), -127, 127)
+// in f32, and q = 0 where the scale is 0. Stats do not depend on `threads`.
+void pack_rows(MatrixEncoding encoding, const float* rows, int64_t n_rows, int64_t cols,
+               int64_t group, uint8_t* codes, uint16_t* scales, PackStats* stats, int threads);
+
+}  // namespace satchel

@@ -1,0 +1,199 @@
+// The table that runs anywhere: plain C++ at the compiler's baseline.
+
+#include "lanes_portable.h"
+
+#include "elementwise.inl"
+#include "quantize.inl"
+#include "linear_float.inl"
+#include "attention.inl"
+
+namespace satchel {
+namespace {
+
+// Eight 16-bit lanes: lane 2r + h of vector v holds columns 2h and 2h + 1 (as bytes) of row
+// 4v + r, because a tile stores four columns of each row side by side.
+typedef uint16_t Words __attribute__((vector_size(16)));
+typedef int16_t Shorts __attribute__((vector_size(16)));
+
+constexpr int kRowsAtOnce = 4;
+constexpr int kQuarters = 4;  // vectors of four rows in a tile
+
+inline Words load_words(const uint8_t* p) {
+  Words v;
+  std::memcpy(&v, p, sizeof v);
+  return v;
+}
+
+// Two activations in every pair of lanes, to meet the columns c and c + 2 of each row.
+inline Shorts pair_of(const int8_t* x, int c) {
+  const int16_t a = x[c], b = x[c + 2];
+  return Shorts{a, b, a, b, a, b, a, b};
+}
+
+// The two halves of each row added up: int16 pairs to int32.
+inline S add_pairs(Shorts v) { return ((S)v << 16 >> 16) + ((S)v >> 16); }
+
+inline void scale_group(const uint16_t* scales, const S (*dots)[kQuarters], int rows,
+                        F (*acc)[kQuarters]) {
+  for (int v = 0; v < kQuarters; ++v) {
+    const F scale = load_half(scales + v * 4);
+    for (int m = 0; m < rows; ++m) {
+      acc[m][v] = fma(__builtin_convertvector(dots[m][v], F), scale, acc[m][v]);
+    }
+  }
+}
+
+inline void write_rows(const QuantizedRows& x, int64_t first, int rows, const PackedMatrix& w,
+                       const float* bias, int64_t tile, F (*acc)[kQuarters], float* y,
+                       int64_t ldy) {
+  const int64_t n = rows_in_tile(w, tile);
+  F offset[kQuarters];
+  load_bias(bias, tile, n, offset);
+  for (int m = 0; m < rows; ++m) {
+    const F scale = broadcast(x.scales[first + m]);
+    for (int v = 0; v < kQuarters; ++v) acc[m][v] = acc[m][v] * scale + offset[v];
+    store_tile(y + (first + m) * ldy + tile * kTileRows, acc[m], n);
+  }
+}
+
+// A lane takes four products of at most 15 * 127 per step of 8 columns; four steps fit in 16 bits,
+// so sums are widened every 32 columns.
+template <int M>
+void block_q4(const QuantizedRows& x, int64_t first, const PackedMatrix& w, const float* bias,
+              int64_t tile, float* y, int64_t ldy) {
+  const int64_t groups = w.cols / w.group;
+  const uint8_t* codes = w.codes + tile * w.cols * 8;
+  const uint16_t* scales = w.scales + tile * groups * kTileRows;
+  F acc[M][kQuarters] = {};
+  for (int64_t g = 0; g < groups; ++g) {
+    S dots[M][kQuarters];
+    for (int m = 0; m < M; ++m) {
+      const int32_t start = -8 * x.sums[(first + m) * groups + g];
+      for (int v = 0; v < kQuarters; ++v) dots[m][v] = S{start, start, start, start};
+    }
+    for (int64_t c = g * w.group; c < (g + 1) * w.group; c += 32) {
+      const int64_t left = (g + 1) * w.group - c;
+      const int steps = static_cast<int>(left < 32 ? left / 8 : 4);
+      Shorts pairs[4][M][4];
+      for (int s = 0; s < steps; ++s) {
+        for (int m = 0; m < M; ++m) {
+          const int8_t* p = x.codes + (first + m) * x.stride + c + s * 8;
+          pairs[s][m][0] = pair_of(p, 0);
+          pairs[s][m][1] = pair_of(p, 1);
+          pairs[s][m][2] = pair_of(p, 4);
+          pairs[s][m][3] = pair_of(p, 5);
+        }
+      }
+      for (int v = 0; v < kQuarters; ++v) {
+        Shorts sums[M] = {};
+        for (int s = 0; s < steps; ++s) {
+          const Words word = load_words(codes + (c / 8 + s) * 64 + v * 16);
+          const Shorts low0 = (Shorts)(word & 15), high0 = (Shorts)((word >> 4) & 15);
+          const Shorts low1 = (Shorts)((word >> 8) & 15), high1 = (Shorts)(word >> 12);
+          for (int m = 0; m < M; ++m) {
+            sums[m] += low0 * pairs[s][m][0] + low1 * pairs[s][m][1] + high0 * pairs[s][m][2] +
+                       high1 * pairs[s][m][3];
+          }
+        }
+        for (int m = 0; m < M; ++m) dots[m][v] += add_pairs(sums[m]);
+      }
+    }
+    scale_group(scales + g * kTileRows, dots, M, acc);
+  }
+  write_rows(x, first, M, w, bias, tile, acc, y, ldy);
+}
+
+// Two products of signed bytes fit in 16 bits, so sums are widened at every step.
+template <int M>
+void block_q8(const QuantizedRows& x, int64_t first, const PackedMatrix& w, const float* bias,
+              int64_t tile, float* y, int64_t ldy) {
+  const int64_t groups = w.cols / w.group;
+  const uint8_t* codes = w.codes + tile * w.cols * kTileRows;
+  const uint16_t* scales = w.scales + tile * groups * kTileRows;
+  F acc[M][kQuarters] = {};
+  for (int64_t g = 0; g < groups; ++g) {
+    S dots[M][kQuarters] = {};
+    for (int64_t c = g * w.group; c < (g + 1) * w.group; c += 4) {
+      Shorts pairs[M][2];
+      for (int m = 0; m < M; ++m) {
+        const int8_t* p = x.codes + (first + m) * x.stride + c;
+        pairs[m][0] = pair_of(p, 0);
+        pairs[m][1] = pair_of(p, 1);
+      }
+      for (int v = 0; v < kQuarters; ++v) {
+        const Words word = load_words(codes + c * kTileRows + v * 16) ^ 0x8080;  // to signed
+        const Shorts even = (Shorts)(word << 8) >> 8, odd = (Shorts)word >> 8;
+        for (int m = 0; m < M; ++m) {
+          dots[m][v] += add_pairs(even * pairs[m][0] + odd * pairs[m][1]);
+        }
+      }
+    }
+    scale_group(scales + g * kTileRows, dots, M, acc);
+  }
+  write_rows(x, first, M, w, bias, tile, acc, y, ldy);
+}
+
+void linear_q4(const QuantizedRows& x, const PackedMatrix& w, const float* bias,
+               int64_t tile_begin, int64_t tile_end, float* y, int64_t ldy) {
+  for (int64_t tile = tile_begin; tile < tile_end; ++tile) {
+    int64_t i = 0;
+    for (; i + kRowsAtOnce <= x.rows; i += kRowsAtOnce) {
+      block_q4<kRowsAtOnce>(x, i, w, bias, tile, y, ldy);
+    }
+    for (; i < x.rows; ++i) block_q4<1>(x, i, w, bias, tile, y, ldy);
+  }
+}
+
+void linear_q8(const QuantizedRows& x, const PackedMatrix& w, const float* bias,
+               int64_t tile_begin, int64_t tile_end, float* y, int64_t ldy) {
+  for (int64_t tile = tile_begin; tile < tile_end; ++tile) {
+    int64_t i = 0;
+    for (; i + kRowsAtOnce <= x.rows; i += kRowsAtOnce) {
+      block_q8<kRowsAtOnce>(x, i, w, bias, tile, y, ldy);
+    }
+    for (; i < x.rows; ++i) block_q8<1>(x, i, w, bias, tile, y, ldy);
+  }
+}
+
+}  // namespace
+}  // namespace satchel
+
+#include "table.inl"
+
+namespace satchel {
+
+void unpack_row(const PackedMatrix& w, int64_t row, float* out) {
+  const int64_t tile = row / kTileRows, lane = row % kTileRows;
+  if (w.encoding == MatrixEncoding::f32 || w.encoding == MatrixEncoding::f16) {
+    const float* floats = reinterpret_cast<const float*>(w.codes);
+    const uint16_t* halves = reinterpret_cast<const uint16_t*>(w.codes);
+    for (int64_t c = 0; c < w.cols; ++c) {
+      const int64_t at = (tile * w.cols + c) * kTileRows + lane;
+      out[c] = w.encoding == MatrixEncoding::f32 ? floats[at] : half_bits_to_float(halves[at]);
+    }
+    return;
+  }
+  const int64_t groups = w.cols / w.group;
+  for (int64_t g = 0; g < groups; ++g) {
+    const float scale = half_bits_to_float(w.scales[(tile * groups + g) * kTileRows + lane]);
+    const int64_t begin = g * w.group, end = begin + w.group;
+    if (w.encoding == MatrixEncoding::q4) {
+      for (int64_t c = begin; c < end; c += 8) {
+        const uint8_t* bytes = w.codes + (tile * w.cols / 8 + c / 8) * 64 + lane * 4;
+        for (int j = 0; j < 4; ++j) {
+          out[c + j] = static_cast<float>((bytes[j] & 15) - 8) * scale;
+          out[c + 4 + j] = static_cast<float>((bytes[j] >> 4) - 8) * scale;
+        }
+      }
+    } else {
+      for (int64_t c = begin; c < end; c += 4) {
+        const uint8_t* bytes = w.codes + (tile * w.cols / 4 + c / 4) * 64 + lane * 4;
+        for (int j = 0; j < 4; ++j) out[c + j] = static_cast<float>(bytes[j] - 128) * scale;
+      }
+    }
+  }
+}
+
+constinit const KernelTable portable_table = make_table("portable");
+
+}  // namespace satchel

@@ -1,0 +1,27 @@
+// The table of a translation unit, from the functions defined above its inclusion.
+
+namespace satchel {
+namespace {
+
+constexpr KernelTable make_table(const char* name) {
+  return KernelTable{.name = name,
+                     .quantize_rows = quantize_rows,
+                     .linear_f32 = linear_float<float>,
+                     .linear_f16 = linear_float<uint16_t>,
+                     .linear_q4 = linear_q4,
+                     .linear_q8 = linear_q8,
+                     .unpack_row = unpack_row,
+                     .attention = attention,
+                     .rms_norm = rms_norm,
+                     .layer_norm = layer_norm,
+                     .silu_mul = silu_mul,
+                     .gelu_tanh_mul = gelu_tanh_mul,
+                     .rope = rope,
+                     .add = add,
+                     .mul = mul,
+                     .float_to_half = float_to_half,
+                     .half_to_float = half_to_float};
+}
+
+}  // namespace
+}  // namespace satchel

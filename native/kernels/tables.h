@@ -1,0 +1,51 @@
+// What the instruction sets share among themselves; not for users of the library.
+//
+// A file compiled for AVX must not emit a function that other files could be linked to: helpers
+// here and in the .inl files have internal linkage, and no std:: templates are used there.
+#pragma once
+
+#include "kernels.h"
+
+#if defined(__clang__)
+#define SATCHEL_UNROLL _Pragma("unroll")
+#else
+#define SATCHEL_UNROLL _Pragma("GCC unroll 16")
+#endif
+
+namespace satchel {
+
+extern const KernelTable portable_table;
+
+// Shared by every table: an embedding lookup is too short to gain from wide registers.
+void unpack_row(const PackedMatrix& w, int64_t row, float* out);
+
+#ifdef SATCHEL_X86_64
+extern const KernelTable avx2_table;
+extern const KernelTable avx512_table;
+
+// The AMX table is the AVX-512 one with these two in it.
+void amx_linear_q4(const QuantizedRows& x, const PackedMatrix& w, const float* bias,
+                   int64_t tile_begin, int64_t tile_end, float* y, int64_t ldy);
+void amx_linear_q8(const QuantizedRows& x, const PackedMatrix& w, const float* bias,
+                   int64_t tile_begin, int64_t tile_end, float* y, int64_t ldy);
+// One tile product compared with plain arithmetic. May fault where AMX does not work.
+bool amx_self_test();
+#endif
+
+// Attention works on this many keys at a time, in blocks that start at multiples of it, so that
+// a query's result does not depend on which other queries are computed with it.
+constexpr int64_t kKeyBlock = 64;
+// Query rows (query × head of the group) that pass over the cache together.
+constexpr int64_t kQueryRows = 32;
+// Of those, at most this many share a register block.
+constexpr int64_t kMaxRegisterRows = 4;
+// What attention keeps for each row: its range of keys, maximum, total and rescaling.
+constexpr int64_t kRowStateFloats = 5;
+
+static inline int64_t queries_per_pass(int64_t heads_per_kv) {
+  return heads_per_kv >= kQueryRows ? 1 : kQueryRows / heads_per_kv;
+}
+
+static inline int64_t padded_dim(int64_t dim) { return (dim + 15) / 16 * 16; }
+
+}  // namespace satchel

@@ -1,0 +1,134 @@
+#include "instance.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "errors.h"
+
+namespace satchel {
+
+Program::Program(const std::string& path) : file_(path), table_(read_methods(file_)) {
+  // A node that fits at the largest and at the smallest sizes has its shapes in order; sizes in
+  // between are checked again when they occur.
+  for (const Method& method : table_.methods) {
+    BoundMethod bound(*this, method, {}, nullptr);
+    std::vector<int64_t> largest, smallest;
+    for (const SymbolInfo& symbol : method.symbols) {
+      largest.push_back(symbol.maximum);
+      smallest.push_back(1);
+    }
+    try {
+      bound.bind(largest, 1);
+      bound.bind(smallest, 1);
+    } catch (const ExecutionError& error) {
+      throw FormatError("methods", file_.section(SectionKind::methods).offset, method.name + ": " + error.what());
+    }
+  }
+}
+
+BoundMethod::BoundMethod(const Program& program, const Method& method, const std::vector<uint8_t*>& states,
+                         uint8_t* arena)
+    : method_(&method), tensors_(method.values.size()) {
+  for (size_t i = 0; i < tensors_.size(); ++i) {
+    const ValueInfo& value = method.values[i];
+    Tensor& t = tensors_[i];
+    t.info = &value;
+    t.dtype = value.dtype;
+    t.rank = value.shape.size();
+    if (value.storage == Storage::weight) {
+      t.weight = &program.file().weights()[value.location];
+      if (!t.weight->is_matrix()) t.data = const_cast<uint8_t*>(t.weight->codes);
+    } else if (value.storage == Storage::state && !states.empty()) {
+      t.data = states[value.location];
+    } else if (value.storage == Storage::arena && arena) {
+      t.data = arena + value.location;
+    }
+  }
+  for (const NodeInfo& node : method.nodes) {
+    NodeCall call;
+    call.info = &node;
+    for (const uint32_t id : node.inputs) call.inputs.push_back(id == kAbsent ? nullptr : &tensors_[id]);
+    call.output = &tensors_[node.outputs[0]];
+    for (const auto& [name, value] : node.attributes) {
+      const auto& known = node.op->attributes;
+      const bool found = std::any_of(std::begin(known), std::end(known), [&](const char* k) { return k && name == k; });
+      if (!found) {
+        throw FormatError("methods", 0, std::string(node.op->name) + " has the unknown attribute " + name,
+                          "The file needs a newer Satchel: pip install --upgrade satchel.");
+      }
+    }
+    calls_.push_back(std::move(call));
+  }
+}
+
+size_t BoundMethod::bind(const std::vector<int64_t>& sizes, int threads) {
+  if (sizes == bound_ && scratch_ != 0) return scratch_;
+  bound_.clear();  // so that a failure half-way is not taken for done
+  for (Tensor& t : tensors_) {
+    for (size_t i = 0; i < t.rank; ++i) {
+      const int64_t dim = t.info->shape[i];
+      t.shape[i] = dim < 0 ? sizes[static_cast<size_t>(-1 - dim)] : dim;
+    }
+  }
+  size_t scratch = 64;
+  for (NodeCall& call : calls_) scratch = std::max(scratch, call.info->op->check(call, threads));
+  bound_ = sizes;
+  scratch_ = scratch;
+  return scratch;
+}
+
+Instance::Instance(std::shared_ptr<const Program> program, int threads)
+    : program_(std::move(program)), kernels_(selected_kernels()), pool_(threads > 0 ? threads : default_threads()) {
+  uint64_t arena = 64;
+  for (const Method& method : program_->methods()) arena = std::max(arena, method.arena_size);
+  arena_ = ZeroedPages(arena);
+  std::vector<uint8_t*> states;
+  for (const StateInfo& state : program_->states()) {
+    states_.emplace_back(state.bytes);
+    states.push_back(states_.back().data());
+  }
+  for (const Method& method : program_->methods()) methods_.emplace_back(*program_, method, states, arena_.data());
+}
+
+std::vector<ArrayView> Instance::run(size_t number, const std::vector<ArrayView>& inputs) {
+  BoundMethod& bound = methods_.at(number);
+  const Method& method = bound.method();
+  if (inputs.size() != method.inputs.size()) {
+    throw ExecutionError(method.name + " takes " + std::to_string(method.inputs.size()) + " inputs, not " +
+                         std::to_string(inputs.size()));
+  }
+  std::vector<int64_t> sizes(method.symbols.size(), 0);
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    const ValueInfo& value = method.values[method.inputs[i]];
+    const ArrayView& given = inputs[i];
+    bool fits = given.dtype == value.dtype && given.shape.size() == value.shape.size();
+    for (size_t d = 0; fits && d < given.shape.size(); ++d) {
+      const int64_t want = value.shape[d], have = given.shape[d];
+      if (want >= 0) {
+        fits = want == have;
+      } else {
+        int64_t& size = sizes[static_cast<size_t>(-1 - want)];
+        fits = have >= 1 && have <= method.symbols[static_cast<size_t>(-1 - want)].maximum && (size == 0 || size == have);
+        size = have;
+      }
+    }
+    if (!fits) {
+      throw ExecutionError("the input " + value.name + " of " + method.name + " does not fit: it is " +
+                           dtype_name(given.dtype) + shape_text(given.shape.data(), given.shape.size()));
+    }
+    bound.tensor(method.inputs[i]).data = static_cast<uint8_t*>(const_cast<void*>(given.data));
+  }
+  for (int64_t& size : sizes) size = std::max<int64_t>(size, 1);  // a symbol that no input has
+  const size_t scratch = bound.bind(sizes, pool_.size());
+  if (scratch > scratch_.size()) scratch_ = ZeroedPages(scratch);
+  const Workspace work{kernels_, pool_, scratch_.data()};
+  for (const NodeCall& call : bound.calls()) call.info->op->run(call, work);
+  std::vector<ArrayView> outputs;
+  for (const uint32_t id : method.outputs) {
+    const Tensor& t = bound.tensor(id);
+    outputs.push_back({t.dtype, {t.shape, t.shape + t.rank}, t.data});
+  }
+  return outputs;
+}
+
+}  // namespace satchel

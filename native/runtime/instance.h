@@ -1,0 +1,65 @@
+// A program being run: its states (KV caches), arena and threads. One caller at a time.
+#pragma once
+
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "op.h"
+#include "program.h"
+
+namespace satchel {
+
+struct ArrayView {
+  DType dtype;
+  std::vector<int64_t> shape;
+  const void* data;
+};
+
+// The tensors and nodes of one method, for given sizes of its symbols.
+class BoundMethod {
+ public:
+  // `states` and `arena` are where the instance keeps them; both may be null to check shapes only.
+  BoundMethod(const Program& program, const Method& method, const std::vector<uint8_t*>& states,
+              uint8_t* arena);
+
+  // Sets the symbols' sizes and checks every node; returns the bytes of scratch needed.
+  // Does nothing if the sizes are those of the last call.
+  size_t bind(const std::vector<int64_t>& sizes, int threads);
+
+  const Method& method() const { return *method_; }
+  Tensor& tensor(uint32_t id) { return tensors_[id]; }
+  const std::vector<NodeCall>& calls() const { return calls_; }
+
+ private:
+  const Method* method_;
+  std::vector<Tensor> tensors_;
+  std::vector<NodeCall> calls_;
+  std::vector<int64_t> bound_;
+  size_t scratch_ = 0;
+};
+
+class Instance {
+ public:
+  // 0 threads: as many as there are cores.
+  Instance(std::shared_ptr<const Program> program, int threads);
+
+  // Runs a method. The views point into the arena and are valid until the next call.
+  std::vector<ArrayView> run(size_t method, const std::vector<ArrayView>& inputs);
+
+  int threads() const { return pool_.size(); }
+  const char* kernels() const { return kernels_.name; }
+  std::mutex& mutex() { return mutex_; }
+
+ private:
+  std::shared_ptr<const Program> program_;
+  const KernelTable& kernels_;
+  ThreadPool pool_;
+  std::vector<ZeroedPages> states_;
+  ZeroedPages arena_;
+  ZeroedPages scratch_;
+  std::vector<BoundMethod> methods_;
+  std::mutex mutex_;
+};
+
+}  // namespace satchel

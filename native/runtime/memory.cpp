@@ -1,0 +1,65 @@
+#include "memory.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+#include "errors.h"
+
+namespace satchel {
+
+MappedFile::MappedFile(const std::string& path) {
+  const int file = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  if (file < 0) {
+    throw FormatError("file", 0, "cannot open " + path + ": " + std::strerror(errno),
+                      "Check the path.");
+  }
+  struct stat info {};
+  const bool regular = ::fstat(file, &info) == 0 && S_ISREG(info.st_mode);
+  if (!regular || info.st_size == 0) {
+    ::close(file);
+    throw FormatError("file", 0, path + (regular ? " is empty" : " is not a regular file"));
+  }
+  size_ = static_cast<uint64_t>(info.st_size);
+  void* address = ::mmap(nullptr, size_, PROT_READ, MAP_SHARED, file, 0);
+  ::close(file);
+  if (address == MAP_FAILED) {
+    throw FormatError("file", 0, "cannot map " + path + ": " + std::strerror(errno),
+                      "Is there enough address space?");
+  }
+  data_ = static_cast<const uint8_t*>(address);
+}
+
+MappedFile::~MappedFile() {
+  if (data_) ::munmap(const_cast<uint8_t*>(data_), size_);
+}
+
+ZeroedPages::ZeroedPages(size_t size) : size_(size) {
+  if (size == 0) return;
+  void* address = ::mmap(nullptr, size, PROT_READ | PROT_WRITE,
+                         MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (address == MAP_FAILED) {
+    throw ExecutionError("the system has no " + std::to_string(size) + " bytes of memory to give");
+  }
+  data_ = static_cast<uint8_t*>(address);
+}
+
+ZeroedPages::~ZeroedPages() {
+  if (data_) ::munmap(data_, size_);
+}
+
+ZeroedPages::ZeroedPages(ZeroedPages&& other) noexcept
+    : data_(std::exchange(other.data_, nullptr)), size_(std::exchange(other.size_, 0)) {}
+
+ZeroedPages& ZeroedPages::operator=(ZeroedPages&& other) noexcept {
+  std::swap(data_, other.data_);
+  std::swap(size_, other.size_);
+  return *this;
+}
+
+}  // namespace satchel

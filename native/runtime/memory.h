@@ -1,0 +1,42 @@
+// Memory from the system: files mapped read-only, and zeroed pages that cost nothing until used.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+
+namespace satchel {
+
+class MappedFile {
+ public:
+  // Throws FormatError when the file cannot be opened or is empty.
+  explicit MappedFile(const std::string& path);
+  ~MappedFile();
+  MappedFile(const MappedFile&) = delete;
+  MappedFile& operator=(const MappedFile&) = delete;
+
+  const uint8_t* data() const { return data_; }
+  uint64_t size() const { return size_; }
+
+ private:
+  const uint8_t* data_ = nullptr;
+  uint64_t size_ = 0;
+};
+
+class ZeroedPages {
+ public:
+  ZeroedPages() = default;
+  explicit ZeroedPages(size_t size);  // throws ExecutionError when the system has none
+  ~ZeroedPages();
+  ZeroedPages(ZeroedPages&& other) noexcept;
+  ZeroedPages& operator=(ZeroedPages&& other) noexcept;
+
+  uint8_t* data() const { return data_; }
+  size_t size() const { return size_; }
+
+ private:
+  uint8_t* data_ = nullptr;
+  size_t size_ = 0;
+};
+
+}  // namespace satchel

@@ -1,0 +1,240 @@
+#include "method.h"
+
+#include <set>
+#include <unordered_set>
+
+#include "cursor.h"
+#include "op.h"
+
+namespace satchel {
+
+namespace {
+
+constexpr uint64_t kArenaAlignment = 64;
+
+class MethodReader {
+ public:
+  MethodReader(const ProgramFile& file, const SectionRecord& record)
+      : file_(file), in_(record.name, file.bytes(record), record.size, record.offset) {}
+
+  MethodTable read() {
+    const uint32_t states = in_.count(2 + 2);
+    std::unordered_set<std::string> names;
+    for (uint32_t i = 0; i < states; ++i) {
+      StateInfo state;
+      state.name = in_.text();
+      if (!names.insert(state.name).second) in_.fail("the state " + state.name + " is repeated");
+      read_type(state.dtype, state.shape, {});
+      state.bytes = bytes_of(state.name, state.dtype, state.shape, {});
+      table_.states.push_back(std::move(state));
+    }
+    const uint32_t methods = in_.count(2 + 8 + 5 * 4);
+    names.clear();
+    for (uint32_t i = 0; i < methods; ++i) {
+      Method method = read_method();
+      if (!names.insert(method.name).second) in_.fail("the method " + method.name + " is repeated");
+      table_.methods.push_back(std::move(method));
+    }
+    in_.expect_end();
+    return std::move(table_);
+  }
+
+ private:
+  // What has been written, by place and size: a reshaped value has no node of its own and shares
+  // the memory of the value it was made from.
+  using MadeValues = std::set<std::pair<uint64_t, uint64_t>>;
+
+  static bool is_made(const MadeValues& made, const ValueInfo& v) {
+    return made.contains({v.location, v.max_bytes});
+  }
+
+  Method read_method() {
+    Method m;
+    m.name = in_.text();
+    m.arena_size = in_.u64();
+    if (m.arena_size > kMaxBytes) in_.fail("the arena of " + m.name + " is absurdly large");
+    const uint32_t symbols = in_.count(2 + 8);
+    if (symbols > 64) in_.fail(m.name + " has too many symbols");
+    for (uint32_t i = 0; i < symbols; ++i) {
+      SymbolInfo symbol{in_.text(), in_.i64()};
+      if (symbol.maximum < 1 || symbol.maximum > kMaxDim) in_.fail("the symbol " + symbol.name + " has a bad bound");
+      m.symbols.push_back(std::move(symbol));
+    }
+    const uint32_t values = in_.count(2 + 1 + 8 + 2);
+    for (uint32_t i = 0; i < values; ++i) m.values.push_back(read_value(m));
+    m.inputs = read_value_list(m);
+    m.outputs = read_value_list(m);
+    check_inputs(m);
+    const uint32_t nodes = in_.count(2 + 3);
+    MadeValues made;
+    for (uint32_t i = 0; i < nodes; ++i) m.nodes.push_back(read_node(m, made));
+    for (const uint32_t id : m.outputs) {
+      if (m.values[id].storage != Storage::arena || !is_made(made, m.values[id])) {
+        in_.fail("the output " + m.values[id].name + " of " + m.name + " is never made");
+      }
+    }
+    return m;
+  }
+
+  void read_type(DType& dtype, std::vector<int64_t>& shape, const std::vector<SymbolInfo>& symbols) {
+    const uint8_t code = in_.u8();
+    if (code >= kDTypeCount) in_.fail("unknown dtype " + std::to_string(code));
+    dtype = static_cast<DType>(code);
+    const uint8_t rank = in_.u8();
+    if (rank > kMaxRank) in_.fail("a rank of " + std::to_string(rank) + " is too large");
+    for (uint8_t i = 0; i < rank; ++i) {
+      const int64_t dim = in_.i64();
+      const bool symbol = dim < 0 && dim >= -static_cast<int64_t>(symbols.size());
+      if (!symbol && (dim < 1 || dim > kMaxDim)) in_.fail("bad dimension " + std::to_string(dim));
+      shape.push_back(dim);
+    }
+  }
+
+  uint64_t bytes_of(const std::string& name, DType dtype, std::vector<int64_t> shape,
+                    const std::vector<SymbolInfo>& symbols) {
+    for (int64_t& dim : shape) {
+      if (dim < 0) dim = symbols[static_cast<size_t>(-1 - dim)].maximum;
+    }
+    const auto bytes = tensor_bytes(dtype, shape);
+    if (!bytes) in_.fail(name + " is absurdly large");
+    return *bytes;
+  }
+
+  ValueInfo read_value(const Method& m) {
+    ValueInfo v;
+    v.name = in_.text();
+    const uint8_t storage = in_.u8();
+    if (storage > 3) in_.fail(v.name + " has the unknown storage " + std::to_string(storage));
+    v.storage = static_cast<Storage>(storage);
+    v.location = in_.u64();
+    read_type(v.dtype, v.shape, m.symbols);
+    v.max_bytes = bytes_of(v.name, v.dtype, v.shape, m.symbols);
+    switch (v.storage) {
+      case Storage::input:
+        break;  // checked against the list of inputs
+      case Storage::arena:
+        if (v.location % kArenaAlignment != 0 || v.location > m.arena_size ||
+            v.max_bytes > m.arena_size - v.location) {
+          in_.fail(v.name + " lies outside the arena");
+        }
+        break;
+      case Storage::weight: {
+        if (v.location >= file_.weights().size()) in_.fail(v.name + " names a weight that is not there");
+        const WeightEntry& w = file_.weights()[v.location];
+        const DType dtype = w.kind == WeightKind::i32 ? DType::i32
+                            : w.kind == WeightKind::f16 ? DType::f16 : DType::f32;
+        if (w.shape != v.shape || dtype != v.dtype) in_.fail(v.name + " is not of its weight's type");
+        break;
+      }
+      case Storage::state: {
+        if (v.location >= table_.states.size()) in_.fail(v.name + " names a state that is not there");
+        const StateInfo& s = table_.states[v.location];
+        if (s.shape != v.shape || s.dtype != v.dtype) in_.fail(v.name + " is not of its state's type");
+        break;
+      }
+    }
+    return v;
+  }
+
+  uint32_t read_value_id(const Method& m) {
+    const uint32_t id = in_.u32();
+    if (id >= m.values.size()) in_.fail("there is no value " + std::to_string(id) + " in " + m.name);
+    return id;
+  }
+
+  std::vector<uint32_t> read_value_list(const Method& m) {
+    const uint32_t count = in_.count(4);
+    std::vector<uint32_t> ids;
+    for (uint32_t i = 0; i < count; ++i) ids.push_back(read_value_id(m));
+    return ids;
+  }
+
+  void check_inputs(const Method& m) {
+    size_t stored_as_input = 0;
+    for (const ValueInfo& v : m.values) stored_as_input += v.storage == Storage::input;
+    if (stored_as_input != m.inputs.size()) in_.fail("the inputs of " + m.name + " do not match its values");
+    for (size_t i = 0; i < m.inputs.size(); ++i) {
+      const ValueInfo& v = m.values[m.inputs[i]];
+      if (v.storage != Storage::input || v.location != i) in_.fail(v.name + " is not an input of " + m.name);
+    }
+  }
+
+  NodeInfo read_node(const Method& m, MadeValues& made) {
+    NodeInfo node;
+    const std::string op = in_.text();
+    node.op = find_op(op);
+    if (!node.op) {
+      throw FormatError("methods", 0, "the op " + op + " is not known",
+                        "The file needs a newer Satchel: pip install --upgrade satchel.");
+    }
+    const uint8_t inputs = in_.u8();
+    if (inputs < node.op->min_inputs || inputs > node.op->max_inputs) in_.fail(op + " has a wrong number of inputs");
+    for (uint8_t i = 0; i < inputs; ++i) {
+      const uint32_t id = in_.u32();
+      if (id == kAbsent) {
+        if (i < node.op->min_inputs) in_.fail(op + " lacks a required input");
+      } else {
+        if (id >= m.values.size()) in_.fail(op + " reads a value that is not there");
+        if (m.values[id].storage == Storage::arena && !is_made(made, m.values[id])) {
+          in_.fail(op + " reads " + m.values[id].name + " before it is made");
+        }
+      }
+      node.inputs.push_back(id);
+    }
+    if (in_.u8() != 1) in_.fail(op + " must have one output");
+    const uint32_t out = read_value_id(m);
+    const ValueInfo& result = m.values[out];
+    if (node.op->writes_state) {
+      const uint32_t target = node.inputs[0];
+      if (result.storage != Storage::state || m.values[target].storage != Storage::state ||
+          m.values[target].location != result.location) {
+        in_.fail(op + " must write the state it reads");
+      }
+    } else {
+      if (result.storage != Storage::arena) in_.fail(op + " may only write to the arena");
+      for (const uint32_t id : node.inputs) {
+        if (id != kAbsent && overlap(m.values[id], result)) in_.fail(op + " would overwrite its own input");
+      }
+    }
+    node.outputs.push_back(out);
+    if (result.storage == Storage::arena) made.emplace(result.location, result.max_bytes);
+    const uint8_t attributes = in_.u8();
+    for (uint8_t i = 0; i < attributes; ++i) {
+      std::string name = in_.text();
+      if (!node.attributes.emplace(std::move(name), read_attribute()).second) in_.fail(op + " repeats an attribute");
+    }
+    return node;
+  }
+
+  static bool overlap(const ValueInfo& a, const ValueInfo& b) {
+    return a.storage == Storage::arena && b.storage == Storage::arena &&
+           a.location < b.location + b.max_bytes && b.location < a.location + a.max_bytes;
+  }
+
+  Attribute read_attribute() {
+    switch (in_.u8()) {
+      case 0: return in_.i64();
+      case 1: return in_.f64();
+      case 2: return in_.text();
+      case 3: {
+        const uint32_t count = in_.count(8);
+        std::vector<int64_t> items;
+        for (uint32_t i = 0; i < count; ++i) items.push_back(in_.i64());
+        return items;
+      }
+      default: in_.fail("unknown kind of attribute");
+    }
+  }
+
+  const ProgramFile& file_;
+  Cursor in_;
+  MethodTable table_;
+};
+
+}  // namespace
+
+MethodTable read_methods(const ProgramFile& file) {
+  return MethodReader(file, file.section(SectionKind::methods)).read();
+}
+
+}  // namespace satchel

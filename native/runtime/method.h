@@ -1,0 +1,67 @@
+// The methods of a program, decoded and proven: every index, type and place in memory.
+#pragma once
+
+#include <map>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "program_file.h"
+#include "types.h"
+
+namespace satchel {
+
+struct OpDef;
+
+using Attribute = std::variant<int64_t, double, std::string, std::vector<int64_t>>;
+using Attributes = std::map<std::string, Attribute>;
+
+struct StateInfo {
+  std::string name;
+  DType dtype;
+  std::vector<int64_t> shape;
+  uint64_t bytes;
+};
+
+struct SymbolInfo {
+  std::string name;
+  int64_t maximum;
+};
+
+enum class Storage : uint8_t { input = 0, arena = 1, weight = 2, state = 3 };
+
+struct ValueInfo {
+  std::string name;
+  Storage storage;
+  uint64_t location;  // number of the input, weight or state, or offset in the arena
+  DType dtype;
+  std::vector<int64_t> shape;  // -1 - k: symbol k
+  uint64_t max_bytes;
+};
+
+inline constexpr uint32_t kAbsent = 0xFFFFFFFF;
+
+struct NodeInfo {
+  const OpDef* op;
+  std::vector<uint32_t> inputs;  // kAbsent for an optional input that is not there
+  std::vector<uint32_t> outputs;
+  Attributes attributes;
+};
+
+struct Method {
+  std::string name;
+  uint64_t arena_size;
+  std::vector<SymbolInfo> symbols;
+  std::vector<ValueInfo> values;
+  std::vector<uint32_t> inputs, outputs;
+  std::vector<NodeInfo> nodes;
+};
+
+struct MethodTable {
+  std::vector<StateInfo> states;
+  std::vector<Method> methods;
+};
+
+MethodTable read_methods(const ProgramFile& file);
+
+}  // namespace satchel

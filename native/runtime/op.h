@@ -1,0 +1,99 @@
+// What an op of the CPU backend is: a check of shapes and attributes, and the work itself.
+#pragma once
+
+#include <span>
+#include <string>
+
+#include "../kernels/kernels.h"
+#include "method.h"
+#include "thread_pool.h"
+#include "types.h"
+
+namespace satchel {
+
+// A value with its size of this call and its memory.
+struct Tensor {
+  const ValueInfo* info = nullptr;
+  const WeightEntry* weight = nullptr;  // for values that are weights
+  DType dtype = DType::f32;
+  size_t rank = 0;
+  int64_t shape[kMaxRank] = {};
+  uint8_t* data = nullptr;  // null for weights that are packed matrices
+
+  int64_t elements() const { return product(0, rank); }
+  int64_t last() const { return rank ? shape[rank - 1] : 1; }
+  int64_t product(size_t begin, size_t end) const {
+    int64_t n = 1;
+    for (size_t i = begin; i < end; ++i) n *= shape[i];
+    return n;
+  }
+  float* f32() const { return reinterpret_cast<float*>(data); }
+  int32_t* i32() const { return reinterpret_cast<int32_t*>(data); }
+  uint16_t* f16() const { return reinterpret_cast<uint16_t*>(data); }
+};
+
+// What `check` finds out from the attributes, so that `run` need not look them up by name.
+struct Params {
+  double number[2] = {};
+  int64_t integer[4] = {};
+};
+
+// One node of a method, bound to the tensors of an instance.
+struct NodeCall {
+  const NodeInfo* info = nullptr;
+  std::vector<Tensor*> inputs;  // null where absent
+  Tensor* output = nullptr;
+  Params params;
+
+  bool has(size_t input) const { return input < inputs.size() && inputs[input]; }
+  const Tensor& in(size_t i) const { return *inputs[i]; }
+};
+
+// What the nodes of an instance share.
+struct Workspace {
+  const KernelTable& kernels;
+  ThreadPool& pool;
+  uint8_t* scratch;
+};
+
+struct OpDef {
+  const char* name;
+  uint8_t min_inputs;
+  uint8_t max_inputs;
+  bool writes_state;
+  const char* attributes[3];  // the names it knows
+  // Throws ExecutionError if the tensors do not fit; returns the bytes of scratch it needs.
+  size_t (*check)(NodeCall& call, int threads);
+  // May throw ExecutionError for values (not shapes) that are out of range.
+  void (*run)(const NodeCall& call, const Workspace& work);
+};
+
+const OpDef* find_op(const std::string& name);
+std::vector<std::string> op_names();
+
+// --- For writing ops ---
+
+[[noreturn]] void reject(const NodeCall& call, const std::string& message);
+inline void require(bool condition, const NodeCall& call, const char* message) {
+  if (!condition) reject(call, message);
+}
+void require_array(const NodeCall& call, const Tensor& t, DType dtype);  // memory of its own, not packed
+bool same_shape(const Tensor& a, const Tensor& b);
+int64_t int_attribute(const NodeCall& call, const char* name, std::optional<int64_t> fallback = {});
+double number_attribute(const NodeCall& call, const char* name, std::optional<double> fallback = {});
+std::string text_attribute(const NodeCall& call, const char* name, const char* fallback);
+std::vector<int64_t> ints_attribute(const NodeCall& call, const char* name);
+
+// Pieces for a loop over `count` items that are cheap: at least `smallest` in each.
+inline int64_t grain_for(int64_t count, int threads, int64_t smallest) {
+  return std::max(smallest, (count + 4 * threads - 1) / (4 * threads));
+}
+
+std::span<const OpDef> linear_ops();
+std::span<const OpDef> attention_ops();
+std::span<const OpDef> elementwise_ops();
+std::span<const OpDef> normalize_ops();
+std::span<const OpDef> reduce_ops();
+std::span<const OpDef> shape_ops();
+
+}  // namespace satchel

@@ -1,0 +1,177 @@
+// positions, rope_table, rope, cache_write and attention.
+#include <cmath>
+
+#include "../errors.h"
+#include "../op.h"
+
+namespace satchel {
+
+namespace {
+
+constexpr int64_t kQueryBlock = 16;
+
+void require_start(const NodeCall& call, const Tensor& start) {
+  require_array(call, start, DType::i32);
+  require(start.rank == 1 && start.shape[0] == 1, call, "start must be i32[1]");
+}
+
+// The position of the first token, with room for all of them in the cache.
+int64_t checked_start(const Tensor& start, int64_t tokens, int64_t capacity) {
+  const int64_t position = start.i32()[0];
+  if (position < 0 || position + tokens > capacity) {
+    throw ExecutionError("the tokens " + std::to_string(position) + " to " +
+                         std::to_string(position + tokens - 1) + " do not fit in a context of " +
+                         std::to_string(capacity));
+  }
+  return position;
+}
+
+// --- positions(start, like) ---
+
+size_t check_positions(NodeCall& call, int) {
+  require_start(call, call.in(0));
+  require_array(call, *call.output, DType::i32);
+  require(call.in(1).rank >= 1 && call.output->rank == 1 && call.output->shape[0] == call.in(1).shape[0],
+          call, "the output does not fit");
+  return 0;
+}
+
+void run_positions(const NodeCall& call, const Workspace&) {
+  const int32_t start = call.in(0).i32()[0];
+  if (start < 0 || start > (1 << 30)) throw ExecutionError("the position " + std::to_string(start) + " is out of range");
+  for (int64_t i = 0; i < call.output->shape[0]; ++i) call.output->i32()[i] = start + static_cast<int32_t>(i);
+}
+
+// --- rope_table(positions, inverse_frequencies) ---
+
+size_t check_rope_table(NodeCall& call, int) {
+  const Tensor &positions = call.in(0), &frequencies = call.in(1), &y = *call.output;
+  require_array(call, positions, DType::i32);
+  require_array(call, frequencies, DType::f32);
+  require_array(call, y, DType::f32);
+  require(positions.rank == 1 && frequencies.rank == 1 && y.rank == 2 && y.shape[0] == positions.shape[0] &&
+              y.shape[1] == 2 * frequencies.shape[0],
+          call, "the sizes do not fit");
+  call.params.number[0] = number_attribute(call, "scale", 1.0);
+  return 0;
+}
+
+void run_rope_table(const NodeCall& call, const Workspace& work) {
+  const Tensor &positions = call.in(0), &frequencies = call.in(1), &y = *call.output;
+  const int64_t half = frequencies.shape[0], rows = positions.shape[0];
+  const double scale = call.params.number[0];
+  work.pool.parallel_for(rows, grain_for(rows, work.pool.size(), 4), [&](int64_t begin, int64_t end, int) {
+    for (int64_t row = begin; row < end; ++row) {
+      float* out = y.f32() + row * 2 * half;
+      for (int64_t i = 0; i < half; ++i) {
+        const float angle = static_cast<float>(positions.i32()[row]) * frequencies.f32()[i];
+        out[i] = static_cast<float>(std::cos(static_cast<double>(angle)) * scale);
+        out[half + i] = static_cast<float>(std::sin(static_cast<double>(angle)) * scale);
+      }
+    }
+  });
+}
+
+// --- rope(x, table) ---
+
+size_t check_rope(NodeCall& call, int) {
+  const Tensor &x = call.in(0), &table = call.in(1), &y = *call.output;
+  for (const Tensor* t : {&x, &table, &y}) require_array(call, *t, DType::f32);
+  require(x.rank == 3 && table.rank == 2 && same_shape(x, y), call, "need x [S, H, D] and a table [S, R]");
+  require(table.shape[0] == x.shape[0] && table.shape[1] <= x.shape[2] && table.shape[1] % 2 == 0, call,
+          "the table does not fit");
+  return 0;
+}
+
+void run_rope(const NodeCall& call, const Workspace& work) {
+  const Tensor &x = call.in(0), &table = call.in(1);
+  const int64_t rows = x.shape[0], heads = x.shape[1], dim = x.shape[2], rotary = table.shape[1];
+  work.pool.parallel_for(rows, grain_for(rows, work.pool.size(), 2), [&](int64_t begin, int64_t end, int) {
+    work.kernels.rope(x.f32() + begin * heads * dim, table.f32() + begin * rotary, end - begin, heads, dim, rotary,
+                      call.output->f32() + begin * heads * dim);
+  });
+}
+
+// --- cache_write(cache, x, start) ---
+
+bool is_cache(const Tensor& t) { return t.rank == 3 && (t.dtype == DType::f32 || t.dtype == DType::f16); }
+
+size_t check_cache_write(NodeCall& call, int) {
+  const Tensor &cache = call.in(0), &x = call.in(1);
+  require(is_cache(cache) && !cache.weight, call, "the cache must be f32 or f16 [H, C, D]");
+  require_array(call, x, DType::f32);
+  require_start(call, call.in(2));
+  require(x.rank == 3 && x.shape[1] == cache.shape[0] && x.shape[2] == cache.shape[2], call, "x must be [S, H, D]");
+  return 0;
+}
+
+void run_cache_write(const NodeCall& call, const Workspace& work) {
+  const Tensor &cache = call.in(0), &x = call.in(1);
+  const int64_t tokens = x.shape[0], heads = x.shape[1], dim = x.shape[2], capacity = cache.shape[1];
+  const int64_t start = checked_start(call.in(2), tokens, capacity);
+  for (int64_t t = 0; t < tokens; ++t) {
+    for (int64_t h = 0; h < heads; ++h) {
+      const float* from = x.f32() + (t * heads + h) * dim;
+      const int64_t to = (h * capacity + start + t) * dim;
+      if (cache.dtype == DType::f16) {
+        work.kernels.float_to_half(from, dim, cache.f16() + to);
+      } else {
+        std::copy(from, from + dim, cache.f32() + to);
+      }
+    }
+  }
+}
+
+// --- attention(q, k, v, start) ---
+
+size_t check_attention(NodeCall& call, int threads) {
+  const Tensor &q = call.in(0), &k = call.in(1), &v = call.in(2);
+  require_array(call, q, DType::f32);
+  require_array(call, *call.output, DType::f32);
+  require(is_cache(k) && k.dtype == v.dtype && same_shape(k, v) && !k.weight && !v.weight, call,
+          "k and v must be caches of one type");
+  require_start(call, call.in(3));
+  require(q.rank == 3 && same_shape(q, *call.output) && q.shape[2] == k.shape[2] && q.shape[1] % k.shape[0] == 0,
+          call, "q does not fit the caches");
+  call.params.number[0] = number_attribute(call, "scale");
+  call.params.number[1] = number_attribute(call, "softcap", 0.0);
+  call.params.integer[0] = int_attribute(call, "window", 0);
+  require(call.params.integer[0] >= 0 && call.params.number[1] >= 0, call, "window and softcap must not be negative");
+  return static_cast<size_t>(threads) * attention_scratch(q.shape[1] / k.shape[0], q.shape[2]) * sizeof(float);
+}
+
+void run_attention(const NodeCall& call, const Workspace& work) {
+  const Tensor &q = call.in(0), &k = call.in(1), &v = call.in(2);
+  AttentionArgs args{};
+  args.q = q.f32(), args.k = k.data, args.v = v.data, args.out = call.output->f32();
+  args.queries = q.shape[0], args.heads = q.shape[1], args.dim = q.shape[2];
+  args.kv_heads = k.shape[0], args.capacity = k.shape[1];
+  args.position = checked_start(call.in(3), args.queries, args.capacity);
+  args.scale = static_cast<float>(call.params.number[0]);
+  args.softcap = static_cast<float>(call.params.number[1]);
+  args.window = call.params.integer[0];
+  args.half_cache = k.dtype == DType::f16;
+  const int64_t blocks = (args.queries + kQueryBlock - 1) / kQueryBlock;
+  const size_t scratch = attention_scratch(args.heads / args.kv_heads, args.dim);
+  work.pool.parallel_for(args.kv_heads * blocks, 1, [&](int64_t begin, int64_t end, int thread) {
+    float* own = reinterpret_cast<float*>(work.scratch) + static_cast<size_t>(thread) * scratch;
+    for (int64_t item = begin; item < end; ++item) {
+      const int64_t first = item / args.kv_heads * kQueryBlock;
+      work.kernels.attention(args, item % args.kv_heads, first, std::min(first + kQueryBlock, args.queries), own);
+    }
+  });
+}
+
+const OpDef kOps[] = {
+    {"positions", 2, 2, false, {}, check_positions, run_positions},
+    {"rope_table", 2, 2, false, {"scale"}, check_rope_table, run_rope_table},
+    {"rope", 2, 2, false, {}, check_rope, run_rope},
+    {"cache_write", 3, 3, true, {}, check_cache_write, run_cache_write},
+    {"attention", 4, 4, false, {"scale", "window", "softcap"}, check_attention, run_attention},
+};
+
+}  // namespace
+
+std::span<const OpDef> attention_ops() { return kOps; }
+
+}  // namespace satchel

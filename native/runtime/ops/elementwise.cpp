@@ -1,0 +1,225 @@
+// Ops that work on each element alone.
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+#include "../op.h"
+
+namespace satchel {
+
+namespace {
+
+constexpr int64_t kSmallestPiece = 4096;
+
+// --- unary ---
+
+size_t check_unary(NodeCall& call, int) {
+  require_array(call, call.in(0), DType::f32);
+  require_array(call, *call.output, DType::f32);
+  require(same_shape(call.in(0), *call.output), call, "the output does not fit");
+  return 0;
+}
+
+float sigmoid(float x) { return 1.0f / (1.0f + std::exp(-x)); }
+float gelu_tanh(float x) {
+  return 0.5f * x * (1.0f + std::tanh(0.7978845608028654f * (x + 0.044715f * x * x * x)));
+}
+
+template <typename Function>
+void for_each(const NodeCall& call, const Workspace& work, Function function) {
+  const float* x = call.in(0).f32();
+  float* y = call.output->f32();
+  work.pool.parallel_for(call.output->elements(), kSmallestPiece, [&](int64_t begin, int64_t end, int) {
+    for (int64_t i = begin; i < end; ++i) y[i] = function(x[i]);
+  });
+}
+
+// --- binary with broadcasting ---
+
+size_t check_binary(NodeCall& call, int) {
+  const Tensor &a = call.in(0), &b = call.in(1), &y = *call.output;
+  for (const Tensor* t : {&a, &b, &y}) require_array(call, *t, DType::f32);
+  require(y.rank == std::max(a.rank, b.rank), call, "the output's rank does not fit");
+  for (size_t i = 0; i < y.rank; ++i) {
+    const int64_t from_a = i < a.rank ? a.shape[a.rank - 1 - i] : 1;
+    const int64_t from_b = i < b.rank ? b.shape[b.rank - 1 - i] : 1;
+    require(from_a == from_b || from_a == 1 || from_b == 1, call, "the shapes do not broadcast");
+    require(y.shape[y.rank - 1 - i] == std::max(from_a, from_b), call, "the output does not fit");
+  }
+  return 0;
+}
+
+// Strides of an operand along the output's dimensions: 0 where it is broadcast.
+void broadcast_strides(const Tensor& t, const Tensor& y, int64_t* strides) {
+  int64_t stride = 1;
+  for (size_t i = 0; i < y.rank; ++i) {
+    const int64_t own = i < t.rank ? t.shape[t.rank - 1 - i] : 1;
+    strides[y.rank - 1 - i] = own == 1 ? 0 : stride;
+    stride *= own;
+  }
+}
+
+template <typename Function>
+void combine(const NodeCall& call, const Workspace& work, Function function) {
+  const Tensor &a = call.in(0), &b = call.in(1), &y = *call.output;
+  int64_t step_a[kMaxRank] = {}, step_b[kMaxRank] = {};
+  broadcast_strides(a, y, step_a);
+  broadcast_strides(b, y, step_b);
+  const int64_t width = y.last(), rows = width ? y.elements() / width : 0;
+  const int64_t inner_a = y.rank ? step_a[y.rank - 1] : 0, inner_b = y.rank ? step_b[y.rank - 1] : 0;
+  const int64_t grain = std::max<int64_t>(1, kSmallestPiece / std::max<int64_t>(1, width));
+  work.pool.parallel_for(rows, grain, [&](int64_t begin, int64_t end, int) {
+    for (int64_t row = begin; row < end; ++row) {
+      int64_t at_a = 0, at_b = 0, rest = row;
+      for (size_t i = y.rank - (y.rank > 0); i-- > 0;) {
+        const int64_t index = rest % y.shape[i];
+        rest /= y.shape[i];
+        at_a += index * step_a[i];
+        at_b += index * step_b[i];
+      }
+      const float *left = a.f32() + at_a, *right = b.f32() + at_b;
+      float* out = y.f32() + row * width;
+      for (int64_t i = 0; i < width; ++i) out[i] = function(left[i * inner_a], right[i * inner_b]);
+    }
+  });
+}
+
+using SameShapeKernel = void (*)(const float*, const float*, int64_t, float*);
+
+void run_same_shape(const NodeCall& call, const Workspace& work, SameShapeKernel kernel) {
+  const float *a = call.in(0).f32(), *b = call.in(1).f32();
+  work.pool.parallel_for(call.output->elements(), kSmallestPiece, [&](int64_t begin, int64_t end, int) {
+    kernel(a + begin, b + begin, end - begin, call.output->f32() + begin);
+  });
+}
+
+bool all_same(const NodeCall& call) {
+  return same_shape(call.in(0), call.in(1)) && same_shape(call.in(0), *call.output);
+}
+
+void run_add(const NodeCall& call, const Workspace& work) {
+  if (all_same(call)) return run_same_shape(call, work, work.kernels.add);
+  combine(call, work, [](float a, float b) { return a + b; });
+}
+
+void run_mul(const NodeCall& call, const Workspace& work) {
+  if (all_same(call)) return run_same_shape(call, work, work.kernels.mul);
+  combine(call, work, [](float a, float b) { return a * b; });
+}
+
+size_t check_gated(NodeCall& call, int) {
+  for (const Tensor* t : {&call.in(0), &call.in(1), static_cast<const Tensor*>(call.output)}) {
+    require_array(call, *t, DType::f32);
+  }
+  require(all_same(call), call, "the shapes must be the same");
+  return 0;
+}
+
+// --- affine, cast ---
+
+size_t check_affine(NodeCall& call, int threads) {
+  call.params.number[0] = number_attribute(call, "scale", 1.0);
+  call.params.number[1] = number_attribute(call, "shift", 0.0);
+  return check_unary(call, threads);
+}
+
+size_t check_cast(NodeCall& call, int) {
+  const Tensor &x = call.in(0), &y = *call.output;
+  for (const Tensor* t : {&x, &y}) {
+    require(t->dtype == DType::f32 || t->dtype == DType::f16 || t->dtype == DType::i32, call, "no cast of this dtype");
+    require_array(call, *t, t->dtype);
+  }
+  require(text_attribute(call, "dtype", "") == dtype_name(y.dtype), call, "the output is of another dtype");
+  require(same_shape(x, y), call, "the output does not fit");
+  return 0;
+}
+
+int32_t to_i32(float x) {
+  if (std::isnan(x)) return 0;
+  if (x >= 2147483648.0f) return INT32_MAX;
+  if (x <= -2147483648.0f) return INT32_MIN;
+  return static_cast<int32_t>(x);
+}
+
+void run_cast(const NodeCall& call, const Workspace& work) {
+  const Tensor &x = call.in(0), &y = *call.output;
+  const int64_t count = y.elements();
+  const KernelTable& k = work.kernels;
+  if (x.dtype == y.dtype) {
+    std::memcpy(y.data, x.data, static_cast<size_t>(count) * dtype_size(x.dtype));
+  } else if (x.dtype == DType::f32 && y.dtype == DType::f16) {
+    k.float_to_half(x.f32(), count, y.f16());
+  } else if (x.dtype == DType::f16 && y.dtype == DType::f32) {
+    k.half_to_float(x.f16(), count, y.f32());
+  } else {
+    for (int64_t i = 0; i < count; ++i) {
+      float wide;
+      if (x.dtype == DType::i32) {
+        wide = static_cast<float>(x.i32()[i]);
+      } else if (x.dtype == DType::f32) {
+        wide = x.f32()[i];
+      } else {
+        k.half_to_float(x.f16() + i, 1, &wide);
+      }
+      if (y.dtype == DType::i32) {
+        y.i32()[i] = to_i32(wide);
+      } else if (y.dtype == DType::f32) {
+        y.f32()[i] = wide;
+      } else {
+        k.float_to_half(&wide, 1, y.f16() + i);
+      }
+    }
+  }
+}
+
+#define UNARY(name, expression)                                                   \
+  {name, 1, 1, false, {}, check_unary, [](const NodeCall& call, const Workspace& work) { \
+     for_each(call, work, [](float x) -> float { return expression; });           \
+   }}
+#define BINARY(name, expression)                                                   \
+  {name, 2, 2, false, {}, check_binary, [](const NodeCall& call, const Workspace& work) { \
+     combine(call, work, [](float a, float b) -> float { return expression; });    \
+   }}
+
+const OpDef kOps[] = {
+    UNARY("neg", -x),
+    UNARY("abs", std::fabs(x)),
+    UNARY("exp", std::exp(x)),
+    UNARY("log", std::log(x)),
+    UNARY("sqrt", std::sqrt(x)),
+    UNARY("rsqrt", 1.0f / std::sqrt(x)),
+    UNARY("sin", std::sin(x)),
+    UNARY("cos", std::cos(x)),
+    UNARY("tanh", std::tanh(x)),
+    UNARY("erf", std::erf(x)),
+    UNARY("relu", x < 0.0f ? 0.0f : x),
+    UNARY("sigmoid", sigmoid(x)),
+    UNARY("silu", x * sigmoid(x)),
+    UNARY("gelu", 0.5f * x * (1.0f + std::erf(x * 0.7071067811865476f))),
+    UNARY("gelu_tanh", gelu_tanh(x)),
+    {"add", 2, 2, false, {}, check_binary, run_add},
+    {"mul", 2, 2, false, {}, check_binary, run_mul},
+    BINARY("sub", a - b),
+    BINARY("div", a / b),
+    BINARY("maximum", std::isnan(a) || a > b ? a : b),
+    BINARY("minimum", std::isnan(a) || a < b ? a : b),
+    {"silu_mul", 2, 2, false, {}, check_gated,
+     [](const NodeCall& call, const Workspace& work) { run_same_shape(call, work, work.kernels.silu_mul); }},
+    {"gelu_tanh_mul", 2, 2, false, {}, check_gated,
+     [](const NodeCall& call, const Workspace& work) { run_same_shape(call, work, work.kernels.gelu_tanh_mul); }},
+    {"affine", 1, 1, false, {"scale", "shift"}, check_affine,
+     [](const NodeCall& call, const Workspace& work) {
+       const auto scale = static_cast<float>(call.params.number[0]), shift = static_cast<float>(call.params.number[1]);
+       for_each(call, work, [=](float x) { return x * scale + shift; });
+     }},
+    {"cast", 1, 1, false, {"dtype"}, check_cast, run_cast},
+};
+
+#undef UNARY
+#undef BINARY
+
+}  // namespace
+
+std::span<const OpDef> elementwise_ops() { return kOps; }
+
+}  // namespace satchel

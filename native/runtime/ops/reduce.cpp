@@ -1,0 +1,90 @@
+// Sums, means and extremes over some axes.
+#include <algorithm>
+#include <limits>
+
+#include "../op.h"
+
+namespace satchel {
+
+namespace {
+
+// integer[0] is a bit mask of the axes.
+size_t check_reduce(NodeCall& call, int) {
+  const Tensor &x = call.in(0), &y = *call.output;
+  require_array(call, x, DType::f32);
+  require_array(call, y, DType::f32);
+  int64_t mask = 0;
+  for (const int64_t axis : ints_attribute(call, "axes")) {
+    require(axis >= 0 && axis < static_cast<int64_t>(x.rank) && !(mask >> axis & 1), call, "bad axes");
+    mask |= int64_t{1} << axis;
+  }
+  const bool keep = int_attribute(call, "keepdims", 0) != 0;
+  size_t at = 0;
+  for (size_t i = 0; i < x.rank; ++i) {
+    const bool reduced = mask >> i & 1;
+    if (reduced && !keep) continue;
+    require(at < y.rank && y.shape[at] == (reduced ? 1 : x.shape[i]), call, "the output does not fit");
+    ++at;
+  }
+  require(at == y.rank, call, "the output does not fit");
+  call.params.integer[0] = mask;
+  return 0;
+}
+
+template <typename Step, typename Finish>
+void reduce(const NodeCall& call, const Workspace& work, double first, Step step, Finish finish) {
+  const Tensor &x = call.in(0), &y = *call.output;
+  const int64_t mask = call.params.integer[0];
+  int64_t strides[kMaxRank] = {}, stride = 1, reduced_count = 1;
+  for (size_t i = x.rank; i-- > 0;) {
+    strides[i] = stride;
+    stride *= x.shape[i];
+    if (mask >> i & 1) reduced_count *= x.shape[i];
+  }
+  // The offset of item `number` among the axes that are (or are not) reduced.
+  const auto offset = [&](int64_t number, bool reduced) {
+    int64_t at = 0;
+    for (size_t i = x.rank; i-- > 0;) {
+      if (static_cast<bool>(mask >> i & 1) != reduced) continue;
+      at += number % x.shape[i] * strides[i];
+      number /= x.shape[i];
+    }
+    return at;
+  };
+  const int64_t count = y.elements();
+  work.pool.parallel_for(count, grain_for(count, work.pool.size(), 16), [&](int64_t begin, int64_t end, int) {
+    for (int64_t item = begin; item < end; ++item) {
+      const float* from = x.f32() + offset(item, false);
+      double value = first;
+      for (int64_t i = 0; i < reduced_count; ++i) value = step(value, from[offset(i, true)]);
+      y.f32()[item] = static_cast<float>(finish(value, static_cast<double>(reduced_count)));
+    }
+  });
+}
+
+double plain(double value, double) { return value; }
+double sum(double total, float x) { return total + x; }
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
+
+const OpDef kOps[] = {
+    {"reduce_sum", 1, 1, false, {"axes", "keepdims"}, check_reduce,
+     [](const NodeCall& call, const Workspace& work) { reduce(call, work, 0.0, sum, plain); }},
+    {"reduce_mean", 1, 1, false, {"axes", "keepdims"}, check_reduce,
+     [](const NodeCall& call, const Workspace& work) {
+       reduce(call, work, 0.0, sum, [](double total, double n) { return total / n; });
+     }},
+    {"reduce_max", 1, 1, false, {"axes", "keepdims"}, check_reduce,
+     [](const NodeCall& call, const Workspace& work) {
+       reduce(call, work, -kInfinity, [](double best, float x) { return std::max<double>(best, x); }, plain);
+     }},
+    {"reduce_min", 1, 1, false, {"axes", "keepdims"}, check_reduce,
+     [](const NodeCall& call, const Workspace& work) {
+       reduce(call, work, kInfinity, [](double best, float x) { return std::min<double>(best, x); }, plain);
+     }},
+};
+
+}  // namespace
+
+std::span<const OpDef> reduce_ops() { return kOps; }
+
+}  // namespace satchel

@@ -1,0 +1,162 @@
+// Ops that move values and do not change them.
+#include <algorithm>
+#include <cstring>
+
+#include "../errors.h"
+#include "../op.h"
+
+namespace satchel {
+
+namespace {
+
+void require_arrays_of_one_type(const NodeCall& call) {
+  for (const Tensor* t : call.inputs) {
+    require(t != nullptr, call, "an input is missing");
+    require_array(call, *t, call.output->dtype);
+  }
+}
+
+size_t check_reshape(NodeCall& call, int) {
+  require_arrays_of_one_type(call);
+  require(call.in(0).elements() == call.output->elements(), call, "the sizes differ");
+  return 0;
+}
+
+void run_reshape(const NodeCall& call, const Workspace&) {
+  const Tensor& y = *call.output;
+  std::memcpy(y.data, call.in(0).data, static_cast<size_t>(y.elements()) * dtype_size(y.dtype));
+}
+
+size_t check_transpose(NodeCall& call, int) {
+  require_arrays_of_one_type(call);
+  const Tensor &x = call.in(0), &y = *call.output;
+  const auto perm = ints_attribute(call, "perm");
+  require(perm.size() == x.rank && y.rank == x.rank, call, "the permutation does not fit");
+  int64_t seen = 0;
+  for (size_t i = 0; i < perm.size(); ++i) {
+    require(perm[i] >= 0 && perm[i] < static_cast<int64_t>(x.rank), call, "bad permutation");
+    require(y.shape[i] == x.shape[perm[i]], call, "the output does not fit");
+    seen |= int64_t{1} << perm[i];
+  }
+  require(seen == (int64_t{1} << x.rank) - 1, call, "bad permutation");
+  return 0;
+}
+
+void run_transpose(const NodeCall& call, const Workspace& work) {
+  const Tensor &x = call.in(0), &y = *call.output;
+  const auto perm = ints_attribute(call, "perm");
+  const size_t size = dtype_size(x.dtype);
+  int64_t steps[kMaxRank] = {};
+  for (size_t i = 0; i < y.rank; ++i) {
+    const auto from = static_cast<size_t>(perm[i]);
+    steps[i] = x.product(from + 1, x.rank);
+  }
+  const int64_t width = y.last(), rows = y.elements() / width;
+  const int64_t inner = y.rank ? steps[y.rank - 1] : 1;
+  work.pool.parallel_for(rows, grain_for(rows, work.pool.size(), 16), [&](int64_t begin, int64_t end, int) {
+    for (int64_t row = begin; row < end; ++row) {
+      int64_t at = 0, rest = row;
+      for (size_t i = y.rank - (y.rank > 0); i-- > 0;) {
+        at += rest % y.shape[i] * steps[i];
+        rest /= y.shape[i];
+      }
+      uint8_t* to = y.data + static_cast<size_t>(row * width) * size;
+      for (int64_t i = 0; i < width; ++i) {
+        std::memcpy(to + static_cast<size_t>(i) * size, x.data + static_cast<size_t>(at + i * inner) * size, size);
+      }
+    }
+  });
+}
+
+size_t check_slice(NodeCall& call, int) {
+  require_arrays_of_one_type(call);
+  const Tensor &x = call.in(0), &y = *call.output;
+  const int64_t axis = int_attribute(call, "axis"), start = int_attribute(call, "start"), stop = int_attribute(call, "stop");
+  require(axis >= 0 && axis < static_cast<int64_t>(x.rank) && y.rank == x.rank, call, "there is no such axis");
+  require(0 <= start && start < stop && stop <= x.shape[axis], call, "the range is outside");
+  for (size_t i = 0; i < x.rank; ++i) {
+    const int64_t want = static_cast<int64_t>(i) == axis ? stop - start : x.shape[i];
+    require(y.shape[i] == want, call, "the output does not fit");
+  }
+  call.params.integer[0] = axis, call.params.integer[1] = start;
+  return 0;
+}
+
+void run_slice(const NodeCall& call, const Workspace&) {
+  const Tensor &x = call.in(0), &y = *call.output;
+  const auto axis = static_cast<size_t>(call.params.integer[0]);
+  const size_t inner = static_cast<size_t>(x.product(axis + 1, x.rank)) * dtype_size(x.dtype);
+  const size_t taken = static_cast<size_t>(y.shape[axis]) * inner, whole = static_cast<size_t>(x.shape[axis]) * inner;
+  const uint8_t* from = x.data + static_cast<size_t>(call.params.integer[1]) * inner;
+  for (int64_t i = 0; i < x.product(0, axis); ++i) {
+    std::memcpy(y.data + static_cast<size_t>(i) * taken, from + static_cast<size_t>(i) * whole, taken);
+  }
+}
+
+size_t check_concat(NodeCall& call, int) {
+  require_arrays_of_one_type(call);
+  const Tensor& y = *call.output;
+  const int64_t axis = int_attribute(call, "axis");
+  require(axis >= 0 && axis < static_cast<int64_t>(y.rank), call, "there is no such axis");
+  int64_t total = 0;
+  for (const Tensor* x : call.inputs) {
+    require(x->rank == y.rank, call, "the ranks differ");
+    for (size_t i = 0; i < y.rank; ++i) {
+      require(static_cast<int64_t>(i) == axis || x->shape[i] == y.shape[i], call, "the shapes differ");
+    }
+    total += x->shape[axis];
+  }
+  require(total == y.shape[axis], call, "the output does not fit");
+  call.params.integer[0] = axis;
+  return 0;
+}
+
+void run_concat(const NodeCall& call, const Workspace&) {
+  const Tensor& y = *call.output;
+  const auto axis = static_cast<size_t>(call.params.integer[0]);
+  const size_t whole = static_cast<size_t>(y.product(axis, y.rank)) * dtype_size(y.dtype);
+  size_t at = 0;
+  for (const Tensor* x : call.inputs) {
+    const size_t part = static_cast<size_t>(x->product(axis, x->rank)) * dtype_size(y.dtype);
+    for (int64_t i = 0; i < y.product(0, axis); ++i) {
+      std::memcpy(y.data + static_cast<size_t>(i) * whole + at, x->data + static_cast<size_t>(i) * part, part);
+    }
+    at += part;
+  }
+}
+
+size_t check_take_rows(NodeCall& call, int) {
+  const Tensor &x = call.in(0), &rows = call.in(1), &y = *call.output;
+  require_array(call, x, y.dtype);
+  require_array(call, rows, DType::i32);
+  require(x.rank >= 1 && rows.rank == 1 && y.rank == x.rank && y.shape[0] == rows.shape[0] &&
+              std::equal(x.shape + 1, x.shape + x.rank, y.shape + 1),
+          call, "the sizes do not fit");
+  return 0;
+}
+
+void run_take_rows(const NodeCall& call, const Workspace&) {
+  const Tensor &x = call.in(0), &rows = call.in(1), &y = *call.output;
+  const size_t size = static_cast<size_t>(x.product(1, x.rank)) * dtype_size(x.dtype);
+  for (int64_t i = 0; i < rows.shape[0]; ++i) {
+    const int32_t row = rows.i32()[i];
+    if (row < 0 || row >= x.shape[0]) {
+      throw ExecutionError("there is no row " + std::to_string(row) + " among " + std::to_string(x.shape[0]));
+    }
+    std::memcpy(y.data + static_cast<size_t>(i) * size, x.data + static_cast<size_t>(row) * size, size);
+  }
+}
+
+const OpDef kOps[] = {
+    {"reshape", 1, 1, false, {"shape"}, check_reshape, run_reshape},
+    {"transpose", 1, 1, false, {"perm"}, check_transpose, run_transpose},
+    {"slice", 1, 1, false, {"axis", "start", "stop"}, check_slice, run_slice},
+    {"concat", 1, 8, false, {"axis"}, check_concat, run_concat},
+    {"take_rows", 2, 2, false, {}, check_take_rows, run_take_rows},
+};
+
+}  // namespace
+
+std::span<const OpDef> shape_ops() { return kOps; }
+
+}  // namespace satchel

@@ -1,0 +1,27 @@
+// A program: a valid file and its methods. Shared, read-only, by all its instances.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "method.h"
+#include "program_file.h"
+
+namespace satchel {
+
+class Program {
+ public:
+  // Throws FormatError; afterwards every method is known to run without touching memory that is
+  // not its own, whatever its inputs.
+  explicit Program(const std::string& path);
+
+  const ProgramFile& file() const { return file_; }
+  const std::vector<StateInfo>& states() const { return table_.states; }
+  const std::vector<Method>& methods() const { return table_.methods; }
+
+ private:
+  ProgramFile file_;
+  MethodTable table_;
+};
+
+}  // namespace satchel

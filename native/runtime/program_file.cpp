@@ -1,0 +1,192 @@
+#include "program_file.h"
+
+#include <algorithm>
+#include <cstring>
+#include <unordered_set>
+
+#include "cursor.h"
+#include "errors.h"
+
+namespace satchel {
+
+namespace {
+
+constexpr uint8_t kMagic[8] = {'S', 'A', 'T', 'C', 'H', 'E', 'L', 0};
+constexpr uint32_t kVersion = 1;
+constexpr uint64_t kHeaderSize = 64;
+constexpr uint64_t kRecordSize = 64;
+constexpr uint64_t kDigestOffset = 32;
+constexpr uint64_t kAlignment = 64;
+constexpr uint64_t kWeightsAlignment = 4096;
+constexpr const char* kSectionNames[] = {"", "tokenizer", "methods", "weight_index", "weights", "metadata"};
+constexpr uint32_t kSectionCount = 5;
+
+uint64_t align(uint64_t offset, uint64_t alignment) { return (offset + alignment - 1) / alignment * alignment; }
+
+bool known_kind(uint8_t kind) { return kind <= 2 || (kind >= 16 && kind <= 19); }
+
+struct Sizes {
+  uint64_t codes, scales;
+};
+
+// The bytes that a weight of this shape must take; the shape's size was checked to be sane.
+Sizes expected_sizes(const WeightEntry& w) {
+  uint64_t elements = 1;
+  for (const int64_t dim : w.shape) elements *= static_cast<uint64_t>(dim);
+  if (!w.is_matrix()) return {elements * (w.kind == WeightKind::f16 ? 2u : 4u), 0};
+  const auto rows = align(static_cast<uint64_t>(w.shape[0]), kTileRows);
+  const auto cols = static_cast<uint64_t>(w.shape[1]);
+  switch (w.kind) {
+    case WeightKind::matrix_f32: return {rows * cols * 4, 0};
+    case WeightKind::matrix_f16: return {rows * cols * 2, 0};
+    case WeightKind::matrix_q4: return {rows * cols / 2, rows * (cols / w.group) * 2};
+    default: return {rows * cols, rows * (cols / w.group) * 2};
+  }
+}
+
+}  // namespace
+
+PackedMatrix WeightEntry::matrix() const {
+  const auto encoding = static_cast<MatrixEncoding>(static_cast<uint8_t>(kind) - 16);
+  return {encoding, shape[0], shape[1], group, codes, reinterpret_cast<const uint16_t*>(scales)};
+}
+
+const char* WeightEntry::kind_name() const {
+  constexpr const char* plain[] = {"f32", "f16", "i32"};
+  constexpr const char* matrix[] = {"matrix_f32", "matrix_f16", "matrix_q4", "matrix_q8"};
+  const auto code = static_cast<uint8_t>(kind);
+  return code < 16 ? plain[code] : matrix[code - 16];
+}
+
+ProgramFile::ProgramFile(const std::string& path) : file_(path) {
+  read_sections();
+  check_digest(SectionKind::methods);
+  check_digest(SectionKind::weight_index);
+  read_weight_index();
+}
+
+void ProgramFile::read_sections() {
+  const uint64_t size = file_.size();
+  if (size < kHeaderSize) throw FormatError("header", size, "the file ends within the header");
+  Cursor head("header", file_.data(), kHeaderSize, 0);
+  if (std::memcmp(head.take(8), kMagic, 8) != 0) {
+    throw FormatError("header", 0, "this is not a Satchel program",
+                      "Make one with: satchel export CHECKPOINT.");
+  }
+  const uint32_t version = head.u32();
+  if (version != kVersion) {
+    throw FormatError("header", 8, "the file has the format version " + std::to_string(version) +
+                      ", and this is version " + std::to_string(kVersion),
+                      "Use the Satchel that wrote it, or export the model again.");
+  }
+  const uint32_t count = head.u32();
+  if (count != kSectionCount) throw FormatError("header", 12, "it claims " + std::to_string(count) + " sections");
+  if (head.u64() != size) {
+    throw FormatError("header", 16, "the file is not as long as it says",
+                      "It was cut off or appended to; copy or export it again.");
+  }
+  if (head.u64() != 0) throw FormatError("header", 24, "reserved bytes are not zero");
+  const uint64_t table_end = kHeaderSize + count * kRecordSize;
+  if (table_end > size) throw FormatError("header", size, "the file ends within the section table");
+
+  Sha256 hash;
+  hash.update(file_.data(), kDigestOffset);
+  hash.update(file_.data() + kHeaderSize, count * kRecordSize);
+  const Digest digest = hash.finish();
+  if (std::memcmp(digest.data(), file_.data() + kDigestOffset, digest.size()) != 0) {
+    throw ChecksumError("header", kDigestOffset, "the header's checksum is wrong");
+  }
+
+  Cursor table("section table", file_.data() + kHeaderSize, count * kRecordSize, kHeaderSize);
+  uint64_t end = table_end;
+  std::unordered_set<uint32_t> seen;
+  for (uint32_t i = 0; i < count; ++i) {
+    const uint32_t kind = table.u32();
+    if (kind < 1 || kind > kSectionCount || !seen.insert(kind).second) {
+      table.fail("unknown or repeated section " + std::to_string(kind));
+    }
+    if (table.u32() != 0) table.fail("reserved bytes are not zero");
+    SectionRecord record{static_cast<SectionKind>(kind), kSectionNames[kind], table.u64(), table.u64(), {}};
+    if (table.u64() != 0) table.fail("reserved bytes are not zero");
+    std::memcpy(record.digest.data(), table.take(32), 32);
+    const uint64_t alignment = record.kind == SectionKind::weights ? kWeightsAlignment : kAlignment;
+    // Sections follow each other in order, so that none can overlap and no byte is unaccounted for.
+    if (record.offset != align(end, alignment)) {
+      throw FormatError(record.name, record.offset, "the section is not where the one before it ends");
+    }
+    if (record.offset > size || record.size > size - record.offset) {
+      throw FormatError(record.name, record.offset, "the section reaches past the end of the file");
+    }
+    for (uint64_t at = end; at < record.offset; ++at) {
+      if (file_.data()[at] != 0) throw FormatError(record.name, at, "padding is not zero");
+    }
+    end = record.offset + record.size;
+    sections_.push_back(std::move(record));
+  }
+  if (end != size) throw FormatError("section table", end, "there are bytes after the last section");
+}
+
+const SectionRecord& ProgramFile::section(SectionKind kind) const {
+  return *std::find_if(sections_.begin(), sections_.end(), [&](const auto& s) { return s.kind == kind; });
+}
+
+void ProgramFile::check_digest(SectionKind kind) const {
+  const SectionRecord& record = section(kind);
+  Sha256 hash;
+  hash.update(bytes(record), record.size);
+  if (hash.finish() != record.digest) {
+    throw ChecksumError(record.name, record.offset, "the section's checksum is wrong");
+  }
+}
+
+void ProgramFile::read_weight_index() {
+  const SectionRecord& record = section(SectionKind::weight_index);
+  const SectionRecord& data = section(SectionKind::weights);
+  Cursor in(record.name, bytes(record), record.size, record.offset);
+  const uint32_t count = in.count(2 + 1 + 1 + 4 + 4 * 8 + 32);
+  std::unordered_set<std::string> names;
+  uint64_t end = 0;
+  for (uint32_t i = 0; i < count; ++i) {
+    WeightEntry w{};
+    w.name = in.text();
+    if (w.name.empty() || !names.insert(w.name).second) in.fail("a weight's name is empty or repeated");
+    const uint8_t kind = in.u8();
+    if (!known_kind(kind)) in.fail(w.name + " has the unknown encoding " + std::to_string(kind));
+    w.kind = static_cast<WeightKind>(kind);
+    const uint8_t rank = in.u8();
+    if (rank > kMaxRank || (w.is_matrix() && rank != 2)) in.fail(w.name + " has a bad rank");
+    for (uint8_t d = 0; d < rank; ++d) {
+      const int64_t dim = in.i64();
+      if (dim < 1 || dim > kMaxDim) in.fail(w.name + " has the dimension " + std::to_string(dim));
+      w.shape.push_back(dim);
+    }
+    // Four bytes and up to 15 rows of padding more than the elements: still far below overflow.
+    if (!tensor_bytes(DType::f32, w.shape)) in.fail(w.name + " is too large");
+    w.group = in.u32();
+    if (w.is_quantized()) {
+      const uint32_t step = w.kind == WeightKind::matrix_q4 ? 8 : 4;
+      if (w.group == 0 || w.group % step != 0 || w.shape[1] % w.group != 0) {
+        in.fail(w.name + " has the bad group " + std::to_string(w.group));
+      }
+    } else if (w.group != 0) {
+      in.fail(w.name + " has a group but is not quantised");
+    }
+    w.offset = in.u64(), w.codes_size = in.u64(), w.scales_offset = in.u64(), w.scales_size = in.u64();
+    std::memcpy(w.digest.data(), in.take(32), 32);
+    const Sizes sizes = expected_sizes(w);
+    if (w.codes_size != sizes.codes || w.scales_size != sizes.scales) in.fail(w.name + " has a wrong size");
+    if (w.offset != align(end, kAlignment)) in.fail(w.name + " is not where the weight before it ends");
+    end = w.offset + w.codes_size;
+    const uint64_t scales_at = w.scales_size ? align(end, kAlignment) : 0;
+    if (w.scales_offset != scales_at) in.fail(w.name + " has its scales in the wrong place");
+    if (w.scales_size) end = scales_at + w.scales_size;
+    if (end > data.size) in.fail(w.name + " reaches past the weights section");
+    w.codes = bytes(data) + w.offset;
+    w.scales = w.scales_size ? bytes(data) + w.scales_offset : nullptr;
+    weights_.push_back(std::move(w));
+  }
+  if (end != data.size) in.fail("the weights section is longer than its weights");
+  in.expect_end();
+}
+
+}  // namespace satchel

@@ -1,0 +1,67 @@
+// Opens a program file and proves its structure before anything is used. docs/format.md is the spec.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "../kernels/kernels.h"
+#include "memory.h"
+#include "sha256.h"
+#include "types.h"
+
+namespace satchel {
+
+enum class SectionKind : uint32_t { tokenizer = 1, methods = 2, weight_index = 3, weights = 4, metadata = 5 };
+
+struct SectionRecord {
+  SectionKind kind;
+  std::string name;
+  uint64_t offset;
+  uint64_t size;
+  Digest digest;
+};
+
+enum class WeightKind : uint8_t {
+  f32 = 0, f16 = 1, i32 = 2, matrix_f32 = 16, matrix_f16 = 17, matrix_q4 = 18, matrix_q8 = 19,
+};
+
+struct WeightEntry {
+  std::string name;
+  WeightKind kind;
+  std::vector<int64_t> shape;
+  uint32_t group;
+  uint64_t offset, codes_size, scales_offset, scales_size;  // within the weights section
+  Digest digest;
+  const uint8_t* codes;
+  const uint8_t* scales;  // null where there are none
+
+  bool is_matrix() const { return static_cast<uint8_t>(kind) >= 16; }
+  bool is_quantized() const { return kind == WeightKind::matrix_q4 || kind == WeightKind::matrix_q8; }
+  PackedMatrix matrix() const;
+  const char* kind_name() const;
+};
+
+class ProgramFile {
+ public:
+  // Validates the header, the section table and the weight index, with their checksums.
+  // The weights themselves are not read.
+  explicit ProgramFile(const std::string& path);
+
+  const std::vector<SectionRecord>& sections() const { return sections_; }
+  const std::vector<WeightEntry>& weights() const { return weights_; }
+  const SectionRecord& section(SectionKind kind) const;
+  const uint8_t* bytes(const SectionRecord& section) const { return file_.data() + section.offset; }
+  uint64_t size() const { return file_.size(); }
+
+ private:
+  void read_sections();
+  void read_weight_index();
+  void check_digest(SectionKind kind) const;
+
+  MappedFile file_;
+  std::vector<SectionRecord> sections_;
+  std::vector<WeightEntry> weights_;
+};
+
+}  // namespace satchel

@@ -1,0 +1,50 @@
+"""How a number format on disk becomes float32."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+# raw [rows, row_bytes] uint8 -> out [rows, columns] float32
+Decode = Callable[[NDArray[np.uint8], NDArray[np.float32]], None]
+
+
+@dataclass(frozen=True)
+class Codec:
+    """A format of numbers: ``block`` values take ``size`` bytes."""
+
+    name: str
+    block: int
+    size: int
+    decode: Decode
+
+    def row_bytes(self, columns: int) -> int:
+        return columns // self.block * self.size
+
+
+def _decode_f32(raw: NDArray[np.uint8], out: NDArray[np.float32]) -> None:
+    out[...] = raw.view("<f4")
+
+
+def _decode_f64(raw: NDArray[np.uint8], out: NDArray[np.float32]) -> None:
+    out[...] = raw.view("<f8")
+
+
+def _decode_f16(raw: NDArray[np.uint8], out: NDArray[np.float32]) -> None:
+    out[...] = raw.view("<f2")
+
+
+def _decode_bf16(raw: NDArray[np.uint8], out: NDArray[np.float32]) -> None:
+    # bfloat16 is the upper half of a float32.
+    np.left_shift(raw.view("<u2"), np.uint32(16), out=out.view(np.uint32))
+
+
+F64 = Codec("f64", 1, 8, _decode_f64)
+F32 = Codec("f32", 1, 4, _decode_f32)
+F16 = Codec("f16", 1, 2, _decode_f16)
+BF16 = Codec("bf16", 1, 2, _decode_bf16)
+
+FLOATS = {codec.name: codec for codec in (F64, F32, F16, BF16)}

@@ -1,0 +1,72 @@
+"""GGUF's tensor names as Hugging Face's, per architecture, as data."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+
+TOP_NAMES = {
+    "token_embd": "model.embed_tokens",
+    "output_norm": "model.norm",
+    "output": "lm_head",
+}
+LAYER_NAMES = {
+    "attn_norm": "input_layernorm",
+    "attn_q": "self_attn.q_proj",
+    "attn_k": "self_attn.k_proj",
+    "attn_v": "self_attn.v_proj",
+    "attn_output": "self_attn.o_proj",
+    "ffn_norm": "post_attention_layernorm",
+    "ffn_gate": "mlp.gate_proj",
+    "ffn_up": "mlp.up_proj",
+    "ffn_down": "mlp.down_proj",
+}
+QK_NORMS = {"attn_q_norm": "self_attn.q_norm", "attn_k_norm": "self_attn.k_norm"}
+FOUR_NORMS = {
+    "post_attention_norm": "post_attention_layernorm",
+    "ffn_norm": "pre_feedforward_layernorm",
+    "post_ffw_norm": "post_feedforward_layernorm",
+}
+# In the file, but following from the configuration (or read into it: see gguf_config).
+ROPE_FREQUENCIES = "rope_freqs.weight"
+ROPE_LONG, ROPE_SHORT = "rope_factors_long.weight", "rope_factors_short.weight"
+DERIVED = {ROPE_FREQUENCIES, ROPE_LONG, ROPE_SHORT}
+_LAYER = re.compile(r"blk\.(\d+)\.(\w+)\.(weight|bias)")
+_TOP = re.compile(r"(\w+)\.(weight|bias)")
+
+
+@dataclass(frozen=True)
+class GgufArchitecture:
+    """How GGUF stores an architecture, where it differs from Hugging Face."""
+
+    model_type: str
+    names: dict[str, str] = field(default_factory=dict)  # on top of LAYER_NAMES
+    interleaved: bool = False  # rotary rows of q and k, weights and biases
+    norm_offset: bool = False  # norms are stored as 1 + w
+
+
+ARCHITECTURES = {
+    "llama": GgufArchitecture("llama", interleaved=True),
+    "granite": GgufArchitecture("granite", interleaved=True),
+    "smollm3": GgufArchitecture("smollm3", interleaved=True),
+    "qwen2": GgufArchitecture("qwen2"),
+    "qwen3": GgufArchitecture("qwen3", QK_NORMS),
+    "phi3": GgufArchitecture(
+        "phi3", {"attn_qkv": "self_attn.qkv_proj", "ffn_up": "mlp.gate_up_proj"}
+    ),
+    "gemma": GgufArchitecture("gemma", norm_offset=True),
+    "gemma2": GgufArchitecture("gemma2", FOUR_NORMS, norm_offset=True),
+    "gemma3": GgufArchitecture("gemma3_text", QK_NORMS | FOUR_NORMS, norm_offset=True),
+}
+
+
+def huggingface_name(name: str, architecture: GgufArchitecture) -> str | None:
+    """The Hugging Face name of a GGUF tensor; None if the architecture has no such tensor."""
+    if match := _LAYER.fullmatch(name):
+        layer, part, kind = match.groups()
+        found = architecture.names.get(part) or LAYER_NAMES.get(part)
+        return f"model.layers.{int(layer)}.{found}.{kind}" if found else None
+    if match := _TOP.fullmatch(name):
+        found = TOP_NAMES.get(match[1])
+        return f"{found}.{match[2]}" if found else None
+    return None

@@ -1,0 +1,133 @@
+"""Hugging Face folders: config.json with safetensors (or pytorch_model.bin), whole or sharded."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from satchel.checkpoints.base import Checkpoint
+from satchel.checkpoints.jsonfile import read_json, read_json_if_there
+from satchel.checkpoints.safetensors_file import read_header
+from satchel.checkpoints.stored import StoredCheckpoint, StoredTensor
+from satchel.checkpoints.tokenizer_files import tokenizer_in_folder
+from satchel.checkpoints.torch_file import read_state_dict
+from satchel.checkpoints.weightfile import WeightFile, open_files
+from satchel.errors import CheckpointError
+
+ReadTensors = Callable[[WeightFile], dict[str, StoredTensor]]
+
+# (format, whole file, index of shards, how a file's tensors are found), the better one first
+LAYOUTS: tuple[tuple[str, str, str, ReadTensors], ...] = (
+    ("safetensors", "model.safetensors", "model.safetensors.index.json", read_header),
+    ("pytorch", "pytorch_model.bin", "pytorch_model.bin.index.json", read_state_dict),
+)
+
+
+def is_huggingface_folder(folder: Path) -> bool:
+    """Whether the folder has weights in one of Hugging Face's layouts."""
+    return _one_safetensors(folder) is not None or any(
+        (folder / name).is_file() for _, whole, index, _ in LAYOUTS for name in (whole, index)
+    )
+
+
+def open_huggingface(folder: Path) -> Checkpoint:
+    """Open a Hugging Face folder."""
+    for format, whole, index, read_tensors in LAYOUTS:
+        if (folder / whole).is_file():
+            return _open(folder, format, {folder / whole: None}, read_tensors)
+        if (folder / index).is_file():
+            return _open(folder, format, _shards(folder / index), read_tensors)
+    if (single := _one_safetensors(folder)) is not None:
+        return open_safetensors_file(single)
+    raise CheckpointError(f"{folder} has no weights in it", "Fetch the whole checkpoint again")
+
+
+def open_safetensors_file(path: Path) -> Checkpoint:
+    """Open one .safetensors file, with the config.json beside it."""
+    return _open(path.parent, "safetensors", {path: None}, read_header)
+
+
+def _one_safetensors(folder: Path) -> Path | None:
+    found = sorted(folder.glob("*.safetensors"))
+    return found[0] if len(found) == 1 else None
+
+
+def _open(
+    folder: Path,
+    format: str,
+    wanted: dict[Path, list[str] | None],
+    read_tensors: ReadTensors,
+) -> Checkpoint:
+    config = _read_config(folder)
+    generation = read_json_if_there(folder / "generation_config.json")
+    stored: dict[str, StoredTensor] = {}
+    missing = []
+    with open_files(*wanted) as files:
+        for file in files:
+            tensors = read_tensors(file)
+            names = wanted[file.path]
+            for name in tensors if names is None else names:
+                if name in tensors:
+                    stored[name] = tensors[name]
+                else:
+                    missing.append(f"{name} (in {file.path.name})")
+        if missing:
+            raise CheckpointError(
+                f"{folder} lacks tensors that its index names: {', '.join(missing)}",
+                "Index and shards are not of one checkpoint: fetch it again",
+            )
+        return StoredCheckpoint(
+            format=format,
+            path=folder,
+            files=files,
+            stored=stored,
+            config=config,
+            generation=generation,
+            tokenizer=tokenizer_in_folder(folder),
+        )
+
+
+def _read_config(folder: Path) -> dict[str, Any]:
+    path = folder / "config.json"
+    if not path.is_file():
+        raise CheckpointError(
+            f"{folder} has weights but no config.json", "Put the model's config.json beside them"
+        )
+    config = read_json(path)
+    if not isinstance(config.get("model_type"), str):
+        raise CheckpointError(
+            f"{path}: field model_type is missing", "Use the config.json that came with the weights"
+        )
+    if quantization := config.get("quantization_config"):
+        method = quantization.get("quant_method") if isinstance(quantization, dict) else None
+        raise CheckpointError(
+            f"{folder} is already quantised ({method or 'unknown method'})",
+            "Use the checkpoint in full precision and choose a recipe instead",
+        )
+    return config
+
+
+def _shards(index: Path) -> dict[Path, list[str] | None]:
+    """The shard files of an index, each with the tensors that are to be in it."""
+    weight_map = read_json(index).get("weight_map")
+    if not isinstance(weight_map, dict) or not weight_map:
+        raise CheckpointError(f"{index}: field weight_map is missing", "Fetch the file again")
+    shards: dict[Path, list[str] | None] = {}
+    for name, shard in weight_map.items():
+        # An index names files beside it, and never leads out of the folder.
+        if not isinstance(shard, str) or Path(shard).name != shard:
+            raise CheckpointError(
+                f"{index}: tensor {name} is in {shard!r}, which is not a file name",
+                "Fetch the checkpoint again, from a source that you trust",
+            )
+        names = shards.setdefault(index.parent / shard, [])
+        assert names is not None
+        names.append(name)
+    missing = sorted(path.name for path in shards if not path.is_file())
+    if missing:
+        raise CheckpointError(
+            f"{index.parent} lacks shards that its index names: {', '.join(missing)}",
+            "Fetch the missing files",
+        )
+    return shards

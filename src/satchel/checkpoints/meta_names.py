@@ -1,0 +1,63 @@
+"""Tensor names and layout of Meta's Llama code, which llama2.c shares."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from satchel.checkpoints.stored import StoredTensor
+from satchel.errors import CheckpointError
+
+TOP_NAMES = {
+    "tok_embeddings.weight": "model.embed_tokens.weight",
+    "norm.weight": "model.norm.weight",
+    "output.weight": "lm_head.weight",
+}
+LAYER_NAMES = {
+    "attention.wq.weight": "self_attn.q_proj.weight",
+    "attention.wk.weight": "self_attn.k_proj.weight",
+    "attention.wv.weight": "self_attn.v_proj.weight",
+    "attention.wo.weight": "self_attn.o_proj.weight",
+    "feed_forward.w1.weight": "mlp.gate_proj.weight",
+    "feed_forward.w2.weight": "mlp.down_proj.weight",
+    "feed_forward.w3.weight": "mlp.up_proj.weight",
+    "attention_norm.weight": "input_layernorm.weight",
+    "ffn_norm.weight": "post_attention_layernorm.weight",
+}
+# Tables that follow from the configuration.
+DERIVED = {"rope.freqs", "freqs_cos", "freqs_sin", "freqs_cis"}
+_LAYER = re.compile(r"layers\.(\d+)\.(.+)")
+
+
+def huggingface_name(name: str, where: Path) -> str | None:
+    """The Hugging Face name of a tensor of Meta's; None for one that is only derived."""
+    name = name.removeprefix("_orig_mod.")  # left by torch.compile
+    if name in DERIVED:
+        return None
+    if name in TOP_NAMES:
+        return TOP_NAMES[name]
+    if (match := _LAYER.fullmatch(name)) and match[2] in LAYER_NAMES:
+        return f"model.layers.{int(match[1])}.{LAYER_NAMES[match[2]]}"
+    raise CheckpointError(
+        f"{where}: tensor {name} has no place in a Llama model", "Only dense Llama models are read"
+    )
+
+
+def rename_and_split(
+    tensors: dict[str, StoredTensor], heads: int, kv_heads: int, where: Path
+) -> dict[str, StoredTensor]:
+    """Tensors of Meta's under Hugging Face names, rotary rows marked as interleaved."""
+    renamed: dict[str, StoredTensor] = {}
+    for meta_name, found in tensors.items():
+        tensor = found
+        name = huggingface_name(meta_name, where)
+        if name is None:
+            continue
+        if name in renamed:
+            raise CheckpointError(f"{where}: tensor {name} is in it twice", "Fetch the file again")
+        if name.endswith("q_proj.weight"):
+            tensor = tensor.interleaved(meta_name, heads)
+        elif name.endswith("k_proj.weight"):
+            tensor = tensor.interleaved(meta_name, kv_heads)
+        renamed[name] = tensor
+    return renamed

@@ -1,0 +1,77 @@
+"""Finding out what kind of checkpoint a path is."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from satchel.checkpoints.base import Checkpoint
+from satchel.checkpoints.gguf_file import open_gguf
+from satchel.checkpoints.gguf_header import MAGIC
+from satchel.checkpoints.huggingface import (
+    is_huggingface_folder,
+    open_huggingface,
+    open_safetensors_file,
+)
+from satchel.checkpoints.llama2c import is_llama2c_file, open_llama2c
+from satchel.checkpoints.meta import is_meta_folder, open_meta, open_pth
+from satchel.errors import CheckpointError
+
+ACCEPTED = (
+    "A checkpoint is a Hugging Face folder (config.json and safetensors), a .gguf file, a folder "
+    "of Meta's (consolidated.00.pth and params.json) or a .bin file of llama2.c"
+)
+
+
+def open_checkpoint(path: str | os.PathLike[str]) -> Checkpoint:
+    """Open a checkpoint, whatever its format; nothing but headers is read.
+
+    >>> with open_checkpoint("SmolLM2-135M-Instruct.Q4_1.gguf") as checkpoint:  # doctest: +SKIP
+    ...     checkpoint.config["hidden_size"]
+    576
+    """
+    path = Path(path).expanduser()
+    if path.is_dir():
+        return _open_folder(path)
+    if path.is_file():
+        return _open_file(path)
+    raise CheckpointError(f"{path} does not exist", "Give a file or a folder, or a model's name")
+
+
+def _open_folder(folder: Path) -> Checkpoint:
+    if is_huggingface_folder(folder):
+        return open_huggingface(folder)
+    if is_meta_folder(folder):
+        return open_meta(folder)
+    found = sorted(folder.glob("*.gguf"))
+    found += sorted(path for path in folder.glob("*.bin") if is_llama2c_file(path))
+    if len(found) == 1:
+        return _open_file(found[0])
+    if found:
+        names = ", ".join(path.name for path in found)
+        raise CheckpointError(
+            f"{folder} has several checkpoints in it: {names}", "Give the path of one of them"
+        )
+    raise CheckpointError(f"{folder} has no checkpoint in it", ACCEPTED)
+
+
+def _open_file(path: Path) -> Checkpoint:
+    """By the content; the name only decides where the content says nothing."""
+    try:
+        with path.open("rb") as file:
+            start = file.read(9)
+    except OSError as error:
+        raise CheckpointError(
+            f"{path} cannot be opened: {error.strerror}", "Check its permissions"
+        ) from error
+    if start.startswith(MAGIC) or path.suffix == ".gguf":
+        return open_gguf(path)
+    if path.suffix == ".safetensors" or start[8:] == b"{":
+        return open_safetensors_file(path)
+    if start.startswith(b"PK\x03\x04") or path.suffix in (".pth", ".pt"):
+        if (path.parent / "config.json").is_file() and path.name == "pytorch_model.bin":
+            return open_huggingface(path.parent)
+        return open_pth(path)
+    if path.suffix == ".bin":
+        return open_llama2c(path)
+    raise CheckpointError(f"{path} is not a checkpoint in a known format", ACCEPTED)

@@ -1,0 +1,38 @@
+"""Finding the tokenizer that lies beside weights."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from satchel.checkpoints.base import TokenizerSource
+
+# Llama 3's tokenizer.model is text: a base64 token and its rank on every line.
+_RANKED_LINE = re.compile(rb"[A-Za-z0-9+/]+={0,2} \d+\r?\n")
+
+
+def tokenizer_in_folder(folder: Path) -> TokenizerSource | None:
+    """tokenizer.json if there is one, else tokenizer.model in either of its forms."""
+    if (folder / "tokenizer.json").is_file():
+        return TokenizerSource("huggingface", folder)
+    return tokenizer_model(folder / "tokenizer.model")
+
+
+def tokenizer_model(path: Path) -> TokenizerSource | None:
+    """A tokenizer.model by its content: sentencepiece (binary) or ranked BPE (text)."""
+    if not path.is_file():
+        return None
+    with path.open("rb") as file:
+        start = file.read(4096)
+    return TokenizerSource("tiktoken" if _RANKED_LINE.match(start) else "sentencepiece", path)
+
+
+def llama2c_tokenizer(folder: Path, vocab_size: int) -> TokenizerSource | None:
+    """llama2.c's own tokenizer beside the weights, the one of this vocabulary first."""
+    for name in (f"tok{vocab_size}.bin", "tokenizer.bin"):
+        if (folder / name).is_file():
+            return TokenizerSource("llama2c", folder / name)
+    for name in (f"tok{vocab_size}.model", "tokenizer.model"):
+        if found := tokenizer_model(folder / name):
+            return found
+    return None

@@ -1,0 +1,74 @@
+"""Every error that Satchel raises on purpose.
+
+Each one says what was wrong and where; ``advice`` says what to do next. The command line
+prints both on one line and exits with status 1.
+"""
+
+from __future__ import annotations
+
+
+class SatchelError(Exception):
+    """The base of all errors that are the input's fault and not a bug."""
+
+    def __init__(self, message: str, advice: str = "") -> None:
+        super().__init__(f"{message}. {advice}" if advice else message)
+        self.message = message
+        self.advice = advice
+
+
+class CheckpointError(SatchelError):
+    """A checkpoint is missing, damaged, or does not hold what its model needs."""
+
+
+class ConfigError(SatchelError):
+    """A model's configuration is wrong or asks for something that is not supported."""
+
+
+class UnsupportedModelError(ConfigError):
+    """No model file exists for this architecture."""
+
+
+class DownloadError(SatchelError):
+    """Weights could not be fetched."""
+
+
+class TokenizerError(SatchelError):
+    """A tokenizer is missing, damaged, or does not fit its model."""
+
+
+class TemplateError(SatchelError):
+    """A chat template is missing or failed; the prompt it would give is not usable."""
+
+
+class GraphError(SatchelError):
+    """A graph breaks a shape or dtype rule."""
+
+
+class RecipeError(SatchelError):
+    """A recipe does not exist or does not fit the model."""
+
+
+class OutputExistsError(SatchelError):
+    """The output file exists and may not be overwritten."""
+
+
+class ProgramFormatError(SatchelError):
+    """A program file is not valid. ``section`` and ``offset`` say where."""
+
+    def __init__(self, message: str, advice: str = "", section: str = "", offset: int = 0) -> None:
+        where = f" (section {section or 'header'}, offset {offset})"
+        super().__init__(message + where, advice)
+        self.section = section
+        self.offset = offset
+
+
+class ChecksumError(ProgramFormatError):
+    """The bytes of a section or a weight are not those that were written."""
+
+
+class ExecutionError(SatchelError):
+    """A method was called with inputs that it cannot take."""
+
+
+class ContextFullError(SatchelError):
+    """The prompt does not fit in the context that the program was exported with."""

@@ -1,0 +1,73 @@
+"""Checks of a checkpoint against its model, all made before the first weight is read."""
+
+from __future__ import annotations
+
+import fnmatch
+import os
+import shutil
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from satchel.checkpoints.base import Checkpoint
+from satchel.errors import CheckpointError, SatchelError, TokenizerError
+from satchel.graph.ir import Weight
+
+_SHOWN = 5
+
+
+def _some(names: Sequence[str]) -> str:
+    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
+    return ", ".join(names[:_SHOWN]) + more
+
+
+def check_tensors(checkpoint: Checkpoint, weights: Iterable[Weight], unused: Sequence[str]) -> None:
+    """Every weight has its tensor, of the right shape, and no tensor is left over."""
+    tensors = checkpoint.tensors
+    needed: dict[str, Weight] = {w.source.tensor: w for w in weights}
+    missing = [name for name in needed if name not in tensors]
+    if missing:
+        raise CheckpointError(
+            f"{checkpoint.path} lacks {_some(missing)}",
+            "The checkpoint is incomplete, or its configuration is of another model.",
+        )
+    for name, weight in needed.items():
+        shape = tensors[name].shape
+        if weight.source.ranges is None:
+            fits = shape == weight.shape
+        else:
+            rows = sum(last - first for first, last in weight.source.ranges)
+            highest = max(last for _, last in weight.source.ranges)
+            fits = (rows, *shape[1:]) == weight.shape and highest <= shape[0]
+        if not fits:
+            raise CheckpointError(
+                f"{name} has the shape {list(shape)}, and the configuration asks for "
+                f"{list(weight.shape)}",
+                "The configuration is of another model, or the checkpoint is damaged.",
+            )
+    extra = [n for n in tensors if n not in needed and not any(fnmatch.fnmatch(n, p) for p in unused)]
+    if extra:
+        raise CheckpointError(
+            f"{checkpoint.path} has tensors that the model does not use: {_some(extra)}",
+            "Leaving them out could change the results silently.",
+        )
+
+
+def check_vocabulary(tokenizer_size: int, model_size: int) -> None:
+    if tokenizer_size > model_size:
+        raise TokenizerError(
+            f"the tokenizer has {tokenizer_size} tokens, and the embedding only {model_size}",
+            "Take the tokenizer that belongs to these weights.",
+        )
+
+
+def check_free_space(folder: Path, needed: int) -> None:
+    while not folder.exists():
+        folder = folder.parent
+    if not os.access(folder, os.W_OK):
+        raise SatchelError(f"{folder} is not writable", "Choose another place with -o.")
+    free = shutil.disk_usage(folder).free
+    if free < needed:
+        raise SatchelError(
+            f"the file takes {needed / 1e6:.0f} MB, and {folder} has {free / 1e6:.0f} MB free",
+            "Make room, or choose another place with -o.",
+        )

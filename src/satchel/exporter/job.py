@@ -1,0 +1,227 @@
+"""From a checkpoint to a program file."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from satchel.backends import cpu
+from satchel.checkpoints import open_checkpoint
+from satchel.checkpoints.base import Checkpoint
+from satchel.errors import CheckpointError, ConfigError
+from satchel.exporter.checks import check_free_space, check_tensors, check_vocabulary
+from satchel.exporter.options import ExportOptions
+from satchel.exporter.weights import BLOCK_BYTES, WeightError, WeightPacker
+from satchel.graph.ir import Graph, Sym
+from satchel.memory_use import current_rss, peak_rss
+from satchel.models import build_model
+from satchel.models.base import Decoder
+from satchel.program.writer import ProgramWriter, refuse_existing
+from satchel.quantize.recipe import Recipe, apply_recipe
+from satchel.sources import pull
+from satchel.sources.progress import Progress, silent
+
+# What the metadata takes besides the chat template: a bound that --plan counts with.
+_METADATA_ROOM = 4096
+
+
+@dataclass(frozen=True)
+class ExportPlan:
+    """What an export will take, known before any weight is read."""
+
+    file_size: int
+    peak_memory: int
+    weights: int  # how many
+    parameters: int
+    methods: tuple[str, ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "file_size_bytes": self.file_size,
+            "peak_memory_bytes": self.peak_memory,
+            "weights": self.weights,
+            "parameters": self.parameters,
+            "methods": list(self.methods),
+        }
+
+
+class ExportJob:
+    """An export that has been checked and can be planned or run.
+
+    Nothing but headers, the configuration and the tokenizer has been read yet.
+    """
+
+    def __init__(self, source: str | os.PathLike[str], options: ExportOptions,
+                 progress: Progress | None = None) -> None:
+        from satchel.llm.tokenizer import Tokenizer, read_tokenizer
+
+        self.progress = progress or silent
+        path = pull(source, progress)
+        self.name = model_name(source, path)
+        self.options = options
+        self.recipe: Recipe = options.make_recipe()
+        self.checkpoint: Checkpoint = open_checkpoint(path)
+        self.model: Decoder = build_model(self.checkpoint.config)
+        self.context = min(options.context, self.model.context)
+        self.graphs = self._graphs()
+        self.encodings = apply_recipe(self.graphs, self.recipe)
+        self.placement = cpu.place(self.graphs)
+        weights = {w.name: w for g in self.graphs for w in g.weights()}
+        self.parameters = _parameters(self.checkpoint, {w.source.tensor for w in weights.values()})
+        check_tensors(self.checkpoint, weights.values(), self.model.unused_tensors)
+        if self.checkpoint.tokenizer is None:
+            raise CheckpointError(
+                f"{path} has no tokenizer",
+                "Put tokenizer.json or tokenizer.model beside the weights.",
+            )
+        spec = read_tokenizer(self.checkpoint.tokenizer)
+        check_vocabulary(Tokenizer(spec).vocab_size, self.model.vocab_size)
+        self.tokenizer = replace(spec, eos_ids=self._end_tokens(spec.eos_ids))
+        self.writer = ProgramWriter(self.graphs, self.encodings, self.tokenizer.json.encode())
+
+    def _graphs(self) -> list[Graph]:
+        dtype = self.recipe.cache
+        graphs = [self.model.method("kv_forward", 1, self.context, dtype)]
+        if self.options.mode == "hybrid":
+            tokens = Sym("S", min(self.options.prefill_ar_len, self.context))
+            graphs.append(self.model.method("prefill_forward", tokens, self.context, dtype))
+        return graphs
+
+    def _end_tokens(self, tokenizer_ends: Iterable[int]) -> tuple[int, ...]:
+        """The checkpoint's own list first, then what the tokenizer calls its end."""
+        ends = self.checkpoint.generation.get("eos_token_id")
+        listed = [] if ends is None else ends if isinstance(ends, list) else [ends]
+        if not all(isinstance(e, int) and 0 <= e < self.model.vocab_size for e in listed):
+            raise ConfigError(f"the end tokens {listed} are not in the vocabulary")
+        return tuple(dict.fromkeys([*listed, *tokenizer_ends]))
+
+    @property
+    def default_output(self) -> Path:
+        group = f"-g{self.recipe.group_size}" if self.recipe.group_size else ""
+        return Path(f"{self.name}-cpu-{self.recipe.name}{group}.satchel")
+
+    def plan(self) -> ExportPlan:
+        """File size and peak memory, from shapes alone."""
+        template = self.tokenizer.chat_template or ""
+        file_size = self.writer.file_size(len(template.encode()) + _METADATA_ROOM)
+        # A block being packed, the next one being read and decoded, the codes, and all scales of
+        # the weight that has most of them (they are written after its codes).
+        blocks = 5 * BLOCK_BYTES
+        scales = max((w.scales_size for w in self.writer.weights), default=0)
+        peak = max(peak_rss(), current_rss() + blocks + 2 * scales)
+        names = tuple(g.name for g in self.graphs)
+        return ExportPlan(file_size, peak, len(self.writer.weights), self.parameters, names)
+
+    def run(self, output: Path, overwrite: bool = False, threads: int = 0) -> Path:
+        """Write the program. Nothing is left behind if it fails or is interrupted."""
+        refuse_existing(output, overwrite)
+        plan = self.plan()
+        check_free_space(output.absolute().parent, plan.file_size)
+        packer = WeightPacker(self.checkpoint, threads or len(os.sched_getaffinity(0)))
+        total = self.writer.weights_size
+        done = 0
+
+        def encode(weight: Any, encoding: Any) -> Any:
+            nonlocal done
+            for block in packer.encode(weight, encoding):
+                yield block
+                done += len(block)
+                self.progress(f"Packing {self.name}", done, total)
+
+        self.writer.write(output, encode, lambda: self._metadata(packer), overwrite)
+        self.checkpoint.close()
+        return output
+
+    def _metadata(self, packer: WeightPacker) -> dict[str, Any]:
+        ar_len = self.options.prefill_ar_len if self.options.mode == "hybrid" else None
+        embedding = self.recipe.embedding
+        return {
+            "satchel_version": version("satchel"),
+            "kind": "llm",
+            "name": self.name,
+            "architecture": self.checkpoint.config["model_type"],
+            "parameters": self.parameters,
+            "target": "cpu",
+            "context": self.context,
+            "mode": self.options.mode,
+            "prefill_ar_len": min(ar_len, self.context) if ar_len else None,
+            "vocab_size": self.model.vocab_size,
+            "recipe": {
+                "name": self.recipe.name,
+                "group_size": self.recipe.group_size or None,
+                "embedding": list(embedding) if embedding else None,
+                "head_bits": self.recipe.head_bits,
+                "kv_cache": self.recipe.cache.name,
+                "description": self.recipe.describe(),
+            },
+            "placement": self.placement,
+            "weight_error": _error_by_group(packer.errors),
+            "provenance": {
+                "format": self.checkpoint.format,
+                "file": self.checkpoint.path.name,
+            },
+            "tokenizer": self.tokenizer.to_dict(),
+        }
+
+
+def model_name(source: str | os.PathLike[str], path: Path) -> str:
+    """A short name for file names: the catalogue's, or from the path."""
+    text = os.fspath(source)
+    if not Path(text).exists():
+        return text.removeprefix("hf:").split("@")[0].split("/")[-1].lower()
+    path = path.absolute()
+    generic = path.name.startswith(("model", "consolidated", "pytorch_model"))
+    return path.parent.name if path.is_file() and generic else path.stem if path.is_file() else path.name
+
+
+def _parameters(checkpoint: Checkpoint, names: Iterable[str]) -> int:
+    total = 0
+    for name in names:
+        count = 1
+        for dim in checkpoint.tensors[name].shape if name in checkpoint.tensors else (0,):
+            count *= dim
+        total += count
+    return total
+
+
+def _error_by_group(errors: dict[str, WeightError]) -> dict[str, float]:
+    """Relative error by kind of layer: the layers' numbers are replaced by a star."""
+    groups: dict[str, WeightError] = {}
+    for name, error in errors.items():
+        key = ".".join("*" if part.isdigit() else part for part in name.split("."))
+        group = groups.setdefault(key, WeightError())
+        group.squared_error += error.squared_error
+        group.squared_weight += error.squared_weight
+        group.count += error.count
+    return {key: round(group.relative, 6) for key, group in groups.items()}
+
+
+def export(
+    source: str | os.PathLike[str],
+    output: str | os.PathLike[str] | None = None,
+    *,
+    recipe: str = "8da4w",
+    group_size: int | None = None,
+    embedding: tuple[int, int] | None = None,
+    head_bits: int | None = None,
+    mode: str = "hybrid",
+    prefill_ar_len: int = 128,
+    context: int = 2048,
+    overwrite: bool = False,
+    threads: int = 0,
+    progress: Progress | None = None,
+) -> Path:
+    """Export a checkpoint (a path, a name that ``satchel models`` lists, or ``hf:ORG/REPO``).
+
+    Returns the program's path, by default one that tells model, target and recipe.
+
+    >>> export("smollm2-135m", recipe="8da4w", group_size=32)  # doctest: +SKIP
+    PosixPath('smollm2-135m-cpu-8da4w-g32.satchel')
+    """
+    options = ExportOptions(recipe, group_size, embedding, head_bits, mode, prefill_ar_len, context)
+    job = ExportJob(source, options, progress)
+    return job.run(Path(output) if output else job.default_output, overwrite, threads)

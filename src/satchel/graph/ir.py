@@ -1,0 +1,235 @@
+"""Satchel's intermediate representation: values with a type, nodes from one op list.
+
+A graph is a list of nodes in execution order. Weights are references into a checkpoint, not
+data; states (KV caches) live as long as a session and are written by nodes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from satchel.errors import GraphError
+
+
+class DType(Enum):
+    """Element types. The value is the numpy name, so ``np.dtype(dtype.value)`` works."""
+
+    f32 = "float32"
+    f16 = "float16"
+    i32 = "int32"
+    i64 = "int64"
+    i8 = "int8"
+    u8 = "uint8"
+    boolean = "bool"
+
+    @property
+    def numpy(self) -> np.dtype[Any]:
+        return np.dtype(self.value)
+
+    @property
+    def size(self) -> int:
+        return self.numpy.itemsize
+
+
+@dataclass(frozen=True)
+class Sym:
+    """A dimension that is known only when a method is called: 1 ≤ size ≤ maximum."""
+
+    name: str
+    maximum: int
+
+    def __str__(self) -> str:
+        return f"{self.name}≤{self.maximum}"
+
+
+Dim = int | Sym
+Shape = tuple[Dim, ...]
+
+
+def largest(shape: Shape) -> tuple[int, ...]:
+    """The shape with every symbolic dimension at its maximum."""
+    return tuple(d.maximum if isinstance(d, Sym) else d for d in shape)
+
+
+@dataclass(frozen=True)
+class TensorType:
+    shape: Shape
+    dtype: DType = DType.f32
+
+    def __str__(self) -> str:
+        return f"{self.dtype.name}[{', '.join(map(str, self.shape))}]"
+
+    @property
+    def max_bytes(self) -> int:
+        """Bytes it takes with every symbolic dimension at its maximum."""
+        return int(np.prod(largest(self.shape), dtype=np.int64)) * self.dtype.size
+
+
+@dataclass(frozen=True)
+class RowSource:
+    """Where a weight's rows come from: a checkpoint tensor, or some ranges of its rows."""
+
+    tensor: str
+    ranges: tuple[tuple[int, int], ...] | None = None  # None: all rows, in order
+    add: float = 0.0  # Gemma's norms are stored as w and used as 1 + w
+
+
+@dataclass
+class Weight:
+    """A reference to a checkpoint tensor, with the role that decides how it is encoded."""
+
+    name: str
+    shape: tuple[int, ...]
+    role: str  # "linear", "embedding", "head", "vector"
+    source: RowSource
+
+
+Attribute = int | float | str | tuple[int, ...]
+
+
+class Value:
+    """Something a node reads or writes. Identity matters: two values are never equal."""
+
+    __slots__ = ("constant", "name", "state", "type", "weight")
+
+    def __init__(
+        self,
+        name: str,
+        type: TensorType,
+        *,
+        weight: Weight | None = None,
+        constant: NDArray[Any] | None = None,
+        state: str | None = None,
+    ) -> None:
+        self.name = name
+        self.type = type
+        self.weight = weight
+        self.constant = constant
+        self.state = state  # the state whose memory this value is
+
+    @property
+    def shape(self) -> Shape:
+        return self.type.shape
+
+    @property
+    def dtype(self) -> DType:
+        return self.type.dtype
+
+    def __repr__(self) -> str:
+        return f"%{self.name}: {self.type}"
+
+
+@dataclass(eq=False)
+class Node:
+    op: str
+    inputs: list[Value | None]
+    outputs: list[Value]
+    attrs: dict[str, Attribute] = field(default_factory=dict)
+
+    def __repr__(self) -> str:
+        ins = ", ".join(f"%{v.name}" if v else "-" for v in self.inputs)
+        attrs = "".join(f", {k}={v}" for k, v in self.attrs.items())
+        return f"{', '.join(map(repr, self.outputs))} = {self.op}({ins}{attrs})"
+
+
+@dataclass
+class Graph:
+    """One method: inputs, nodes in execution order, outputs."""
+
+    name: str
+    inputs: list[Value] = field(default_factory=list)
+    outputs: list[Value] = field(default_factory=list)
+    nodes: list[Node] = field(default_factory=list)
+    states: dict[str, TensorType] = field(default_factory=dict)
+
+    def values(self) -> Iterator[Value]:
+        """Every value once: inputs, then what nodes read or write, in order."""
+        seen: set[int] = set()
+        candidates: list[Value | None] = list(self.inputs)
+        for node in self.nodes:
+            candidates += node.inputs
+            candidates += node.outputs
+        for value in candidates:
+            if value is not None and id(value) not in seen:
+                seen.add(id(value))
+                yield value
+
+    def weights(self) -> list[Weight]:
+        """Every weight once, in the order of first use."""
+        return list({v.weight.name: v.weight for v in self.values() if v.weight}.values())
+
+    def symbols(self) -> list[Sym]:
+        """Every symbolic dimension, in the order of first use."""
+        dims = (d for v in self.values() for d in v.shape if isinstance(d, Sym))
+        return list(dict.fromkeys(dims))
+
+    def check(self) -> None:
+        """Raise GraphError unless every node obeys its op's rules and reads what exists."""
+        from satchel.graph.ops import infer_types
+
+        known = {id(v) for v in self.inputs}
+        for node in self.nodes:
+            for value in node.inputs:
+                if value is None or value.weight or value.constant is not None or value.state:
+                    continue
+                if id(value) not in known:
+                    raise GraphError(f"{self.name}: {node!r} reads {value!r} before it is made")
+            types = [v.type if v else None for v in node.inputs]
+            inferred = infer_types(node.op, types, node.attrs)
+            declared = [v.type for v in node.outputs]
+            if inferred != declared:
+                raise GraphError(f"{self.name}: {node!r} should have the type {inferred}")
+            known.update(id(v) for v in node.outputs)
+        for value in self.outputs:
+            if id(value) not in known:
+                raise GraphError(f"{self.name}: the output {value!r} is never made")
+
+    def __str__(self) -> str:
+        lines = [f"method {self.name}({', '.join(map(repr, self.inputs))})"]
+        lines += [f"  {node!r}" for node in self.nodes]
+        lines.append(f"  return {', '.join('%' + v.name for v in self.outputs)}")
+        return "\n".join(lines)
+
+
+def attr_int(attrs: Mapping[str, Attribute], name: str, default: int | None = None) -> int:
+    value = attrs.get(name, default)
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise GraphError(f"the attribute {name} must be an integer, not {value!r}")
+    return value
+
+
+def attr_float(attrs: Mapping[str, Attribute], name: str, default: float | None = None) -> float:
+    value = attrs.get(name, default)
+    if not isinstance(value, (int, float)):
+        raise GraphError(f"the attribute {name} must be a number, not {value!r}")
+    return float(value)
+
+
+def attr_ints(attrs: Mapping[str, Attribute], name: str) -> tuple[int, ...]:
+    value = attrs.get(name)
+    if not isinstance(value, tuple):
+        raise GraphError(f"the attribute {name} must be a tuple of integers, not {value!r}")
+    return value
+
+
+def attr_str(attrs: Mapping[str, Attribute], name: str, default: str | None = None) -> str:
+    value = attrs.get(name, default)
+    if not isinstance(value, str):
+        raise GraphError(f"the attribute {name} must be a string, not {value!r}")
+    return value
+
+
+def same_elements(a: Shape, b: Shape) -> bool:
+    """Whether two shapes hold the same number of elements for every size of their symbols."""
+
+    def split(shape: Shape) -> tuple[int, Sequence[str]]:
+        fixed = int(np.prod([d for d in shape if isinstance(d, int)], dtype=np.int64))
+        return fixed, sorted(d.name for d in shape if isinstance(d, Sym))
+
+    return split(a) == split(b)

@@ -1,0 +1,17 @@
+"""All ops. Importing this package fills the table."""
+
+from satchel.graph.ops import attention, elementwise, linear, normalize, reduce, shape
+from satchel.graph.ops.registry import OPS, Op, find_op, infer_types
+
+__all__ = [
+    "OPS",
+    "Op",
+    "attention",
+    "elementwise",
+    "find_op",
+    "infer_types",
+    "linear",
+    "normalize",
+    "reduce",
+    "shape",
+]

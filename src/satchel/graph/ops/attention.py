@@ -1,0 +1,157 @@
+"""Rotary positions, the KV cache, and causal attention over it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from satchel.graph.ir import DType, TensorType, attr_float, attr_int
+from satchel.graph.ops.registry import Arrays, Attrs, Types, define, require
+
+Array = NDArray[Any]
+
+_START = TensorType((1,), DType.i32)
+
+
+@define("positions", 2)
+class Positions:
+    """start, start + 1, … for as many entries as ``like`` has."""
+
+    @staticmethod
+    def types(types: Types, _attrs: Attrs) -> list[TensorType]:
+        start, like = types
+        assert start and like
+        require(start == _START, "positions", "start must be i32[1]", types)
+        require(len(like.shape) >= 1, "positions", "like has no dimension", types)
+        return [TensorType(like.shape[:1], DType.i32)]
+
+    @staticmethod
+    def run(arrays: Arrays, _attrs: Attrs) -> list[Array]:
+        return [arrays[0][0] + np.arange(arrays[1].shape[0], dtype=np.int32)]
+
+
+@define("rope_table", 2, "scale")
+class RopeTable:
+    """The cosines and then the sines of position * frequency, times ``scale``."""
+
+    @staticmethod
+    def types(types: Types, attrs: Attrs) -> list[TensorType]:
+        positions, frequencies = types
+        assert positions and frequencies
+        fits = len(positions.shape) == 1 and positions.dtype == DType.i32
+        require(fits, "rope_table", "the positions must be i32[n]", types)
+        fits = len(frequencies.shape) == 1 and frequencies.dtype == DType.f32
+        require(fits, "rope_table", "the frequencies must be f32[n]", types)
+        attr_float(attrs, "scale", 1.0)
+        half = frequencies.shape[0]
+        assert isinstance(half, int)
+        return [TensorType((positions.shape[0], 2 * half), DType.f32)]
+
+    @staticmethod
+    def run(arrays: Arrays, attrs: Attrs) -> list[Array]:
+        # The angle is rounded to f32, as every implementation of rotary embeddings does.
+        angles = arrays[0].astype(np.float32)[:, None] * arrays[1][None, :]
+        wide = angles.astype(np.float64)
+        table = np.concatenate([np.cos(wide), np.sin(wide)], axis=1)
+        return [(table * attr_float(attrs, "scale", 1.0)).astype(np.float32)]
+
+
+@define("rope", 2)
+class Rope:
+    """Rotate the first values of each head; value i pairs with i + half (half-split form)."""
+
+    @staticmethod
+    def types(types: Types, _attrs: Attrs) -> list[TensorType]:
+        x, table = types
+        assert x and table
+        require(len(x.shape) == 3 and x.dtype == DType.f32, "rope", "x must be [S, H, D]", types)
+        require(len(table.shape) == 2, "rope", "the table must be [S, rotary]", types)
+        require(table.shape[0] == x.shape[0], "rope", "x and table differ in length", types)
+        rotary, dim = table.shape[1], x.shape[2]
+        assert isinstance(rotary, int) and isinstance(dim, int)
+        require(rotary % 2 == 0 and rotary <= dim, "rope", "the table is too wide", types)
+        return [x]
+
+    @staticmethod
+    def run(arrays: Arrays, _attrs: Attrs) -> list[Array]:
+        x, table = arrays
+        half = table.shape[1] // 2
+        cos, sin = table[:, None, :half], table[:, None, half:]
+        first, second = x[..., :half], x[..., half : 2 * half]
+        out = x.copy()
+        out[..., :half] = first * cos - second * sin
+        out[..., half : 2 * half] = second * cos + first * sin
+        return [out]
+
+
+@define("cache_write", 3)
+class CacheWrite:
+    """Write x at the positions start, start + 1, … of a cache, in the cache's own dtype."""
+
+    @staticmethod
+    def types(types: Types, _attrs: Attrs) -> list[TensorType]:
+        cache, x, start = types
+        assert cache and x and start
+        fits = len(cache.shape) == 3 and len(x.shape) == 3
+        fits = fits and cache.shape[0] == x.shape[1] and cache.shape[2] == x.shape[2]
+        require(fits, "cache_write", "need cache [H, C, D] and x [S, H, D]", types)
+        require(cache.dtype in (DType.f32, DType.f16), "cache_write", "bad cache dtype", types)
+        require(x.dtype == DType.f32 and start == _START, "cache_write", "bad dtype", types)
+        return [cache]
+
+    @staticmethod
+    def run(arrays: Arrays, _attrs: Attrs) -> list[Array]:
+        cache, x, start = arrays
+        first = int(start[0])
+        out = cache.copy()
+        out[:, first : first + x.shape[0]] = x.transpose(1, 0, 2).astype(cache.dtype)
+        return [out]
+
+
+@define("attention", 4, "scale", "window", "softcap")
+class Attention:
+    """Causal grouped-query attention of q [S, H, D] over caches [KV, C, D].
+
+    Query i stands at start + i and sees the positions up to its own; with a ``window`` only the
+    last ``window`` of them. ``softcap`` c turns a score s into c * tanh(s / c).
+    """
+
+    @staticmethod
+    def types(types: Types, attrs: Attrs) -> list[TensorType]:
+        q, k, v, start = types
+        assert q and k and v and start
+        require(len(q.shape) == 3 and q.dtype == DType.f32, "attention", "bad q", types)
+        require(len(k.shape) == 3 and k == v, "attention", "k and v must match", types)
+        require(k.dtype in (DType.f32, DType.f16), "attention", "bad cache dtype", types)
+        heads, kv_heads = q.shape[1], k.shape[0]
+        assert isinstance(heads, int) and isinstance(kv_heads, int)
+        require(heads % kv_heads == 0, "attention", "kv heads must divide heads", types)
+        require(q.shape[2] == k.shape[2], "attention", "the head sizes differ", types)
+        require(start == _START, "attention", "start must be i32[1]", types)
+        attr_float(attrs, "scale")
+        require(attr_int(attrs, "window", 0) >= 0, "attention", "the window is negative")
+        require(attr_float(attrs, "softcap", 0.0) >= 0, "attention", "the softcap is negative")
+        return [q]
+
+    @staticmethod
+    def run(arrays: Arrays, attrs: Attrs) -> list[Array]:
+        q, k, v, start = arrays
+        queries, heads, _ = q.shape
+        last = int(start[0]) + queries
+        window, softcap = attr_int(attrs, "window", 0), attr_float(attrs, "softcap", 0.0)
+        repeat = heads // k.shape[0]
+        keys = np.repeat(k[:, :last].astype(np.float64), repeat, axis=0)
+        values = np.repeat(v[:, :last].astype(np.float64), repeat, axis=0)
+        scores = np.einsum("shd,htd->hst", q, keys) * attr_float(attrs, "scale")
+        if softcap:
+            scores = softcap * np.tanh(scores / softcap)
+        at = int(start[0]) + np.arange(queries)[:, None]
+        seen = np.arange(last)[None, :] <= at
+        if window:
+            seen &= np.arange(last)[None, :] > at - window
+        scores = np.where(seen[None], scores, -np.inf)
+        powers = np.exp(scores - scores.max(axis=-1, keepdims=True))
+        weights = powers / powers.sum(axis=-1, keepdims=True)
+        return [np.einsum("hst,htd->shd", weights, values).astype(np.float32)]

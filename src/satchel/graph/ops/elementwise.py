@@ -1,0 +1,167 @@
+"""Ops that work on each element alone, with numpy's broadcasting."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from satchel.graph.ir import Dim, DType, Shape, TensorType, attr_float, attr_str
+from satchel.graph.ops.registry import Arrays, Attrs, Types, define, require
+
+Array = NDArray[Any]
+
+_erf = np.vectorize(math.erf, otypes=[np.float64])
+
+
+def broadcast(a: Shape, b: Shape, op: str) -> Shape:
+    """Numpy's rule; a symbol matches only itself or 1."""
+
+    def one(x: Dim, y: Dim) -> Dim:
+        require(x == y or 1 in (x, y), op, f"the shapes {a} and {b} do not broadcast")
+        return y if x == 1 else x
+
+    rank = max(len(a), len(b))
+    left = (1,) * (rank - len(a)) + a
+    right = (1,) * (rank - len(b)) + b
+    return tuple(one(x, y) for x, y in zip(left, right, strict=True))
+
+
+def _define_binary(name: str, function: Callable[[Array, Array], Array]) -> None:
+    class Binary:
+        @staticmethod
+        def types(types: Types, _attrs: Attrs) -> list[TensorType]:
+            a, b = types
+            assert a and b
+            require(a.dtype == b.dtype == DType.f32, name, "both inputs must be f32", types)
+            return [TensorType(broadcast(a.shape, b.shape, name), a.dtype)]
+
+        @staticmethod
+        def run(arrays: Arrays, _attrs: Attrs) -> list[Array]:
+            return [function(arrays[0], arrays[1])]
+
+    define(name, 2)(Binary)
+
+
+def _define_unary(name: str, function: Callable[[Array], Array]) -> None:
+    class Unary:
+        @staticmethod
+        def types(types: Types, _attrs: Attrs) -> list[TensorType]:
+            (x,) = types
+            assert x
+            require(x.dtype == DType.f32, name, "the input must be f32", types)
+            return [x]
+
+        @staticmethod
+        def run(arrays: Arrays, _attrs: Attrs) -> list[Array]:
+            # Transcendentals go through f64, so that the reference has no error of its own.
+            return [function(arrays[0].astype(np.float64)).astype(np.float32)]
+
+    define(name, 1)(Unary)
+
+
+def sigmoid(x: Array) -> Array:
+    out: Array = 1 / (1 + np.exp(-np.clip(x, -700, 700)))
+    return out
+
+
+def gelu_tanh(x: Array) -> Array:
+    out: Array = 0.5 * x * (1 + np.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)))
+    return out
+
+
+_define_binary("add", np.add)
+_define_binary("sub", np.subtract)
+_define_binary("mul", np.multiply)
+_define_binary("div", np.divide)
+_define_binary("maximum", np.maximum)
+_define_binary("minimum", np.minimum)
+
+_define_unary("neg", np.negative)
+_define_unary("abs", np.abs)
+_define_unary("exp", np.exp)
+_define_unary("log", np.log)
+_define_unary("sqrt", np.sqrt)
+_define_unary("rsqrt", lambda x: 1 / np.sqrt(x))
+_define_unary("sin", np.sin)
+_define_unary("cos", np.cos)
+_define_unary("tanh", np.tanh)
+_define_unary("erf", _erf)
+_define_unary("relu", lambda x: np.maximum(x, 0))
+_define_unary("sigmoid", sigmoid)
+_define_unary("silu", lambda x: x * sigmoid(x))
+_define_unary("gelu", lambda x: 0.5 * x * (1 + _erf(x / math.sqrt(2))))
+_define_unary("gelu_tanh", gelu_tanh)
+
+
+def _define_gated(name: str, activation: Callable[[Array], Array]) -> None:
+    class Gated:
+        """activation(gate) * up: what the fuse_gates pass makes of the two nodes."""
+
+        @staticmethod
+        def types(types: Types, _attrs: Attrs) -> list[TensorType]:
+            gate, up = types
+            assert gate and up
+            require(gate == up and gate.dtype == DType.f32, name, "the inputs must match", types)
+            return [gate]
+
+        @staticmethod
+        def run(arrays: Arrays, _attrs: Attrs) -> list[Array]:
+            gate, up = (a.astype(np.float64) for a in arrays)
+            return [(activation(gate) * up).astype(np.float32)]
+
+    define(name, 2)(Gated)
+
+
+_define_gated("silu_mul", lambda x: x * sigmoid(x))
+_define_gated("gelu_tanh_mul", gelu_tanh)
+
+
+@define("affine", 1, "scale", "shift")
+class Affine:
+    """x * scale + shift, with numbers that are known at export."""
+
+    @staticmethod
+    def types(types: Types, attrs: Attrs) -> list[TensorType]:
+        (x,) = types
+        assert x
+        require(x.dtype == DType.f32, "affine", "the input must be f32", types)
+        attr_float(attrs, "scale", 1.0)
+        attr_float(attrs, "shift", 0.0)
+        return [x]
+
+    @staticmethod
+    def run(arrays: Arrays, attrs: Attrs) -> list[Array]:
+        scale = np.float32(attr_float(attrs, "scale", 1.0))
+        shift = np.float32(attr_float(attrs, "shift", 0.0))
+        return [arrays[0] * scale + shift]
+
+
+@define("cast", 1, "dtype")
+class Cast:
+    """Convert between f32, f16 and i32. Float to i32 truncates and saturates."""
+
+    @staticmethod
+    def types(types: Types, attrs: Attrs) -> list[TensorType]:
+        (x,) = types
+        assert x
+        allowed = (DType.f32, DType.f16, DType.i32)
+        name = attr_str(attrs, "dtype")
+        require(name in DType.__members__, "cast", f"there is no dtype {name!r}")
+        dtype = DType[name]
+        require(x.dtype in allowed and dtype in allowed, "cast", "not supported", types)
+        return [TensorType(x.shape, dtype)]
+
+    @staticmethod
+    def run(arrays: Arrays, attrs: Attrs) -> list[Array]:
+        dtype = DType[attr_str(attrs, "dtype")]
+        x = arrays[0]
+        if dtype == DType.i32 and x.dtype != np.int32:
+            info = np.iinfo(np.int32)
+            wide = np.nan_to_num(x.astype(np.float64), nan=0.0, posinf=info.max, neginf=info.min)
+            return [np.clip(np.trunc(wide), info.min, info.max).astype(np.int32)]
+        with np.errstate(over="ignore"):
+            return [x.astype(dtype.numpy)]

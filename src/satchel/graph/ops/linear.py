@@ -1,0 +1,81 @@
+"""Matrix products: a layer's weight times its activations, and plain matmul."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from satchel.graph.ir import DType, TensorType, attr_str
+from satchel.graph.ops.elementwise import broadcast
+from satchel.graph.ops.registry import Arrays, Attrs, Types, define, require
+from satchel.quantize.packing import quantize_activations
+
+Array = NDArray[Any]
+
+
+@define("linear", (2, 3), "activations")
+class Linear:
+    """x @ weight.T + bias. ``activations="int8"`` rounds each row of x to 8 bits first."""
+
+    @staticmethod
+    def types(types: Types, attrs: Attrs) -> list[TensorType]:
+        x, weight = types[0], types[1]
+        bias = types[2] if len(types) > 2 else None
+        assert x and weight
+        require(len(weight.shape) == 2, "linear", "the weight must be [out, in]", types)
+        require(len(x.shape) >= 1 and x.dtype == DType.f32, "linear", "x must be f32", types)
+        require(x.shape[-1] == weight.shape[1], "linear", "the inner sizes differ", types)
+        if bias is not None:
+            require(bias.shape == weight.shape[:1], "linear", "the bias does not fit", types)
+        activations = attr_str(attrs, "activations", "f32")
+        require(activations in ("f32", "int8"), "linear", f"no activations {activations!r}")
+        return [TensorType((*x.shape[:-1], weight.shape[0]), DType.f32)]
+
+    @staticmethod
+    def run(arrays: Arrays, attrs: Attrs) -> list[Array]:
+        x, weight = arrays[0], arrays[1]
+        if attr_str(attrs, "activations", "f32") == "int8":
+            codes, scales = quantize_activations(x.reshape(-1, x.shape[-1]))
+            x = (codes.astype(np.float32) * scales[:, None]).reshape(x.shape)
+        out = x @ weight.T
+        if len(arrays) > 2 and arrays[2] is not None:
+            out = out + arrays[2]
+        return [out.astype(np.float32)]
+
+
+@define("embedding", 2)
+class Embedding:
+    """Rows of a table, by number."""
+
+    @staticmethod
+    def types(types: Types, _attrs: Attrs) -> list[TensorType]:
+        ids, table = types
+        assert ids and table
+        require(ids.dtype == DType.i32, "embedding", "the ids must be i32", types)
+        require(len(table.shape) == 2, "embedding", "the table must be [rows, width]", types)
+        return [TensorType((*ids.shape, table.shape[1]), DType.f32)]
+
+    @staticmethod
+    def run(arrays: Arrays, _attrs: Attrs) -> list[Array]:
+        return [arrays[1][arrays[0]].astype(np.float32)]
+
+
+@define("matmul", 2)
+class MatMul:
+    """numpy's matmul for operands of rank 2 or more, with broadcast batch dimensions."""
+
+    @staticmethod
+    def types(types: Types, _attrs: Attrs) -> list[TensorType]:
+        a, b = types
+        assert a and b
+        require(len(a.shape) >= 2 and len(b.shape) >= 2, "matmul", "rank 2 or more", types)
+        require(a.dtype == b.dtype == DType.f32, "matmul", "both must be f32", types)
+        require(a.shape[-1] == b.shape[-2], "matmul", "the inner sizes differ", types)
+        batch = broadcast(a.shape[:-2], b.shape[:-2], "matmul")
+        return [TensorType((*batch, a.shape[-2], b.shape[-1]), DType.f32)]
+
+    @staticmethod
+    def run(arrays: Arrays, _attrs: Attrs) -> list[Array]:
+        return [np.matmul(arrays[0], arrays[1])]

@@ -1,0 +1,74 @@
+"""The op list: each op is a type rule and a numpy reference, side by side."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from numpy.typing import NDArray
+
+from satchel.errors import GraphError
+from satchel.graph.ir import Attribute, TensorType
+
+Types = Sequence[TensorType | None]
+Arrays = Sequence[NDArray[Any]]
+Attrs = Mapping[str, Attribute]
+TypeRule = Callable[[Types, Attrs], list[TensorType]]
+Reference = Callable[[Arrays, Attrs], list[NDArray[Any]]]
+
+
+@dataclass(frozen=True)
+class Op:
+    name: str
+    arity: tuple[int, int]  # fewest and most inputs; the optional ones come last
+    attributes: frozenset[str]
+    type_rule: TypeRule
+    reference: Reference
+
+
+OPS: dict[str, Op] = {}
+
+
+def define(
+    name: str, inputs: int | tuple[int, int], *attributes: str
+) -> Callable[[type], type]:
+    """Register a class with the static methods ``types`` and ``run`` as an op."""
+    arity = (inputs, inputs) if isinstance(inputs, int) else inputs
+
+    def register(cls: Any) -> Any:
+        if name in OPS:
+            raise ValueError(f"the op {name} is defined twice")
+        OPS[name] = Op(name, arity, frozenset(attributes), cls.types, cls.run)
+        return cls
+
+    return register
+
+
+def find_op(name: str) -> Op:
+    op = OPS.get(name)
+    if op is None:
+        near = difflib.get_close_matches(name, OPS, 1)
+        raise GraphError(f"there is no op {name!r}", f"Did you mean {near[0]!r}?" if near else "")
+    return op
+
+
+def infer_types(name: str, types: Types, attrs: Attrs) -> list[TensorType]:
+    """The types of an op's outputs; GraphError if the inputs do not obey its rules."""
+    op = find_op(name)
+    fewest, most = op.arity
+    if not fewest <= len(types) <= most:
+        raise GraphError(f"{name} takes {fewest} to {most} inputs, not {len(types)}")
+    if any(t is None for t in types[:fewest]):
+        raise GraphError(f"{name}: a required input is missing")
+    unknown = sorted(set(attrs) - op.attributes)
+    if unknown:
+        raise GraphError(f"{name} has no attribute {unknown[0]!r}")
+    return op.type_rule(types, attrs)
+
+
+def require(condition: bool, op: str, message: str, types: Types = ()) -> None:
+    if not condition:
+        shown = ", ".join(str(t) for t in types)
+        raise GraphError(f"{op}: {message}" + (f"; got {shown}" if shown else ""))

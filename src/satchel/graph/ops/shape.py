@@ -1,0 +1,118 @@
+"""Ops that move values and do not change them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from satchel.graph.ir import DType, Shape, Sym, TensorType, attr_int, attr_ints, same_elements
+from satchel.graph.ops.registry import Arrays, Attrs, Types, define, require
+
+Array = NDArray[Any]
+
+
+@define("reshape", 1, "shape")
+class Reshape:
+    """New shape, same elements. In ``shape``, 0 keeps the input's dimension at that place."""
+
+    @staticmethod
+    def types(types: Types, attrs: Attrs) -> list[TensorType]:
+        (x,) = types
+        assert x
+        wanted = attr_ints(attrs, "shape")
+        require(all(d >= 0 for d in wanted), "reshape", f"bad shape {wanted}")
+        for i, d in enumerate(wanted):
+            require(d != 0 or i < len(x.shape), "reshape", f"nothing to keep at {i}", types)
+        shape: Shape = tuple(x.shape[i] if d == 0 else d for i, d in enumerate(wanted))
+        require(same_elements(x.shape, shape), "reshape", f"{shape} has another size", types)
+        return [TensorType(shape, x.dtype)]
+
+    @staticmethod
+    def run(arrays: Arrays, attrs: Attrs) -> list[Array]:
+        x = arrays[0]
+        wanted = attr_ints(attrs, "shape")
+        return [x.reshape([x.shape[i] if d == 0 else d for i, d in enumerate(wanted)])]
+
+
+@define("transpose", 1, "perm")
+class Transpose:
+    @staticmethod
+    def types(types: Types, attrs: Attrs) -> list[TensorType]:
+        (x,) = types
+        assert x
+        perm = attr_ints(attrs, "perm")
+        require(sorted(perm) == list(range(len(x.shape))), "transpose", f"bad perm {perm}", types)
+        return [TensorType(tuple(x.shape[p] for p in perm), x.dtype)]
+
+    @staticmethod
+    def run(arrays: Arrays, attrs: Attrs) -> list[Array]:
+        return [np.ascontiguousarray(np.transpose(arrays[0], attr_ints(attrs, "perm")))]
+
+
+@define("slice", 1, "axis", "start", "stop")
+class Slice:
+    """Elements start … stop-1 of one axis, whose size must be known."""
+
+    @staticmethod
+    def types(types: Types, attrs: Attrs) -> list[TensorType]:
+        (x,) = types
+        assert x
+        axis, start, stop = (attr_int(attrs, name) for name in ("axis", "start", "stop"))
+        require(0 <= axis < len(x.shape), "slice", f"no axis {axis}", types)
+        size = x.shape[axis]
+        require(not isinstance(size, Sym), "slice", "the axis is symbolic", types)
+        assert isinstance(size, int)
+        require(0 <= start < stop <= size, "slice", f"{start}:{stop} is outside", types)
+        return [TensorType((*x.shape[:axis], stop - start, *x.shape[axis + 1 :]), x.dtype)]
+
+    @staticmethod
+    def run(arrays: Arrays, attrs: Attrs) -> list[Array]:
+        axis, start, stop = (attr_int(attrs, name) for name in ("axis", "start", "stop"))
+        index = (slice(None),) * axis + (slice(start, stop),)
+        return [np.ascontiguousarray(arrays[0][index])]
+
+
+@define("concat", (1, 8), "axis")
+class Concat:
+    """Two to eight inputs after each other along one axis of known size."""
+
+    @staticmethod
+    def types(types: Types, attrs: Attrs) -> list[TensorType]:
+        axis = attr_int(attrs, "axis")
+        parts = [t for t in types if t]
+        require(len(parts) == len(types), "concat", "an input is missing", types)
+        first = parts[0]
+        require(0 <= axis < len(first.shape), "concat", f"no axis {axis}", types)
+        total = 0
+        for part in parts:
+            size = part.shape[axis] if len(part.shape) == len(first.shape) else None
+            require(isinstance(size, int), "concat", "the ranks differ or a size is symbolic")
+            assert isinstance(size, int)
+            rest = (*part.shape[:axis], *part.shape[axis + 1 :])
+            same = rest == (*first.shape[:axis], *first.shape[axis + 1 :])
+            require(same and part.dtype == first.dtype, "concat", "the inputs differ", types)
+            total += size
+        return [TensorType((*first.shape[:axis], total, *first.shape[axis + 1 :]), first.dtype)]
+
+    @staticmethod
+    def run(arrays: Arrays, attrs: Attrs) -> list[Array]:
+        return [np.concatenate(arrays, axis=attr_int(attrs, "axis"))]
+
+
+@define("take_rows", 2)
+class TakeRows:
+    """Some entries of the first dimension, chosen at run time."""
+
+    @staticmethod
+    def types(types: Types, _attrs: Attrs) -> list[TensorType]:
+        x, rows = types
+        assert x and rows
+        require(len(x.shape) >= 1, "take_rows", "x has no dimension", types)
+        require(len(rows.shape) == 1 and rows.dtype == DType.i32, "take_rows", "bad rows", types)
+        return [TensorType((*rows.shape, *x.shape[1:]), x.dtype)]
+
+    @staticmethod
+    def run(arrays: Arrays, _attrs: Attrs) -> list[Array]:
+        return [arrays[0][arrays[1]]]

@@ -1,0 +1,77 @@
+"""The plain numpy interpreter of a graph: slow, obvious, the truth for every backend."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from satchel.errors import ExecutionError
+from satchel.graph.ir import Graph, Sym, Value, Weight
+from satchel.graph.ops import find_op
+
+Array = NDArray[Any]
+WeightReader = Callable[[Weight], Array]
+
+
+class ReferenceInterpreter:
+    """Runs graphs that share states, one call after the other.
+
+    ``read_weight`` gives each weight as the numbers that the graph should compute with: from
+    the checkpoint for the float run, quantised and dequantised for the other.
+    """
+
+    def __init__(self, read_weight: WeightReader) -> None:
+        self._read_weight = read_weight
+        self._weights: dict[str, Array] = {}
+        self.states: dict[str, Array] = {}
+
+    def run(self, graph: Graph, inputs: Mapping[str, Array]) -> dict[str, Array]:
+        """All outputs by name."""
+        for name, type in graph.states.items():
+            if name not in self.states:
+                self.states[name] = np.zeros(type.shape, type.dtype.numpy)
+        computed: dict[int, Array] = {}
+        sizes: dict[str, int] = {}
+        for value in graph.inputs:
+            if value.name not in inputs:
+                raise ExecutionError(f"the input {value.name!r} is missing")
+            array = np.asarray(inputs[value.name], dtype=value.dtype.numpy)
+            check_shape(value, array.shape, sizes)
+            computed[id(value)] = array
+        for node in graph.nodes:
+            arrays = [self._array(v, computed) for v in node.inputs]
+            results = find_op(node.op).reference(arrays, node.attrs)  # type: ignore[arg-type]
+            for value, result in zip(node.outputs, results, strict=True):
+                if value.state:
+                    self.states[value.state] = result
+                computed[id(value)] = result
+        return {v.name: computed[id(v)] for v in graph.outputs}
+
+    def _array(self, value: Value | None, computed: Mapping[int, Array]) -> Array | None:
+        if value is None:
+            return None
+        if value.weight:
+            name = value.weight.name
+            if name not in self._weights:
+                self._weights[name] = self._read_weight(value.weight)
+            return self._weights[name]
+        if value.constant is not None:
+            return value.constant
+        if value.state:
+            return self.states[value.state]
+        return computed[id(value)]
+
+
+def check_shape(value: Value, shape: tuple[int, ...], sizes: dict[str, int]) -> None:
+    """Bind the symbols of an input's type to a real shape, or say what does not fit."""
+    fits = len(shape) == len(value.shape)
+    for want, have in zip(value.shape, shape, strict=False):
+        if isinstance(want, Sym):
+            fits = fits and 1 <= have <= want.maximum and sizes.setdefault(want.name, have) == have
+        else:
+            fits = fits and want == have
+    if not fits:
+        raise ExecutionError(f"the input {value.name!r} must be {value.type}, not {list(shape)}")

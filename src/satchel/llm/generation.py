@@ -1,0 +1,147 @@
+"""The generation loop: tokens in, text out as it comes, and why it ended."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from satchel.errors import ConfigError, ContextFullError
+from satchel.llm.sampling import Sampler, SamplingOptions
+from satchel.llm.session import Session
+from satchel.llm.text_stream import TextStream
+from satchel.llm.tokenizer import Tokenizer
+
+CONTEXT_POLICIES = ("stop", "slide")
+
+
+@dataclass
+class GenerationStats:
+    """Speeds of one generation. Tokens that were in the cache already are not counted."""
+
+    prompt_tokens: int = 0
+    reused_tokens: int = 0
+    new_tokens: int = 0
+    prefill_s: float = 0.0
+    decode_s: float = 0.0
+    ttft_s: float = 0.0
+    slides: int = 0  # how often the oldest tokens were dropped
+
+    @property
+    def prefill_tok_s(self) -> float:
+        read = self.prompt_tokens - self.reused_tokens
+        return read / self.prefill_s if self.prefill_s else 0.0
+
+    @property
+    def decode_tok_s(self) -> float:
+        """The first token comes from the prefill, so it is not counted."""
+        return (self.new_tokens - 1) / self.decode_s if self.decode_s and self.new_tokens > 1 else 0.0
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "prompt_tokens": self.prompt_tokens,
+            "reused_tokens": self.reused_tokens,
+            "prefill_tok_s": self.prefill_tok_s,
+            "decode_tok_s": self.decode_tok_s,
+            "ttft_s": self.ttft_s,
+            "context_slides": self.slides,
+        }
+
+
+class Generation:
+    """Iterate over it for pieces of text as they come; then it holds the whole result.
+
+    ``stop_reason`` is ``end_token``, ``stop_string``, ``max_new_tokens`` or ``context_full``,
+    and None while the text is still being made.
+    """
+
+    def __init__(
+        self,
+        session: Session,
+        tokenizer: Tokenizer,
+        prompt: Sequence[int],
+        sampling: SamplingOptions,
+        max_new_tokens: int | None = None,
+        stop: Sequence[str] = (),
+        on_context_full: str = "stop",
+        keep: int = 1,
+    ) -> None:
+        if on_context_full not in CONTEXT_POLICIES:
+            raise ConfigError(
+                f"there is no way {on_context_full!r} to treat a full context",
+                f"Choose {' or '.join(CONTEXT_POLICIES)}.",
+            )
+        if max_new_tokens is not None and max_new_tokens < 1:
+            raise ConfigError(f"max_new_tokens must be at least 1, not {max_new_tokens}")
+        if not prompt:
+            raise ConfigError("the prompt is empty", "Give at least one character.")
+        slides = on_context_full == "slide"
+        if len(prompt) > session.context:
+            if not slides:
+                raise ContextFullError(
+                    f"the prompt has {len(prompt)} tokens, and the context {session.context}",
+                    "Shorten it, export with a larger --context, or use --on-context-full slide.",
+                )
+            room = session.context - keep
+            prompt = [*prompt[:keep], *prompt[-(room // 2 + room % 2) :]]
+        self._session = session
+        self._sampler = Sampler(sampling)
+        self._prompt = list(prompt)
+        self._most = max_new_tokens
+        self._slides = slides
+        self._keep = min(keep, len(prompt))
+        self._stream = TextStream(tokenizer, stop, after=self._prompt)
+        self._tokenizer = tokenizer
+        self.tokens: list[int] = []
+        self.text = ""
+        self.stop_reason: str | None = None
+        self.stats = GenerationStats(prompt_tokens=len(self._prompt))
+        self._pieces = self._run()
+
+    def __iter__(self) -> Iterator[str]:
+        return self._pieces
+
+    def finish(self) -> Generation:
+        """Make the rest of the text, and return itself."""
+        for _ in self._pieces:
+            pass
+        return self
+
+    def _run(self) -> Iterator[str]:
+        started = time.perf_counter()
+        session, stats = self._session, self.stats
+        # At least the last token is fed again: its logits are needed.
+        stats.reused_tokens = min(session.common_prefix(self._prompt), len(self._prompt) - 1)
+        session.rewind(stats.reused_tokens)
+        logits = session.feed(self._prompt[stats.reused_tokens :])
+        stats.prefill_s = time.perf_counter() - started
+        while True:
+            token = self._sampler.next(logits, session.tokens)
+            if not stats.ttft_s:
+                stats.ttft_s = time.perf_counter() - started
+            stats.decode_s = time.perf_counter() - started - stats.ttft_s
+            if self._tokenizer.is_end(token):
+                self.stop_reason = "end_token"
+                break
+            self.tokens.append(token)
+            stats.new_tokens += 1
+            yield from self._emit(self._stream.push(token))
+            if self._stream.stopped:
+                self.stop_reason = "stop_string"
+            elif stats.new_tokens == self._most:
+                self.stop_reason = "max_new_tokens"
+            elif session.room == 0 and not self._slides:
+                self.stop_reason = "context_full"
+            if self.stop_reason:
+                break
+            if session.room == 0:
+                session.slide(self._keep)
+                stats.slides += 1
+            logits = session.feed([token])
+        yield from self._emit(self._stream.finish())
+
+    def _emit(self, piece: str) -> Iterator[str]:
+        if piece:
+            self.text += piece
+            yield piece

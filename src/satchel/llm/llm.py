@@ -1,0 +1,159 @@
+"""A language model program, ready to answer: ``LLM(path).generate(...)`` and ``.chat()``."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from typing import Any
+
+from satchel.errors import ProgramFormatError, TokenizerError
+from satchel.llm.chat_template import ChatTemplate
+from satchel.llm.generation import Generation
+from satchel.llm.sampling import SamplingOptions
+from satchel.llm.session import Session
+from satchel.llm.tokenizer import Tokenizer
+from satchel.llm.tokenizer_sources.spec import TokenizerSpec
+from satchel.runtime.program import Program
+
+Message = Mapping[str, Any]  # {"role": "user", "content": "…"}
+
+
+class LLM:
+    """A language model with its tokenizer and chat template, all from one file.
+
+    >>> llm = LLM("smollm2-135m-cpu-8da4w-g32.satchel")  # doctest: +SKIP
+    >>> for piece in llm.generate("What is the capital of France?"):  # doctest: +SKIP
+    ...     print(piece, end="", flush=True)
+    """
+
+    def __init__(
+        self,
+        program: Program | str | os.PathLike[str],
+        threads: int = 0,
+        mode: str | None = None,
+        verify: bool = False,
+    ) -> None:
+        if not isinstance(program, Program):
+            program = Program(program, verify)
+        self.program = program
+        self.session = Session(program, threads, mode)
+
+    @cached_property
+    def tokenizer(self) -> Tokenizer:
+        document = self.program.section("tokenizer")
+        parts = self.program.metadata.get("tokenizer")
+        if not document or not isinstance(parts, dict):
+            raise TokenizerError(f"{self.program.path} holds no tokenizer")
+        try:
+            text = document.decode()
+        except UnicodeDecodeError:
+            raise ProgramFormatError("the tokenizer is not UTF-8", "", "tokenizer") from None
+        return Tokenizer(TokenizerSpec.from_dict(parts, text))
+
+    @cached_property
+    def template(self) -> ChatTemplate:
+        spec = self.tokenizer.spec
+        return ChatTemplate(spec.chat_template, spec.special_tokens)
+
+    @property
+    def has_chat_template(self) -> bool:
+        return self.tokenizer.spec.chat_template is not None
+
+    def chat_tokens(self, messages: Sequence[Message], **variables: Any) -> list[int]:
+        """The tokens of a conversation, up to where the model's answer begins."""
+        prompt = self.template.render(messages, add_generation_prompt=True, **variables)
+        # The template writes the beginning-of-text token itself.
+        return self.tokenizer.encode(prompt, add_bos=False)
+
+    def generate(
+        self,
+        prompt: str | Sequence[Message],
+        *,
+        raw: bool = False,
+        system: str | None = None,
+        max_new_tokens: int | None = None,
+        temperature: float | None = None,
+        sampling: SamplingOptions | None = None,
+        stop: Sequence[str] = (),
+        on_context_full: str = "stop",
+        template_variables: Mapping[str, Any] | None = None,
+    ) -> Generation:
+        """Answer a prompt, or a list of messages. ``raw`` continues the text without a template.
+
+        The answer comes piece by piece as the result is iterated over; ``.finish().text`` is
+        all of it. Sampling is greedy unless ``temperature`` or ``sampling`` says otherwise.
+        """
+        keep = 1
+        if raw:
+            if not isinstance(prompt, str):
+                raise TypeError("a raw prompt is a text")
+            tokens = self.tokenizer.encode(prompt)
+        else:
+            messages: list[Message] = [{"role": "system", "content": system}] if system else []
+            messages += [{"role": "user", "content": prompt}] if isinstance(prompt, str) else prompt
+            tokens = self.chat_tokens(messages, **(template_variables or {}))
+            keep = self._system_length(messages, template_variables or {}, tokens)
+        if sampling is None:
+            sampling = SamplingOptions(temperature=temperature or 0.0)
+        return Generation(
+            self.session,
+            self.tokenizer,
+            tokens,
+            sampling,
+            max_new_tokens,
+            stop,
+            on_context_full,
+            keep,
+        )
+
+    def _system_length(
+        self, messages: Sequence[Message], variables: Mapping[str, Any], tokens: Sequence[int]
+    ) -> int:
+        """How many of the first tokens are the system message, which sliding keeps."""
+        if messages[0].get("role") != "system" or len(messages) < 2:
+            return 1
+        other = [messages[0], {**messages[1], "content": "\u2060"}, *messages[2:]]
+        try:
+            changed = self.chat_tokens(other, **variables)
+        except Exception:  # a template may refuse; then only the first token is kept
+            return 1
+        same = 0
+        while same < min(len(tokens), len(changed)) and tokens[same] == changed[same]:
+            same += 1
+        return max(1, min(same, self.session.context // 2))
+
+    def chat(self, system: str | None = None, **options: Any) -> Chat:
+        """A conversation of several turns; ``options`` are those of :meth:`generate`."""
+        return Chat(self, system, options)
+
+
+class Chat:
+    """Keeps the messages; each turn reuses the KV cache of what the turns have in common.
+
+    >>> chat = llm.chat(system="Be brief.")  # doctest: +SKIP
+    >>> chat.send("Hello!").finish().text  # doctest: +SKIP
+    """
+
+    def __init__(self, llm: LLM, system: str | None, options: Mapping[str, Any]) -> None:
+        self._llm = llm
+        self._options = dict(options)
+        self._answer: Generation | None = None
+        self.messages: list[Message] = []
+        if system:
+            self.messages.append({"role": "system", "content": system})
+
+    def send(self, text: str) -> Generation:
+        """Say something; the answer joins the conversation when the next thing is said."""
+        if self._answer is not None:
+            self.messages.append({"role": "assistant", "content": self._answer.text})
+        self.messages.append({"role": "user", "content": text})
+        try:
+            self._answer = self._llm.generate(self.messages, **self._options)
+        except Exception:
+            # A turn that could not start must not be in the way of the next.
+            self.messages.pop()
+            if self._answer is not None:
+                self.messages.pop()
+            raise
+        return self._answer

@@ -1,0 +1,180 @@
+"""Choosing the next token from a model's logits."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from satchel.errors import ConfigError, ExecutionError
+
+_FIRST_GUESS = 1024  # top-p rarely needs more candidates than this
+_GROUP = 64
+
+
+@dataclass(frozen=True)
+class SamplingOptions:
+    """How to choose. The filters run in this order: penalty, temperature, top-k, top-p, min-p.
+
+    >>> SamplingOptions(temperature=0).greedy
+    True
+    """
+
+    temperature: float = 0.8  # 0 takes the most likely token, always
+    top_k: int = 40  # 0 is off
+    top_p: float = 0.95  # 1 is off
+    min_p: float = 0.0  # 0 is off
+    repetition_penalty: float = 1.0  # 1 is off
+    seed: int | None = None  # None draws one
+
+    def __post_init__(self) -> None:
+        _check("temperature", self.temperature, self.temperature >= 0, "0 or more")
+        _check("top_k", self.top_k, isinstance(self.top_k, int) and self.top_k >= 0, "0 or more")
+        _check("top_p", self.top_p, 0 < self.top_p <= 1, "above 0 and at most 1")
+        _check("min_p", self.min_p, 0 <= self.min_p <= 1, "from 0 to 1")
+        _check(
+            "repetition_penalty", self.repetition_penalty, self.repetition_penalty > 0, "above 0"
+        )
+        if self.seed is not None:
+            _check("seed", self.seed, isinstance(self.seed, int) and self.seed >= 0, "0 or more")
+
+    @property
+    def greedy(self) -> bool:
+        return self.temperature == 0
+
+
+def _check(name: str, value: float, good: bool, allowed: str) -> None:
+    if not good or not math.isfinite(value):
+        raise ConfigError(f"The sampling option {name} is {value}", f"It must be {allowed}")
+
+
+class Sampler:
+    """Draws tokens; the same seed and logits give the same tokens.
+
+    >>> Sampler(SamplingOptions(temperature=0)).next(np.array([0.1, 2.0, 0.3], np.float32))
+    1
+    """
+
+    def __init__(self, options: SamplingOptions | None = None) -> None:
+        self.options = options or SamplingOptions()
+        self._random = np.random.Generator(np.random.PCG64(self.options.seed))
+
+    def next(self, logits: NDArray[np.float32], history: Sequence[int] = ()) -> int:
+        """The next token. ``history`` is what the repetition penalty looks back on.
+
+        A logit of minus infinity rules its token out; NaN or infinity is an error.
+        """
+        logits = self._penalized(logits, history)
+        best = _best(logits)
+        if self.options.greedy:
+            return best
+        ids, weights = self._candidates(logits, best)
+        edges = np.cumsum(weights)
+        drawn = int(np.searchsorted(edges, self._random.random() * edges[-1], side="right"))
+        drawn = min(drawn, edges.size - 1)
+        return drawn if ids is None else int(ids[drawn])
+
+    def distribution(
+        self, logits: NDArray[np.float32], history: Sequence[int] = ()
+    ) -> NDArray[np.float64]:
+        """The probability of every token, as :meth:`next` draws them."""
+        logits = self._penalized(logits, history)
+        best = _best(logits)
+        result = np.zeros(logits.size)
+        if self.options.greedy:
+            result[best] = 1.0
+            return result
+        ids, weights = self._candidates(logits, best)
+        result[slice(None) if ids is None else ids] = weights / weights.sum()
+        return result
+
+    def _penalized(
+        self, logits: NDArray[np.float32], history: Sequence[int]
+    ) -> NDArray[np.float32]:
+        penalty = self.options.repetition_penalty
+        if logits.ndim != 1 or logits.size == 0:
+            raise ExecutionError(
+                f"Logits of shape {logits.shape} are not one row", "Give the last position's"
+            )
+        if penalty == 1 or len(history) == 0:
+            return logits
+        seen = np.unique(np.asarray(history, dtype=np.int64))
+        if seen[0] < 0 or seen[-1] >= logits.size:
+            wrong = seen[0] if seen[0] < 0 else seen[-1]
+            raise ExecutionError(
+                f"Token {wrong} in the history is outside the vocabulary of {logits.size}",
+                "The tokenizer does not fit the model",
+            )
+        scores = logits[seen]
+        logits = logits.copy()
+        logits[seen] = np.where(scores < 0, scores * penalty, scores / penalty)
+        return logits
+
+    def _candidates(
+        self, logits: NDArray[np.float32], best: int
+    ) -> tuple[NDArray[np.int64] | None, NDArray[np.float64]]:
+        """The tokens that are left (None for all) and their weights, the best one's being 1."""
+        options = self.options
+        ids: NDArray[np.int64] | None = None
+        if 0 < options.top_k < logits.size:
+            ids = _at_least_kth(logits, options.top_k)
+        chosen = logits if ids is None else logits[ids]
+        weights = np.exp((chosen.astype(np.float64) - float(logits[best])) / options.temperature)
+        if options.top_p < 1:
+            kept = _nucleus(weights, options.top_p)
+            ids, weights = kept if ids is None else ids[kept], weights[kept]
+        if options.min_p > 0:
+            kept = np.flatnonzero(weights >= options.min_p)
+            ids, weights = kept if ids is None else ids[kept], weights[kept]
+        return ids, weights
+
+
+def _best(logits: NDArray[np.float32]) -> int:
+    # argmax stops at the first NaN, so that one look at its answer finds NaN and infinity both.
+    best = int(np.argmax(logits))
+    if not math.isfinite(logits[best]):
+        raise ExecutionError(
+            f"The model gave the logit {logits[best]} for token {best}",
+            "Its weights or recipe are broken: try `satchel verify`, or export with fp32",
+        )
+    return best
+
+
+def _at_least_kth(values: NDArray[np.floating], k: int) -> NDArray[np.int64]:
+    """Where the ``k`` largest are, and all that equal the smallest of them, in order."""
+    groups = values.size // _GROUP
+    if groups > k:
+        # The k best groups have a value each that is no smaller than the k-th best group's
+        # largest: what lies below that can be left out, which is nearly everything.
+        largest = values[: groups * _GROUP].reshape(_GROUP, groups).max(axis=0)
+        at = np.flatnonzero(values >= _kth_largest(largest, k))
+        few = values[at]
+        return at[few >= _kth_largest(few, k)]
+    return np.flatnonzero(values >= _kth_largest(values, k))
+
+
+def _kth_largest(values: NDArray[np.floating], k: int) -> np.floating:
+    kth: np.floating = np.partition(values, values.size - k)[values.size - k]
+    return kth
+
+
+def _nucleus(weights: NDArray[np.float64], top_p: float) -> NDArray[np.int64]:
+    """The fewest tokens whose share reaches ``top_p``, in order of their ids.
+
+    Of equal ones at the edge those with higher ids stay, as in Hugging Face's.
+    """
+    target = top_p * weights.sum()
+    guess = _FIRST_GUESS
+    while True:
+        at = _at_least_kth(weights, min(guess, weights.size))
+        order = at[np.argsort(weights[at], kind="stable")[::-1]]
+        reached = np.cumsum(weights[order])
+        if reached[-1] >= target or at.size == weights.size:
+            break
+        guess *= 8
+    # A token stays when those before it have not reached the share yet.
+    keep = 1 + int(np.searchsorted(reached, target, side="left"))
+    return np.sort(order[:keep])

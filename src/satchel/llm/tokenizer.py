@@ -1,0 +1,131 @@
+"""From text to token ids and back."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable, Sequence
+from functools import cached_property
+from typing import Any
+
+from satchel.checkpoints.base import TokenizerSource
+from satchel.errors import TokenizerError
+from satchel.llm.tokenizer_sources.backend import check_special_ids, load_backend
+from satchel.llm.tokenizer_sources.spec import TokenizerSpec
+
+__all__ = ["Tokenizer", "TokenizerSpec", "read_tokenizer"]
+
+
+def read_tokenizer(source: TokenizerSource) -> TokenizerSpec:
+    """Read a checkpoint's tokenizer, whatever its form, and make sure that it works.
+
+    Example::
+
+        spec = read_tokenizer(TokenizerSource("huggingface", Path("SmolLM2-135M-Instruct")))
+        Tokenizer(spec).encode("Hello")
+    """
+    spec = _reader(source.kind)(source)
+    if source.kind != "huggingface":  # that one has loaded its JSON already
+        Tokenizer(spec)  # what a damaged vocabulary breaks, it breaks here
+    return spec
+
+
+def _reader(kind: str) -> Callable[[TokenizerSource], TokenizerSpec]:
+    # Imported on demand: a run of a finished program needs none of them.
+    if kind == "huggingface":
+        from satchel.llm.tokenizer_sources.huggingface import read_huggingface as read
+    elif kind == "sentencepiece":
+        from satchel.llm.tokenizer_sources.sentencepiece_model import read_sentencepiece as read
+    elif kind == "tiktoken":
+        from satchel.llm.tokenizer_sources.tiktoken_ranks import read_tiktoken as read
+    elif kind == "llama2c":
+        from satchel.llm.tokenizer_sources.llama2c import read_llama2c as read
+    elif kind == "gguf":
+        from satchel.llm.tokenizer_sources.gguf_metadata import read_gguf as read
+    else:
+        raise TokenizerError(
+            f"There is no tokenizer of kind {kind!r}",
+            "Kinds are huggingface, sentencepiece, tiktoken, llama2c and gguf",
+        )
+    return read
+
+
+class Tokenizer:
+    """A tokenizer ready for use, built from its spec.
+
+    BOS and EOS are added here and never by the JSON's post-processor, so that a prompt from a
+    chat template, which writes its own BOS, does not get a second one.
+    """
+
+    def __init__(self, spec: TokenizerSpec) -> None:
+        self.spec = spec
+        self._backend = load_backend(spec.json, "The tokenizer")
+        self._mode_lock = threading.Lock()
+        self._end_ids = frozenset(spec.eos_ids)
+        check_special_ids(spec, self._backend)
+
+    def encode(
+        self, text: str, add_bos: bool | None = None, parse_special: bool = True
+    ) -> list[int]:
+        """The ids of a text.
+
+        ``add_bos`` is the tokenizer's own habit unless given; a prompt from a chat template is
+        encoded with ``add_bos=False``. A BOS that is there already is not doubled. With
+        ``parse_special=False`` the name of a special token in the text is just text.
+        """
+        with self._mode_lock:
+            self._backend.encode_special_tokens = not parse_special
+            try:
+                ids: list[int] = self._backend.encode(text, add_special_tokens=False).ids
+            except Exception as error:
+                raise TokenizerError(
+                    f"The text cannot be encoded ({error})", "Check that it is valid Unicode"
+                ) from None
+        wants_bos = self.spec.add_bos if add_bos is None else add_bos
+        bos = self.spec.bos_id
+        if wants_bos and bos is not None and ids[:1] != [bos]:
+            ids.insert(0, bos)
+        if self.spec.add_eos and add_bos is None and self.spec.eos_ids:
+            ids.append(self.spec.eos_ids[0])
+        return ids
+
+    def decode(self, ids: Sequence[int], skip_special: bool = True) -> str:
+        """The text of some ids."""
+        text: str = self._backend.decode(list(ids), skip_special_tokens=skip_special)
+        return text
+
+    @cached_property
+    def vocab_size(self) -> int:
+        """How many tokens there are, special ones included."""
+        size: int = self._backend.get_vocab_size(with_added_tokens=True)
+        return size
+
+    def visible_token(self, token_id: int) -> str | None:
+        """A token as it is in the vocabulary; ``None`` for those that ``decode`` leaves out."""
+        if token_id in self._special_ids:
+            return None
+        token: str | None = self._backend.id_to_token(token_id)
+        return token
+
+    def decoder_steps(self) -> list[dict[str, Any]]:
+        """The steps by which tokens become text, as the JSON has them."""
+        decoder = self._backend.decoder
+        if decoder is None:
+            return [{"type": "none"}]
+        state = json.loads(decoder.__getstate__())
+        steps: list[dict[str, Any]] = state.get("decoders", [state])
+        return steps
+
+    @cached_property
+    def _special_ids(self) -> frozenset[int]:
+        added = self._backend.get_added_tokens_decoder()
+        return frozenset(token_id for token_id, token in added.items() if token.special)
+
+    def is_end(self, token_id: int) -> bool:
+        """Whether this token ends a text."""
+        return token_id in self._end_ids
+
+    def id_of(self, token: str) -> int | None:
+        """The id of a token given as it is in the vocabulary, or ``None``."""
+        token_id: int | None = self._backend.token_to_id(token)
+        return token_id

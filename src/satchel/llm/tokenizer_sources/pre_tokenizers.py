@@ -1,0 +1,92 @@
+"""Which patterns split text before byte-level BPE, by the name that GGUF files give them.
+
+The patterns are those of the models' own tokenizer.json files. The names are llama.cpp's.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from satchel.errors import TokenizerError
+
+_CONTRACTION = "(?i:'s|'t|'re|'ve|'m|'ll|'d)"
+_SPACES = r"\s*[\r\n]+|\s+(?!\S)|\s+"
+_UPPER = r"[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]"
+_LOWER = r"[\p{Ll}\p{Lm}\p{Lo}\p{M}]"
+
+
+def _words(letters: str, digits: str, other: str) -> str:
+    return rf"{_CONTRACTION}|[^\r\n\p{{L}}\p{{N}}]?{letters}+|{digits}| ?{other}+[\r\n]*|{_SPACES}"
+
+
+def _cased_words(digits: str, ending: str) -> str:
+    lead = r"[^\r\n\p{L}\p{N}]?"
+    return (
+        rf"{lead}{_UPPER}*{_LOWER}+{ending}|{lead}{_UPPER}+{_LOWER}*{ending}"
+        rf"|{digits}| ?[^\s\p{{L}}\p{{N}}]+[\r\n/]*|{_SPACES}"
+    )
+
+
+GPT2 = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
+LLAMA3 = _words(r"\p{L}", r"\p{N}{1,3}", r"[^\s\p{L}\p{N}]")
+QWEN2 = _words(r"\p{L}", r"\p{N}", r"[^\s\p{L}\p{N}]")
+QWEN35 = _words(r"[\p{L}\p{M}]", r"\p{N}", r"[^\s\p{L}\p{M}\p{N}]")
+GPT4O = _cased_words(r"\p{N}{1,3}", f"{_CONTRACTION}?")
+TEKKEN = _cased_words(r"\p{N}", "")
+_FALCON = (r"[\p{P}\$\+<=>\^~\|`]+", GPT2, "[0-9][0-9][0-9]")
+_DEFAULT = (r"[\p{P}\$\+<=>\^~\|]+", GPT2, r"\p{N}+", "[0-9][0-9][0-9]")
+_CJK = "[一-龥\u0800-一가-\ud7ff]+"  # the ranges that DeepSeek's first tokenizers name
+_DEEPSEEK_CODER = (r"[\r\n]", r"\s?\p{L}+", r"\s?\p{P}+", _CJK, r"\p{N}")
+_DEEPSEEK_V3 = (
+    r"\p{N}{1,3}",
+    "[一-龥\u3040-ゟ゠-ヿ]+",
+    r"[!\"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+"
+    rf"| ?[\p{{P}}\p{{S}}]+[\r\n]*|{_SPACES}",
+)
+
+
+@dataclass(frozen=True)
+class PreTokenizer:
+    """How text is cut before BPE, and what a model that is cut this way takes for granted."""
+
+    patterns: tuple[str, ...]
+    nfc: bool = False  # text is brought to Unicode's composed form first
+    whole_words: bool = False  # a word that is a token is not put together from merges
+    add_bos: bool = False  # unless the file says otherwise
+
+
+_LLAMA3 = PreTokenizer((LLAMA3,), whole_words=True, add_bos=True)
+_FAMILIES: tuple[tuple[PreTokenizer, str], ...] = (
+    (PreTokenizer(_DEFAULT), "default"),
+    (
+        PreTokenizer((GPT2,)),
+        "gpt-2 phi-2 mpt olmo jais trillion granite-docling exaone4 gigachat a.x-4.0 mellum",
+    ),
+    (
+        PreTokenizer((r"\p{N}", GPT2)),
+        "smollm starcoder refact command-r codeshell exaone minerva-7b mellum2",
+    ),
+    (_LLAMA3, "llama3 llama-v3 llama-bpe falcon3 falcon-h1 pixtral midm-2.0 lfm2"),
+    (PreTokenizer((LLAMA3,)), "dbrx smaug-bpe glm4 chatglm-bpe"),
+    (PreTokenizer((QWEN2,), nfc=True), "qwen2"),
+    (PreTokenizer((QWEN2,)), "deepseek-r1-qwen stablelm2 megrez hunyuan solar-open grok-2"),
+    (PreTokenizer((QWEN35,), nfc=True), "qwen35"),
+    (PreTokenizer((GPT4O,)), "gpt-4o llama4 kanana2 minimax-m2"),
+    (PreTokenizer((TEKKEN,), whole_words=True, add_bos=True), "tekken"),
+    (PreTokenizer(_FALCON), "falcon"),
+    (PreTokenizer(_DEEPSEEK_CODER), "deepseek-coder"),
+    (PreTokenizer(_DEEPSEEK_V3), "deepseek-v3 hunyuan-dense joyai-llm"),
+)
+PRE_TOKENIZERS = {name: how for how, names in _FAMILIES for name in names.split()}
+
+
+def find_pre_tokenizer(name: str) -> PreTokenizer:
+    """The pre-tokenizer that a GGUF file names in ``tokenizer.ggml.pre``."""
+    try:
+        return PRE_TOKENIZERS[name]
+    except KeyError:
+        raise TokenizerError(
+            f"The pre-tokenizer {name!r} (tokenizer.ggml.pre) is not known",
+            "Put the model's own tokenizer.json and tokenizer_config.json in a folder with its "
+            "safetensors and export that",
+        ) from None

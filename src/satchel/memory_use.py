@@ -1,0 +1,32 @@
+"""How much memory this process uses."""
+
+from __future__ import annotations
+
+import resource
+import sys
+from pathlib import Path
+
+
+def _linux_status(field: str) -> int | None:
+    try:
+        lines = Path("/proc/self/status").read_text().splitlines()
+    except OSError:
+        return None
+    for line in lines:
+        if line.startswith(field + ":"):
+            return int(line.split()[1]) * 1024
+    return None
+
+
+def peak_rss() -> int:
+    """The most resident memory so far, in bytes."""
+    peak = _linux_status("VmHWM")
+    if peak is not None:
+        return peak
+    usage = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return usage if sys.platform == "darwin" else usage * 1024
+
+
+def current_rss() -> int:
+    """The resident memory now, in bytes; where that is not known, the most so far."""
+    return _linux_status("VmRSS") or peak_rss()

@@ -1,0 +1,31 @@
+"""One file per architecture, named as its Hugging Face ``model_type`` and found by it."""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from collections.abc import Mapping
+from typing import Any
+
+from satchel.errors import UnsupportedModelError
+from satchel.models.base import Decoder
+
+_HELPERS = {"base", "config", "rope"}
+
+
+def architectures() -> list[str]:
+    """The model types that have a file here."""
+    return sorted(m.name for m in pkgutil.iter_modules(__path__) if m.name not in _HELPERS)
+
+
+def build_model(config: Mapping[str, Any]) -> Decoder:
+    """The model of a configuration in Hugging Face's terms."""
+    model_type = str(config.get("model_type", ""))
+    if model_type not in architectures():
+        raise UnsupportedModelError(
+            f"there is no model file for the architecture {model_type or '(none given)'!r}",
+            f"Supported: {', '.join(architectures())}.",
+        )
+    module = importlib.import_module(f"{__name__}.{model_type}")
+    model: Decoder = module.Model(config)
+    return model

@@ -1,0 +1,95 @@
+"""Reads a model's configuration field by field, so that no field is overlooked."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping
+from typing import Any
+
+from satchel.errors import ConfigError
+
+# Fields that say nothing about what the model computes.
+HARMLESS = frozenset(
+    """_attn_implementation _name_or_path architectures attention_dropout attn_implementation
+    auto_map bos_token_id chunk_size_feed_forward decoder_start_token_id dtype eos_token_id
+    finetuning_task forced_bos_token_id forced_eos_token_id id2label initializer_range
+    is_decoder is_encoder_decoder is_llama_config label2id model_type output_attentions
+    output_hidden_states pad_token_id prefix pretraining_tp problem_type return_dict
+    rope_interleaved sep_token_id task_specific_params tokenizer_class torch_dtype torchscript
+    transformers_version transformers.js_config unk_token_id use_cache use_return_dict
+    add_cross_attention cross_attention_hidden_size tie_encoder_decoder name_or_path""".split()
+)
+
+
+class ConfigReader:
+    """Hands out fields and remembers which; ``finish`` names any that nobody asked for.
+
+    >>> fields = ConfigReader({"model_type": "llama", "hidden_size": 64})
+    >>> fields.integer("hidden_size")
+    64
+    >>> fields.finish()
+    """
+
+    def __init__(self, config: Mapping[str, Any]) -> None:
+        self._config = dict(config)
+        self._asked: set[str] = set()
+        self.model_type = str(config.get("model_type", "unknown"))
+
+    def _get(self, name: str, default: Any) -> Any:
+        self._asked.add(name)
+        value = self._config.get(name)
+        if value is not None:
+            return value
+        if default is None:
+            near = difflib.get_close_matches(name, self._config, 1)
+            raise ConfigError(
+                f"the configuration of this {self.model_type} model has no {name!r}",
+                f"Is {near[0]!r} meant?" if near else "Check config.json.",
+            )
+        return default
+
+    def integer(self, name: str, default: int | None = None) -> int:
+        value = self._get(name, default)
+        if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+            raise ConfigError(f"{name!r} must be a whole number, not {value!r}")
+        return value
+
+    def positive(self, name: str, default: int | None = None) -> int:
+        value = self.integer(name, default)
+        if value < 1:
+            raise ConfigError(f"{name!r} must be at least 1, not {value}")
+        return value
+
+    def number(self, name: str, default: float | None = None) -> float:
+        value = self._get(name, default)
+        if isinstance(value, bool) or not isinstance(value, (int, float)):
+            raise ConfigError(f"{name!r} must be a number, not {value!r}")
+        return float(value)
+
+    def boolean(self, name: str, default: bool) -> bool:
+        value = self._get(name, default)
+        if not isinstance(value, bool):
+            raise ConfigError(f"{name!r} must be true or false, not {value!r}")
+        return value
+
+    def optional(self, name: str) -> Any:
+        """A field of any kind, or None if it is absent or null."""
+        self._asked.add(name)
+        return self._config.get(name)
+
+    def only(self, name: str, *allowed: Any) -> Any:
+        """A field of which only these values are supported; the first is the default."""
+        value = self._get(name, allowed[0])
+        if value not in allowed:
+            supported = " or ".join(map(repr, allowed))
+            raise ConfigError(f"{name!r} is {value!r}, and only {supported} is supported")
+        return value
+
+    def finish(self) -> None:
+        """Raise ConfigError if a field that may change the model was never asked for."""
+        for name in sorted(self._config.keys() - self._asked - HARMLESS):
+            if self._config[name] is not None:
+                raise ConfigError(
+                    f"the field {name!r} of this {self.model_type} model is not understood",
+                    "Ignoring it could change the results silently.",
+                )

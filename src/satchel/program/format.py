@@ -1,0 +1,79 @@
+"""The program file's fixed numbers and its small binary encoding. docs/format.md is the spec."""
+
+from __future__ import annotations
+
+import hashlib
+import struct
+from dataclasses import dataclass
+from enum import IntEnum
+
+MAGIC = b"SATCHEL\0"
+VERSION = 1
+HEADER_SIZE = 64
+RECORD_SIZE = 64
+ALIGNMENT = 64
+WEIGHTS_ALIGNMENT = 4096  # a page, so that the weights can be mapped and advised on alone
+
+_HEADER = struct.Struct("<8sIIQQ")
+_RECORD = struct.Struct("<IIQQQ32s")
+
+
+class Section(IntEnum):
+    tokenizer = 1
+    methods = 2
+    weight_index = 3
+    weights = 4
+    metadata = 5
+
+
+@dataclass(frozen=True)
+class SectionRecord:
+    kind: Section
+    offset: int
+    size: int
+    digest: bytes
+
+
+def align(offset: int, alignment: int = ALIGNMENT) -> int:
+    return -(-offset // alignment) * alignment
+
+
+def encode_header(records: list[SectionRecord], file_size: int) -> bytes:
+    """The header and the section table, which one digest covers."""
+    head = _HEADER.pack(MAGIC, VERSION, len(records), file_size, 0)
+    table = b"".join(
+        _RECORD.pack(r.kind, 0, r.offset, r.size, 0, r.digest) for r in records
+    )
+    return head + hashlib.sha256(head + table).digest() + table
+
+
+class Encoder:
+    """Appends little-endian numbers and length-prefixed strings."""
+
+    def __init__(self) -> None:
+        self._parts: list[bytes] = []
+
+    def u8(self, value: int) -> None:
+        self._parts.append(struct.pack("<B", value))
+
+    def u32(self, value: int) -> None:
+        self._parts.append(struct.pack("<I", value))
+
+    def u64(self, value: int) -> None:
+        self._parts.append(struct.pack("<Q", value))
+
+    def i64(self, value: int) -> None:
+        self._parts.append(struct.pack("<q", value))
+
+    def f64(self, value: float) -> None:
+        self._parts.append(struct.pack("<d", value))
+
+    def text(self, value: str) -> None:
+        data = value.encode()
+        self._parts.append(struct.pack("<H", len(data)) + data)
+
+    def raw(self, value: bytes) -> None:
+        self._parts.append(value)
+
+    def finish(self) -> bytes:
+        return b"".join(self._parts)

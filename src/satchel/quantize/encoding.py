@@ -1,0 +1,72 @@
+"""How a weight lies in a program file."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from satchel.quantize import packing
+
+# The numbers are those of docs/format.md.
+KINDS = {
+    "f32": 0,
+    "f16": 1,
+    "i32": 2,
+    "matrix_f32": 16,
+    "matrix_f16": 17,
+    "matrix_q4": 18,
+    "matrix_q8": 19,
+}
+
+
+@dataclass(frozen=True)
+class Encoding:
+    """A plain row-major array, or a matrix packed in tiles of 16 rows for the kernels.
+
+    ``group`` is the number of columns that share a scale, for the quantised kinds.
+    """
+
+    kind: str
+    group: int = 0
+
+    def __post_init__(self) -> None:
+        if self.kind not in KINDS:
+            raise ValueError(f"there is no encoding {self.kind!r}")
+
+    def __str__(self) -> str:
+        return self.kind + (f"/{self.group}" if self.group else "")
+
+    @property
+    def code(self) -> int:
+        return KINDS[self.kind]
+
+    @property
+    def is_matrix(self) -> bool:
+        return self.kind.startswith("matrix_")
+
+    @property
+    def is_quantized(self) -> bool:
+        return self.kind in ("matrix_q4", "matrix_q8")
+
+    def sizes(self, shape: tuple[int, ...]) -> tuple[int, int]:
+        """Bytes of the codes and of the scales."""
+        if self.is_matrix:
+            rows, cols = shape
+            return packing.packed_sizes(self.kind.removeprefix("matrix_"), rows, cols, self.group)
+        itemsize = {"f32": 4, "f16": 2, "i32": 4}[self.kind]
+        return int(np.prod(shape, dtype=np.int64)) * itemsize, 0
+
+    def decode(
+        self, codes: NDArray[np.uint8], scales: NDArray[np.uint8], shape: tuple[int, ...]
+    ) -> NDArray[Any]:
+        """The array that the stored bytes stand for."""
+        if self.is_matrix:
+            rows, cols = shape
+            kind = self.kind.removeprefix("matrix_")
+            return packing.unpack_matrix(codes, scales, kind, (rows, cols), self.group)
+        dtype = {"f32": np.float32, "f16": np.float16, "i32": np.int32}[self.kind]
+        array = codes.view(dtype).reshape(shape)
+        return array if self.kind == "i32" else array.astype(np.float32)

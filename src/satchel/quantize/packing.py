@@ -1,0 +1,175 @@
+"""Quantised numbers and packed layouts, in plain numpy.
+
+This is the definition that the native packer and kernels are compared with; the layouts
+themselves are described in ``native/kernels/kernels.h``.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from satchel.errors import RecipeError
+
+Encoding = Literal["f32", "f16", "q4", "q8"]
+Array = NDArray[Any]
+
+TILE_ROWS = 16
+_QUANTIZED_UNIT = {"q4": 8, "q8": 4}  # columns in a 64-byte step of a tile
+_OFFSET = {"q4": 8, "q8": 128}
+
+
+def quantize_groups(w: Array, bits: int, group: int) -> tuple[Array, Array]:
+    """Codes (int8) and scales (float16) of weights ``[rows, cols]``, ``group`` columns a scale.
+
+    Four bits: the value of largest magnitude becomes -8, so a scale may be negative. Eight bits:
+    it becomes ±127.
+
+    >>> codes, scales = quantize_groups(np.array([[4.0, -2.0, 1.0, 0.0] * 2]), 4, 8)
+    >>> codes.tolist(), scales.tolist()
+    ([[-8, 4, -2, 0, -8, 4, -2, 0]], [[-0.5]])
+    """
+    if bits not in (4, 8):
+        raise RecipeError(f"weights have 4 or 8 bits, not {bits}", "Choose another recipe")
+    rows, cols = w.shape
+    _check_group("q4" if bits == 4 else "q8", cols, group)
+    groups = np.ascontiguousarray(w, dtype=np.float32).reshape(rows, cols // group, group)
+    where = np.abs(groups).argmax(axis=2, keepdims=True)
+    extreme = np.take_along_axis(groups, where, axis=2)
+    with np.errstate(all="ignore"):
+        if bits == 4:
+            scales = (extreme / np.float32(-8)).astype(np.float16)
+        else:
+            scales = (np.abs(extreme) / np.float32(127)).astype(np.float16)
+        step = scales.astype(np.float32)
+        ratio = np.where(step == 0, np.float32(0), groups / step)
+        lowest, highest = (-8, 7) if bits == 4 else (-127, 127)
+        codes = np.clip(np.rint(ratio), lowest, highest).astype(np.int8)
+    return codes.reshape(rows, cols), scales.reshape(rows, cols // group)
+
+
+def dequantize_groups(codes: Array, scales: Array) -> Array:
+    """The float32 weights that codes and scales stand for.
+
+    >>> dequantize_groups(np.array([[-8, 4]], np.int8), np.array([[-0.5]], np.float16)).tolist()
+    [[4.0, -2.0]]
+    """
+    rows, cols = codes.shape
+    grouped = codes.reshape(rows, scales.shape[1], -1).astype(np.float32)
+    weights: Array = grouped * scales.astype(np.float32)[:, :, None]
+    return weights.reshape(rows, cols)
+
+
+def quantize_activations(x: Array) -> tuple[Array, Array]:
+    """Codes (int8) and one scale per row (float32) of activations ``[..., cols]``.
+
+    A row of zeros, or one too small for 127 / absmax to be finite, has scale 0.
+
+    >>> codes, scales = quantize_activations(np.array([[127.0, -63.5, 0.0]]))
+    >>> codes.tolist(), scales.tolist()
+    ([[127, -64, 0]], [1.0])
+    """
+    values = np.asarray(x, dtype=np.float32)
+    absmax = np.abs(values).max(axis=-1, keepdims=True)
+    with np.errstate(all="ignore"):
+        inverse = np.float32(127) / absmax
+        zero = np.isposinf(inverse)
+        codes = np.rint(values * np.where(zero, np.float32(0), inverse)).astype(np.int8)
+        scales = np.where(zero, np.float32(0), absmax / np.float32(127))
+    return codes, scales[..., 0]
+
+
+def packed_sizes(encoding: Encoding, rows: int, cols: int, group: int = 0) -> tuple[int, int]:
+    """Bytes of codes and bytes of scales of a packed matrix.
+
+    >>> packed_sizes("q4", 20, 64, 32)
+    (1024, 128)
+    """
+    cells = _tiles(rows) * TILE_ROWS * cols
+    if encoding == "f32":
+        return cells * 4, 0
+    if encoding == "f16":
+        return cells * 2, 0
+    _check_group(encoding, cols, group)
+    return cells // 2 if encoding == "q4" else cells, cells // group * 2
+
+
+def pack_matrix(w: Array, encoding: Encoding, group: int = 0) -> tuple[Array, Array]:
+    """Weights ``[rows, cols]`` as packed bytes and fp16 scales (as uint16), both flat.
+
+    >>> codes, scales = pack_matrix(np.zeros((16, 32), np.float32), "q8", 32)
+    >>> codes.shape, scales.shape, int(codes[0])
+    ((512,), (16,), 128)
+    """
+    cols = w.shape[1]
+    if encoding in ("f32", "f16"):
+        kind = np.float32 if encoding == "f32" else np.float16
+        with np.errstate(over="ignore"):
+            tiles = _pad_rows(w.astype(kind)).reshape(-1, TILE_ROWS, cols)
+        return _bytes_of(tiles.transpose(0, 2, 1)), np.zeros(0, np.uint16)
+    quantized, scales = quantize_groups(w, 4 if encoding == "q4" else 8, group)
+    groups = cols // group
+    unit, offset = _QUANTIZED_UNIT[encoding], _OFFSET[encoding]
+    codes = (_pad_rows(quantized).astype(np.int16) + offset).astype(np.uint8)
+    steps = codes.reshape(-1, TILE_ROWS, cols // unit, unit).transpose(0, 2, 1, 3)
+    if encoding == "q4":
+        steps = steps[..., :4] | steps[..., 4:] << 4
+    scale_tiles = _pad_rows(scales).reshape(-1, TILE_ROWS, groups).transpose(0, 2, 1)
+    return _bytes_of(steps), _bytes_of(scale_tiles).view(np.uint16)
+
+
+def unpack_matrix(
+    codes: Array, scales: Array, encoding: Encoding, shape: tuple[int, int], group: int = 0
+) -> Array:
+    """The float32 weights ``[rows, cols]`` of a packed matrix: what every kernel computes with.
+
+    >>> w = np.arange(64, dtype=np.float32).reshape(2, 32)
+    >>> bool((unpack_matrix(*pack_matrix(w, "f32"), "f32", w.shape) == w).all())
+    True
+    """
+    if encoding in ("f32", "f16"):
+        kind = np.float32 if encoding == "f32" else np.float16
+        rows, cols = shape
+        tiles: Array = codes.view(kind).reshape(-1, cols, TILE_ROWS).transpose(0, 2, 1)
+        weights: Array = tiles.reshape(-1, cols)[:rows].astype(np.float32)
+        return weights
+    quantized, unpacked_scales = unpack_codes(codes, scales, encoding, shape, group)
+    return dequantize_groups(quantized, unpacked_scales)
+
+
+def unpack_codes(
+    codes: Array, scales: Array, encoding: Encoding, shape: tuple[int, int], group: int
+) -> tuple[Array, Array]:
+    """Codes (int8) ``[rows, cols]`` and scales (float16) ``[rows, cols / group]`` of q4 or q8."""
+    rows, cols = shape
+    unit = _QUANTIZED_UNIT[encoding]
+    steps = codes.reshape(-1, cols // unit, TILE_ROWS, 4)
+    if encoding == "q4":
+        steps = np.concatenate([steps & 15, steps >> 4], axis=-1)
+    signed = steps.transpose(0, 2, 1, 3).reshape(-1, cols).astype(np.int16) - _OFFSET[encoding]
+    scale_tiles = scales.view(np.float16).reshape(-1, cols // group, TILE_ROWS)
+    scale_rows = scale_tiles.transpose(0, 2, 1).reshape(-1, cols // group)
+    return signed[:rows].astype(np.int8), scale_rows[:rows]
+
+
+def _tiles(rows: int) -> int:
+    return (rows + TILE_ROWS - 1) // TILE_ROWS
+
+
+def _pad_rows(a: Array) -> Array:
+    return np.pad(a, ((0, _tiles(a.shape[0]) * TILE_ROWS - a.shape[0]), (0, 0)))
+
+
+def _bytes_of(a: Array) -> Array:
+    return np.ascontiguousarray(a).reshape(-1).view(np.uint8)
+
+
+def _check_group(encoding: Encoding, cols: int, group: int) -> None:
+    unit = _QUANTIZED_UNIT[encoding]
+    if group <= 0 or group % unit or cols % group:
+        raise RecipeError(
+            f"group size {group} does not fit {cols} columns in {encoding}",
+            f"A group is a multiple of {unit} and divides the columns",
+        )

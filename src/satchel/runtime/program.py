@@ -1,0 +1,234 @@
+"""A loaded program: its methods, ready to call, and what its file holds."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Callable, Iterator, Mapping
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from satchel import _native
+from satchel.errors import ChecksumError, ExecutionError, ProgramFormatError
+from satchel.quantize.encoding import Encoding
+
+_DTYPES = {"f32": "float32", "f16": "float16", "i32": "int32", "i64": "int64"}
+_DTYPES |= {"i8": "int8", "u8": "uint8", "bool": "bool"}
+_BLOCK = 8 << 20
+
+VerifyProgress = Callable[[int, int], None]  # bytes done, bytes in all
+
+
+class Method:
+    """An entry point of a program. Call it with arrays, by position or by name.
+
+    One output is returned as an array, several as a dictionary.
+    """
+
+    def __init__(self, instance: _native.Instance, number: int, info: Mapping[str, Any]) -> None:
+        self._instance = instance
+        self._number = number
+        self.info = info
+        self.name: str = info["name"]
+        self.inputs: list[str] = [v["name"] for v in info["inputs"]]
+        self.outputs: list[str] = [v["name"] for v in info["outputs"]]
+        self._dtypes = [np.dtype(_DTYPES[v["dtype"]]) for v in info["inputs"]]
+
+    def __call__(
+        self, *arrays: ArrayLike, **named: ArrayLike
+    ) -> NDArray[Any] | dict[str, NDArray[Any]]:
+        results = self.run(*arrays, **named)
+        return results[0] if len(results) == 1 else dict(zip(self.outputs, results, strict=True))
+
+    def run(self, *arrays: ArrayLike, **named: ArrayLike) -> list[NDArray[Any]]:
+        """All outputs, in order."""
+        given = dict(zip(self.inputs, arrays, strict=False))
+        unknown = sorted(set(named) - set(self.inputs)) or sorted(set(named) & set(given))
+        if unknown or len(arrays) > len(self.inputs):
+            wanted = ", ".join(self.inputs)
+            raise ExecutionError(f"{self.name} takes the inputs {wanted}", "Give each one once.")
+        given |= named
+        missing = [name for name in self.inputs if name not in given]
+        if missing:
+            raise ExecutionError(f"{self.name} needs the input {missing[0]!r}")
+        converted = [
+            _convert(name, given[name], dtype)
+            for name, dtype in zip(self.inputs, self._dtypes, strict=True)
+        ]
+        results: list[NDArray[Any]] = self._instance.run(self._number, converted)
+        return results
+
+
+def _convert(name: str, value: ArrayLike, dtype: np.dtype[Any]) -> NDArray[Any]:
+    array = np.asarray(value)
+    if array.dtype != dtype and not np.can_cast(array.dtype, dtype, "same_kind"):
+        raise ExecutionError(f"the input {name!r} must be {dtype}, not {array.dtype}")
+    return np.require(array, dtype, "C")
+
+
+class Program:
+    """A program file, validated and mapped; its weights are not read until a method runs.
+
+    >>> program = Program("model.satchel")  # doctest: +SKIP
+    >>> program.method("forward")(x)  # doctest: +SKIP
+    """
+
+    def __init__(self, path: str | os.PathLike[str], verify: bool = False) -> None:
+        self.path = Path(path)
+        self._native = _native.Program.open(os.fspath(path))
+        if verify:
+            self.verify()
+
+    @property
+    def size(self) -> int:
+        """The file's size in bytes."""
+        return int(self._native.size)
+
+    @cached_property
+    def metadata(self) -> dict[str, Any]:
+        """What the exporter wrote about the model: name, recipe, tokenizer, provenance, …"""
+        try:
+            document = json.loads(self.section("metadata"))
+        except ValueError as error:
+            raise ProgramFormatError(f"the metadata is not JSON: {error}", "", "metadata") from None
+        if not isinstance(document, dict):
+            raise ProgramFormatError("the metadata is not a JSON object", "", "metadata")
+        return document
+
+    @cached_property
+    def sections(self) -> list[dict[str, Any]]:
+        return list(self._native.sections())
+
+    @cached_property
+    def weights(self) -> list[dict[str, Any]]:
+        """Name, shape, encoding and place of every weight."""
+        return list(self._native.weights())
+
+    @cached_property
+    def methods(self) -> list[dict[str, Any]]:
+        """Inputs, outputs and op counts of every method."""
+        return list(self._native.methods())
+
+    @cached_property
+    def states(self) -> list[dict[str, Any]]:
+        return list(self._native.states())
+
+    def has_method(self, name: str) -> bool:
+        return any(m["name"] == name for m in self.methods)
+
+    def section(self, name: str) -> bytes:
+        """A section's bytes, after checking its checksum."""
+        record = next(s for s in self.sections if s["name"] == name)
+        data: bytes = self._native.section_bytes(name)
+        if hashlib.sha256(data).digest() != record["digest"]:
+            raise ChecksumError(
+                "the section's checksum is wrong", "Copy or export the file again.", name,
+                record["offset"],
+            )
+        return data
+
+    def weight(self, name: str) -> NDArray[Any]:
+        """A weight as the numbers that it stands for (dequantised)."""
+        info = next((w for w in self.weights if w["name"] == name), None)
+        if info is None:
+            raise ExecutionError(f"there is no weight {name!r} in {self.path}")
+        with self.path.open("rb") as file:
+            file.seek(info["offset"])
+            codes = np.fromfile(file, np.uint8, info["codes_size"])
+            file.seek(info["scales_offset"])
+            scales = np.fromfile(file, np.uint8, info["scales_size"])
+        encoding = Encoding(info["encoding"], info["group"])
+        return encoding.decode(codes, scales, tuple(info["shape"]))
+
+    def instance(self, threads: int = 0) -> Instance:
+        """New states and threads over the same weights; 0 threads: one per core."""
+        return Instance(self, threads)
+
+    @cached_property
+    def _default_instance(self) -> Instance:
+        return self.instance()
+
+    def method(self, name: str = "forward") -> Method:
+        """A method of this program's own instance."""
+        return self._default_instance.method(name)
+
+    def verify(self, progress: VerifyProgress | None = None) -> None:
+        """Read everything and check every checksum, the weights' included."""
+        for record in self.sections:
+            if record["name"] != "weights":
+                self.section(record["name"])
+        joined = hashlib.sha256(b"".join(w["digest"] for w in self.weights)).digest()
+        place = next(s for s in self.sections if s["name"] == "weights")
+        if joined != place["digest"]:
+            raise ChecksumError("the weights' checksum is wrong", "", "weights", place["offset"])
+        done = 0
+        end = place["offset"]
+        with self.path.open("rb") as file:
+            for weight in self.weights:
+                digest = hashlib.sha256()
+                parts = [(weight["offset"], weight["codes_size"])]
+                if weight["scales_size"]:
+                    parts.append((weight["scales_offset"], weight["scales_size"]))
+                for offset, size in parts:
+                    file.seek(end)
+                    if any(file.read(offset - end)):
+                        raise ChecksumError("padding is not zero", "", "weights", end)
+                    for block in _blocks(file.fileno(), offset, size):
+                        digest.update(block)
+                        done += len(block)
+                        if progress:
+                            progress(done, place["size"])
+                    end = offset + size
+                if digest.digest() != weight["digest"]:
+                    raise ChecksumError(
+                        f"the bytes of the weight {weight['name']} are not those that were written",
+                        "Copy or export the file again.",
+                        "weights",
+                        weight["offset"],
+                    )
+
+    @cached_property
+    def checksum(self) -> str:
+        """One digest that stands for the whole file, its weights included."""
+        joined = b"".join(s["digest"] for s in self.sections)
+        return hashlib.sha256(joined).hexdigest()
+
+
+class Instance:
+    """A program being run: it has states (KV caches) and threads of its own."""
+
+    def __init__(self, program: Program, threads: int = 0) -> None:
+        self.program = program
+        self._native = _native.Instance(program._native, threads)
+        self.threads: int = self._native.threads
+        self.kernels: str = self._native.kernels
+
+    def method(self, name: str) -> Method:
+        for number, info in enumerate(self.program.methods):
+            if info["name"] == name:
+                return Method(self._native, number, info)
+        known = ", ".join(m["name"] for m in self.program.methods)
+        raise ExecutionError(f"there is no method {name!r} in {self.program.path}", f"It has {known}.")
+
+
+def _blocks(file: int, offset: int, size: int) -> Iterator[bytes]:
+    end = offset + size
+    while offset < end:
+        block = os.pread(file, min(_BLOCK, end - offset), offset)
+        if not block:
+            raise ProgramFormatError("the file ends too early", "", "weights", offset)
+        yield block
+        offset += len(block)
+
+
+def load(path: str | os.PathLike[str], verify: bool = False) -> Program:
+    """Open a program file. ``verify`` also reads and checks all its weights.
+
+    >>> load("model.satchel").method("forward")(x)  # doctest: +SKIP
+    """
+    return Program(path, verify)

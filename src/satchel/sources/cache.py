@@ -1,0 +1,121 @@
+"""The folder where fetched checkpoints and exported programs are kept."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import IO
+
+PARTIAL_PREFIX = ".partial-"
+
+
+def cache_folder() -> Path:
+    """``$SATCHEL_CACHE``, or a folder in the user's cache of the platform."""
+    if chosen := os.environ.get("SATCHEL_CACHE"):
+        return Path(chosen).expanduser()
+    home = Path.home()
+    if sys.platform == "darwin":
+        return home / "Library" / "Caches" / "satchel"
+    if sys.platform == "win32":
+        return Path(os.environ.get("LOCALAPPDATA") or home / "AppData" / "Local") / "satchel"
+    return Path(os.environ.get("XDG_CACHE_HOME") or home / ".cache") / "satchel"
+
+
+def checkpoints_folder() -> Path:
+    """Where fetched checkpoints are kept."""
+    return cache_folder() / "checkpoints"
+
+
+def programs_folder() -> Path:
+    """Where programs are kept that first use exports."""
+    return cache_folder() / "programs"
+
+
+@contextmanager
+def atomic_write(path: Path) -> Iterator[IO[bytes]]:
+    """A file to write to that takes ``path``'s place at the end, and vanishes on an error.
+
+    >>> with atomic_write(folder / "notes.txt") as file:  # doctest: +SKIP
+    ...     file.write(b"whole or not at all")
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, name = tempfile.mkstemp(prefix=PARTIAL_PREFIX, dir=path.parent)
+    try:
+        with os.fdopen(handle, "wb") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        if os.name == "posix":
+            # mkstemp's files are private; a finished one has the rights of any new file.
+            mask = os.umask(0)
+            os.umask(mask)
+            os.chmod(name, 0o666 & ~mask)
+        os.replace(name, path)
+    except BaseException:
+        with suppress(OSError):
+            os.unlink(name)
+        raise
+
+
+@contextmanager
+def partial_folder(parent: Path) -> Iterator[Path]:
+    """A folder for work in progress within ``parent``, removed at the end in any case."""
+    parent.mkdir(parents=True, exist_ok=True)
+    folder = Path(tempfile.mkdtemp(prefix=PARTIAL_PREFIX, dir=parent))
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def remove_partials(parent: Path) -> None:
+    """Remove what a killed process left in ``parent``; the caller holds its lock."""
+    for path in parent.glob(PARTIAL_PREFIX + "*"):
+        if path.is_dir():
+            shutil.rmtree(path, ignore_errors=True)
+        else:
+            path.unlink(missing_ok=True)
+
+
+@contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """Hold a folder's lock: a second process waits here until the first is done."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with open(folder / ".lock", "a+b") as file:
+        _lock(file)
+        try:
+            yield
+        finally:
+            _unlock(file)
+
+
+if sys.platform == "win32":
+    import msvcrt
+    import time
+
+    def _lock(file: IO[bytes]) -> None:
+        while True:
+            file.seek(0)
+            try:
+                msvcrt.locking(file.fileno(), msvcrt.LK_NBLCK, 1)
+                return
+            except OSError:
+                time.sleep(0.2)
+
+    def _unlock(file: IO[bytes]) -> None:
+        file.seek(0)
+        msvcrt.locking(file.fileno(), msvcrt.LK_UNLCK, 1)
+
+else:
+    import fcntl
+
+    def _lock(file: IO[bytes]) -> None:
+        fcntl.flock(file.fileno(), fcntl.LOCK_EX)
+
+    def _unlock(file: IO[bytes]) -> None:
+        fcntl.flock(file.fileno(), fcntl.LOCK_UN)

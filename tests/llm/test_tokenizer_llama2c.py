@@ -1,0 +1,103 @@
+"""llama2.c's tokenizer.bin, written from sentencepiece models and compared with sentencepiece."""
+
+from __future__ import annotations
+
+import io
+import struct
+from functools import cache
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import pytest
+import sentencepiece
+from hypothesis import given, settings
+from tokenizer_data import any_text, shared_file, training_lines
+
+from satchel.checkpoints.base import TokenizerSource
+from satchel.errors import TokenizerError
+from satchel.llm.tokenizer import Tokenizer, TokenizerSpec, read_tokenizer
+
+
+@cache
+def library() -> Any:
+    model = io.BytesIO()
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter(training_lines()),
+        model_writer=model,
+        model_type="bpe",
+        vocab_size=600,
+        byte_fallback=True,
+        normalization_rule_name="identity",
+        remove_extra_whitespaces=False,
+        minloglevel=2,
+    )
+    return sentencepiece.SentencePieceProcessor(model_proto=model.getvalue())
+
+
+@cache
+def file() -> bytes:
+    """The file that llama2.c's converter would write."""
+    names = {1: "\n<s>\n", 2: "\n</s>\n"}
+    tokens = [
+        names.get(at, library().id_to_piece(at)).replace("▁", " ").encode()
+        for at in range(library().get_piece_size())
+    ]
+    data = struct.pack("<i", max(map(len, tokens)))
+    for at, token in enumerate(tokens):
+        data += struct.pack("<fi", library().get_score(at), len(token)) + token
+    return data
+
+
+def read(data: bytes) -> TokenizerSpec:
+    with TemporaryDirectory() as folder:
+        path = Path(folder) / "tokenizer.bin"
+        path.write_bytes(data)
+        return read_tokenizer(TokenizerSource("llama2c", path))
+
+
+@cache
+def ours() -> Tokenizer:
+    return Tokenizer(read(file()))
+
+
+@settings(deadline=None, max_examples=300)
+@given(text=any_text())
+def test_ids_equal_sentencepieces(text: str) -> None:
+    text = text.replace(" ", "▁")  # the file does not tell the one from the other
+    assert ours().encode(text, add_bos=False, parse_special=False) == library().encode(text)
+
+
+def test_special_tokens() -> None:
+    spec = ours().spec
+    assert (spec.bos_id, spec.eos_ids, spec.add_bos) == (1, (2,), True)
+    assert ours().encode("the") == [1, *library().encode("the")]
+    assert ours().is_end(2)
+    assert ours().vocab_size == library().get_piece_size()
+
+
+def test_real_stories_tokenizer() -> None:
+    path = shared_file("llm/stories260K/tok512.bin")
+    tokenizer = Tokenizer(read_tokenizer(TokenizerSource("llama2c", path)))
+    assert tokenizer.vocab_size == 512
+    # The ids that llama2.c itself gives for this text.
+    ids = tokenizer.encode("Once upon a time")
+    assert ids == [1, 403, 407, 261, 378]
+    assert tokenizer.decode(ids) == "Once upon a time"
+
+
+@pytest.mark.parametrize("cut", [0, 3, 4, 9, 20])
+def test_a_file_that_breaks_off(cut: int) -> None:
+    with pytest.raises(TokenizerError, match="breaks off at token"):
+        read(file()[:cut])
+
+
+def test_a_token_of_absurd_length() -> None:
+    with pytest.raises(TokenizerError, match="breaks off at token 0"):
+        read(struct.pack("<ifi", 7, 0.0, 1 << 30))
+
+
+def test_a_file_without_the_bytes() -> None:
+    token = struct.pack("<fi", 0.0, 1) + b"a"
+    with pytest.raises(TokenizerError, match="not the 256 bytes"):
+        read(struct.pack("<i", 1) + token * 300)
