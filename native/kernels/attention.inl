@@ -18,6 +18,10 @@ struct RowState {
 };
 static_assert(sizeof(RowState) == kRowStateFloats * sizeof(float));
 
+inline int32_t key_in_block(int64_t key) {
+  return static_cast<int32_t>(key < 0 ? 0 : key < kKeyBlock ? key : kKeyBlock);
+}
+
 // scores[r][key] = q[r] · k[key] for keys [begin, end), four at a time; the last keys are
 // computed twice rather than read past the end.
 template <int R, class Cache>
@@ -163,8 +167,8 @@ void attend(const AttentionArgs& args, int64_t kv_head, int64_t query_begin, int
             float* scratch) {
   const int64_t group = args.heads / args.kv_heads, dim = args.dim, padded = padded_dim(dim);
   const int64_t pass = queries_per_pass(group), capacity_rows = pass * group;
-  float* q = scratch;                         // [rows][padded]
-  float* acc = q + capacity_rows * padded;    // [rows][padded]
+  float* q = scratch;                            // [rows][padded]
+  float* acc = q + capacity_rows * padded;       // [rows][padded]
   float* scores = acc + capacity_rows * padded;  // [register rows][kKeyBlock]
   RowState* states = reinterpret_cast<RowState*>(scores + kMaxRegisterRows * kKeyBlock);
   const Cache* k = static_cast<const Cache*>(args.k) + kv_head * args.capacity * dim;
@@ -190,8 +194,8 @@ void attend(const AttentionArgs& args, int64_t kv_head, int64_t query_begin, int
       for (int64_t row = 0; row < rows; ++row) {
         const int64_t query = first + row / group;
         const int64_t begin = oldest(query) - block, end = args.position + query + 1 - block;
-        states[row].begin = static_cast<int32_t>(begin <= 0 ? 0 : begin < kKeyBlock ? begin : kKeyBlock);
-        states[row].end = static_cast<int32_t>(end <= 0 ? 0 : end < kKeyBlock ? end : kKeyBlock);
+        states[row].begin = key_in_block(begin);
+        states[row].end = key_in_block(end);
       }
       int64_t row = 0;
       for (; row + kAttentionRows <= rows; row += kAttentionRows) {

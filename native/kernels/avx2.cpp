@@ -11,7 +11,8 @@ namespace satchel {
 namespace {
 
 constexpr int kRowsAtOnce = 4;
-constexpr int kHalves = 2;  // registers of eight rows in a tile
+constexpr int kTilesForOneRow = 2;
+constexpr int64_t kPrefetch = 1024;  // bytes ahead in each tile
 
 inline __m256i load_bytes(const uint8_t* p) {
   return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p));
@@ -24,152 +25,175 @@ inline __m256i broadcast4(const int8_t* p) {
   return _mm256_set1_epi32(four);
 }
 
-template <int M>
-inline void scale_group(const uint16_t* scales, const __m256i (*dots)[kHalves],
-                        F (*acc)[kHalves]) {
-  SATCHEL_UNROLL
-  for (int h = 0; h < kHalves; ++h) {
-    const F scale = load_half(scales + h * 8);
-    SATCHEL_UNROLL
-    for (int m = 0; m < M; ++m) acc[m][h] = fma(_mm256_cvtepi32_ps(dots[m][h]), scale, acc[m][h]);
-  }
-}
-
-template <int M>
-inline void write_rows(const QuantizedRows& x, int64_t first, const PackedMatrix& w,
-                       const float* bias, int64_t tile, F (*acc)[kHalves], float* y,
-                       int64_t ldy) {
-  const int64_t n = rows_in_tile(w, tile);
-  F offset[kHalves];
-  load_bias(bias, tile, n, offset);
+// M rows of activations against T tiles, each in two registers of eight rows. `Code` says how an
+// encoding adds columns [begin, end) of a group.
+template <class Code, int M, int T>
+void block(const QuantizedRows& x, int64_t first, const PackedMatrix& w, const float* bias,
+           int64_t tile, float* y, int64_t ldy) {
+  constexpr int kParts = 2 * T;
+  const int64_t groups = w.cols / w.group, tile_bytes = w.cols * Code::kColumnBytes;
+  const uint8_t* codes = w.codes + tile * tile_bytes;
+  const uint16_t* scales = w.scales + tile * groups * kTileRows;
+  const int8_t* activations = x.codes + first * x.stride;
+  F acc[M][kParts];
   for (int m = 0; m < M; ++m) {
-    const F scale = broadcast(x.scales[first + m]);
-    for (int h = 0; h < kHalves; ++h) acc[m][h] = acc[m][h] * scale + offset[h];
-    store_tile(y + (first + m) * ldy + tile * kTileRows, acc[m], n);
+    for (int p = 0; p < kParts; ++p) acc[m][p] = broadcast(0.0f);
   }
-}
-
-// Adds up to 32 columns: 8 pairs of products of at most 15 * 127 stay below 32767.
-template <int M>
-inline void add_columns_q4(const uint8_t* codes, const int8_t* x, int64_t stride, int steps,
-                           __m256i (*dots)[kHalves]) {
-  const __m256i nibble = _mm256_set1_epi8(15), ones = _mm256_set1_epi16(1);
-  __m256i sums[M][kHalves];
-  SATCHEL_UNROLL
-  for (int m = 0; m < M; ++m) sums[m][0] = sums[m][1] = _mm256_setzero_si256();
-  for (int s = 0; s < steps; ++s) {
-    const __m256i first = load_bytes(codes + s * 64), second = load_bytes(codes + s * 64 + 32);
-    const __m256i low[kHalves] = {_mm256_and_si256(first, nibble),
-                                  _mm256_and_si256(second, nibble)};
-    const __m256i high[kHalves] = {_mm256_and_si256(_mm256_srli_epi16(first, 4), nibble),
-                                   _mm256_and_si256(_mm256_srli_epi16(second, 4), nibble)};
+  for (int64_t g = 0; g < groups; ++g) {
+    __m256i dots[M][kParts];
     SATCHEL_UNROLL
     for (int m = 0; m < M; ++m) {
-      const __m256i a = broadcast4(x + m * stride + s * 8);
-      const __m256i b = broadcast4(x + m * stride + s * 8 + 4);
+      const __m256i start =
+          _mm256_set1_epi32(-Code::kOffset * x.sums[(first + m) * groups + g]);
       SATCHEL_UNROLL
-      for (int h = 0; h < kHalves; ++h) {
-        sums[m][h] = _mm256_add_epi16(sums[m][h], _mm256_maddubs_epi16(low[h], a));
-        sums[m][h] = _mm256_add_epi16(sums[m][h], _mm256_maddubs_epi16(high[h], b));
+      for (int p = 0; p < kParts; ++p) dots[m][p] = start;
+    }
+    Code::template add<M, kParts>(codes, tile_bytes, activations, x.stride, g * w.group,
+                                  (g + 1) * w.group, dots);
+    SATCHEL_UNROLL
+    for (int p = 0; p < kParts; ++p) {
+      const F scale = load_half(scales + (p / 2 * groups + g) * kTileRows + p % 2 * 8);
+      SATCHEL_UNROLL
+      for (int m = 0; m < M; ++m) {
+        acc[m][p] = fma(_mm256_cvtepi32_ps(dots[m][p]), scale, acc[m][p]);
       }
     }
   }
-  SATCHEL_UNROLL
-  for (int m = 0; m < M; ++m) {
-    SATCHEL_UNROLL
-    for (int h = 0; h < kHalves; ++h) {
-      dots[m][h] = _mm256_add_epi32(dots[m][h], _mm256_madd_epi16(sums[m][h], ones));
+  for (int t = 0; t < T; ++t) {
+    const int64_t n = rows_in_tile(w, tile + t);
+    F offset[2];
+    load_bias(bias, tile + t, n, offset);
+    for (int m = 0; m < M; ++m) {
+      const F scale = broadcast(x.scales[first + m]);
+      const F result[2] = {acc[m][2 * t] * scale + offset[0],
+                           acc[m][2 * t + 1] * scale + offset[1]};
+      store_tile(y + (first + m) * ldy + (tile + t) * kTileRows, result, n);
     }
   }
 }
 
-template <int M>
-void block_q4(const QuantizedRows& x, int64_t first, const PackedMatrix& w, const float* bias,
-              int64_t tile, float* y, int64_t ldy) {
-  const int64_t groups = w.cols / w.group;
-  const uint8_t* codes = w.codes + tile * w.cols * 8;
-  const uint16_t* scales = w.scales + tile * groups * kTileRows;
-  const int8_t* activations = x.codes + first * x.stride;
-  F acc[M][kHalves];
-  for (int m = 0; m < M; ++m) acc[m][0] = acc[m][1] = broadcast(0.0f);
-  for (int64_t g = 0; g < groups; ++g) {
-    __m256i dots[M][kHalves];
+struct Q4 {
+  static constexpr int64_t kColumnBytes = 8;
+  static constexpr int kOffset = 8;
+
+  // Steps of 8 columns, at most 4: 8 pairs of products of at most 15 * 127 stay below 32767.
+  template <int M, int P>
+  static inline void add_steps(const uint8_t* codes, int64_t tile_bytes, const int8_t* x,
+                               int64_t stride, int steps, __m256i (*dots)[P]) {
+    const __m256i nibble = _mm256_set1_epi8(15), ones = _mm256_set1_epi16(1);
+    __m256i sums[M][P];
     SATCHEL_UNROLL
     for (int m = 0; m < M; ++m) {
-      dots[m][0] = dots[m][1] = _mm256_set1_epi32(-8 * x.sums[(first + m) * groups + g]);
+      SATCHEL_UNROLL
+      for (int p = 0; p < P; ++p) sums[m][p] = _mm256_setzero_si256();
     }
-    const int64_t end = (g + 1) * w.group;
-    int64_t c = g * w.group;
-    for (; c + 32 <= end; c += 32) {
-      _mm_prefetch(reinterpret_cast<const char*>(codes + c * 8 + 2048), _MM_HINT_T0);
-      add_columns_q4<M>(codes + c * 8, activations + c, x.stride, 4, dots);
-    }
-    if (c < end) {
-      add_columns_q4<M>(codes + c * 8, activations + c, x.stride, static_cast<int>(end - c) / 8,
-                        dots);
-    }
-    scale_group<M>(scales + g * kTileRows, dots, acc);
-  }
-  write_rows<M>(x, first, w, bias, tile, acc, y, ldy);
-}
-
-// 255 * 127 twice would saturate 16 bits. The weight's sign is moved to the activation instead:
-// |q| * (x with q's sign) stays below 2 * 127 * 127, and needs no correction by the sums.
-template <int M>
-void block_q8(const QuantizedRows& x, int64_t first, const PackedMatrix& w, const float* bias,
-              int64_t tile, float* y, int64_t ldy) {
-  const int64_t groups = w.cols / w.group;
-  const uint8_t* codes = w.codes + tile * w.cols * kTileRows;
-  const uint16_t* scales = w.scales + tile * groups * kTileRows;
-  const int8_t* activations = x.codes + first * x.stride;
-  const __m256i offset = _mm256_set1_epi8(-128), ones = _mm256_set1_epi16(1);
-  F acc[M][kHalves];
-  for (int m = 0; m < M; ++m) acc[m][0] = acc[m][1] = broadcast(0.0f);
-  for (int64_t g = 0; g < groups; ++g) {
-    __m256i dots[M][kHalves];
-    SATCHEL_UNROLL
-    for (int m = 0; m < M; ++m) dots[m][0] = dots[m][1] = _mm256_setzero_si256();
-    for (int64_t c = g * w.group; c < (g + 1) * w.group; c += 4) {
-      const uint8_t* step = codes + c * kTileRows;
-      _mm_prefetch(reinterpret_cast<const char*>(step + 2048), _MM_HINT_T0);
-      const __m256i q[kHalves] = {_mm256_xor_si256(load_bytes(step), offset),
-                                  _mm256_xor_si256(load_bytes(step + 32), offset)};
-      const __m256i size[kHalves] = {_mm256_abs_epi8(q[0]), _mm256_abs_epi8(q[1])};
+    for (int s = 0; s < steps; ++s) {
+      __m256i low[P], high[P];
+      SATCHEL_UNROLL
+      for (int p = 0; p < P; ++p) {
+        const __m256i bytes = load_bytes(codes + p / 2 * tile_bytes + s * 64 + p % 2 * 32);
+        low[p] = _mm256_and_si256(bytes, nibble);
+        high[p] = _mm256_and_si256(_mm256_srli_epi16(bytes, 4), nibble);
+      }
       SATCHEL_UNROLL
       for (int m = 0; m < M; ++m) {
-        const __m256i a = broadcast4(activations + m * x.stride + c);
+        const __m256i a = broadcast4(x + m * stride + s * 8);
+        const __m256i b = broadcast4(x + m * stride + s * 8 + 4);
         SATCHEL_UNROLL
-        for (int h = 0; h < kHalves; ++h) {
-          const __m256i pairs = _mm256_maddubs_epi16(size[h], _mm256_sign_epi8(a, q[h]));
-          dots[m][h] = _mm256_add_epi32(dots[m][h], _mm256_madd_epi16(pairs, ones));
+        for (int p = 0; p < P; ++p) {
+          sums[m][p] = _mm256_add_epi16(sums[m][p], _mm256_maddubs_epi16(low[p], a));
+          sums[m][p] = _mm256_add_epi16(sums[m][p], _mm256_maddubs_epi16(high[p], b));
         }
       }
     }
-    scale_group<M>(scales + g * kTileRows, dots, acc);
+    SATCHEL_UNROLL
+    for (int m = 0; m < M; ++m) {
+      SATCHEL_UNROLL
+      for (int p = 0; p < P; ++p) {
+        dots[m][p] = _mm256_add_epi32(dots[m][p], _mm256_madd_epi16(sums[m][p], ones));
+      }
+    }
   }
-  write_rows<M>(x, first, w, bias, tile, acc, y, ldy);
+
+  template <int M, int P>
+  static inline void add(const uint8_t* codes, int64_t tile_bytes, const int8_t* x,
+                         int64_t stride, int64_t begin, int64_t end, __m256i (*dots)[P]) {
+    int64_t c = begin;
+    for (; c + 32 <= end; c += 32) {
+      const uint8_t* step = codes + c * kColumnBytes;
+      if constexpr (M == 1) {
+        SATCHEL_UNROLL
+        for (int i = 0; i < 4 * P / 2; ++i) {
+          _mm_prefetch(reinterpret_cast<const char*>(step + i / 4 * tile_bytes + i % 4 * 64 +
+                                                     kPrefetch),
+                       _MM_HINT_T0);
+        }
+      }
+      add_steps<M, P>(step, tile_bytes, x + c, stride, 4, dots);
+    }
+    if (c < end) {
+      add_steps<M, P>(codes + c * kColumnBytes, tile_bytes, x + c, stride,
+                      static_cast<int>(end - c) / 8, dots);
+    }
+  }
+};
+
+// 255 * 127 twice would saturate 16 bits. The weight's sign is moved to the activation instead:
+// |q| * (x with q's sign) stays below 2 * 127 * 127, and needs no correction by the sums.
+struct Q8 {
+  static constexpr int64_t kColumnBytes = 16;
+  static constexpr int kOffset = 0;
+
+  template <int M, int P>
+  static inline void add(const uint8_t* codes, int64_t tile_bytes, const int8_t* x,
+                         int64_t stride, int64_t begin, int64_t end, __m256i (*dots)[P]) {
+    const __m256i offset = _mm256_set1_epi8(-128), ones = _mm256_set1_epi16(1);
+    for (int64_t c = begin; c < end; c += 4) {
+      SATCHEL_UNROLL
+      for (int p = 0; p < P; ++p) {
+        const uint8_t* bytes = codes + c * kColumnBytes + p / 2 * tile_bytes + p % 2 * 32;
+        if (M == 1 && p % 2 == 0) {
+          _mm_prefetch(reinterpret_cast<const char*>(bytes + kPrefetch), _MM_HINT_T0);
+        }
+        const __m256i q = _mm256_xor_si256(load_bytes(bytes), offset);
+        const __m256i size = _mm256_abs_epi8(q);
+        SATCHEL_UNROLL
+        for (int m = 0; m < M; ++m) {
+          const __m256i a = broadcast4(x + m * stride + c);
+          const __m256i pairs = _mm256_maddubs_epi16(size, _mm256_sign_epi8(a, q));
+          dots[m][p] = _mm256_add_epi32(dots[m][p], _mm256_madd_epi16(pairs, ones));
+        }
+      }
+    }
+  }
+};
+
+template <class Code>
+void linear_q(const QuantizedRows& x, const PackedMatrix& w, const float* bias,
+              int64_t tile_begin, int64_t tile_end, float* y, int64_t ldy) {
+  int64_t tile = tile_begin;
+  if (x.rows == 1) {
+    for (; tile + kTilesForOneRow <= tile_end; tile += kTilesForOneRow) {
+      block<Code, 1, kTilesForOneRow>(x, 0, w, bias, tile, y, ldy);
+    }
+  }
+  for (; tile < tile_end; ++tile) {
+    int64_t i = 0;
+    for (; i + kRowsAtOnce <= x.rows; i += kRowsAtOnce) {
+      block<Code, kRowsAtOnce, 1>(x, i, w, bias, tile, y, ldy);
+    }
+    for (; i < x.rows; ++i) block<Code, 1, 1>(x, i, w, bias, tile, y, ldy);
+  }
 }
 
 void linear_q4(const QuantizedRows& x, const PackedMatrix& w, const float* bias,
                int64_t tile_begin, int64_t tile_end, float* y, int64_t ldy) {
-  for (int64_t tile = tile_begin; tile < tile_end; ++tile) {
-    int64_t i = 0;
-    for (; i + kRowsAtOnce <= x.rows; i += kRowsAtOnce) {
-      block_q4<kRowsAtOnce>(x, i, w, bias, tile, y, ldy);
-    }
-    for (; i < x.rows; ++i) block_q4<1>(x, i, w, bias, tile, y, ldy);
-  }
+  linear_q<Q4>(x, w, bias, tile_begin, tile_end, y, ldy);
 }
 
 void linear_q8(const QuantizedRows& x, const PackedMatrix& w, const float* bias,
                int64_t tile_begin, int64_t tile_end, float* y, int64_t ldy) {
-  for (int64_t tile = tile_begin; tile < tile_end; ++tile) {
-    int64_t i = 0;
-    for (; i + kRowsAtOnce <= x.rows; i += kRowsAtOnce) {
-      block_q8<kRowsAtOnce>(x, i, w, bias, tile, y, ldy);
-    }
-    for (; i < x.rows; ++i) block_q8<1>(x, i, w, bias, tile, y, ldy);
-  }
+  linear_q<Q8>(x, w, bias, tile_begin, tile_end, y, ldy);
 }
 
 }  // namespace

@@ -10,9 +10,12 @@
 namespace satchel {
 namespace {
 
-constexpr int kRowsAtOnce = 8;
-constexpr int kTilesAtOnce = 2;  // for a single row of activations
-constexpr int64_t kPrefetch = 4096;
+// Four rows by two tiles measured faster than eight by one: each activation serves two products.
+constexpr int kRowsAtOnce = 4;
+constexpr int kTilesAtOnce = 2;
+// A single row waits for memory: more tiles at once are more streams for the prefetchers.
+constexpr int kTilesForOneRow = 4;
+constexpr int64_t kPrefetch = 1024;  // bytes ahead in each stream
 
 inline __m512i load_bytes(const uint8_t* p) { return _mm512_loadu_si512(p); }
 
@@ -125,14 +128,13 @@ void block(const QuantizedRows& x, int64_t first, const PackedMatrix& w, const f
   }
 }
 
-// All tiles for M rows that are too few to fill the registers with one tile.
-template <class Code, int M>
-void few_rows(const QuantizedRows& x, int64_t first, const PackedMatrix& w, const float* bias,
-              int64_t tile_begin, int64_t tile_end, float* y, int64_t ldy) {
+// M rows against a range of tiles, T at a time.
+template <class Code, int M, int T>
+void multiply_rows(const QuantizedRows& x, int64_t first, const PackedMatrix& w,
+                   const float* bias, int64_t tile_begin, int64_t tile_end, float* y,
+                   int64_t ldy) {
   int64_t tile = tile_begin;
-  for (; tile + kTilesAtOnce <= tile_end; tile += kTilesAtOnce) {
-    block<Code, M, kTilesAtOnce>(x, first, w, bias, tile, y, ldy);
-  }
+  for (; tile + T <= tile_end; tile += T) block<Code, M, T>(x, first, w, bias, tile, y, ldy);
   for (; tile < tile_end; ++tile) block<Code, M, 1>(x, first, w, bias, tile, y, ldy);
 }
 
@@ -140,7 +142,7 @@ template <class Code>
 void linear_q(const QuantizedRows& x, const PackedMatrix& w, const float* bias,
               int64_t tile_begin, int64_t tile_end, float* y, int64_t ldy) {
   if (x.rows == 1) {
-    few_rows<Code, 1>(x, 0, w, bias, tile_begin, tile_end, y, ldy);
+    multiply_rows<Code, 1, kTilesForOneRow>(x, 0, w, bias, tile_begin, tile_end, y, ldy);
     return;
   }
   // Two tiles stay in the cache while all rows pass over them.
@@ -148,14 +150,13 @@ void linear_q(const QuantizedRows& x, const PackedMatrix& w, const float* bias,
     const int64_t end = tile + kTilesAtOnce < tile_end ? tile + kTilesAtOnce : tile_end;
     int64_t i = 0;
     for (; i + kRowsAtOnce <= x.rows; i += kRowsAtOnce) {
-      for (int64_t t = tile; t < end; ++t) block<Code, kRowsAtOnce, 1>(x, i, w, bias, t, y, ldy);
+      multiply_rows<Code, kRowsAtOnce, kTilesAtOnce>(x, i, w, bias, tile, end, y, ldy);
     }
-    for (; i + 4 <= x.rows; i += 4) few_rows<Code, 4>(x, i, w, bias, tile, end, y, ldy);
     if (i + 2 <= x.rows) {
-      few_rows<Code, 2>(x, i, w, bias, tile, end, y, ldy);
+      multiply_rows<Code, 2, kTilesAtOnce>(x, i, w, bias, tile, end, y, ldy);
       i += 2;
     }
-    if (i < x.rows) few_rows<Code, 1>(x, i, w, bias, tile, end, y, ldy);
+    if (i < x.rows) multiply_rows<Code, 1, kTilesAtOnce>(x, i, w, bias, tile, end, y, ldy);
   }
 }
 

@@ -20,17 +20,25 @@ struct Span {
   Clock::time_point begin, end;
 };
 
+constexpr size_t kStreams = 4;  // read side by side, which keeps more prefetchers busy
+constexpr size_t kLine = 64;
+
 uint64_t read_all(const unsigned char* data, size_t bytes) {
-  Vector sums[8] = {};
-  for (size_t i = 0; i + sizeof sums <= bytes; i += sizeof sums) {
-    for (size_t j = 0; j < 8; ++j) {
-      Vector v;
-      std::memcpy(&v, data + i + j * sizeof v, sizeof v);
-      sums[j] += v;
+  Vector sums[kStreams][kLine / sizeof(Vector)] = {};
+  const size_t stream = bytes / kStreams;
+  for (size_t i = 0; i + kLine <= stream; i += kLine) {
+    for (size_t s = 0; s < kStreams; ++s) {
+      for (size_t j = 0; j < kLine / sizeof(Vector); ++j) {
+        Vector v;
+        std::memcpy(&v, data + s * stream + i + j * sizeof v, sizeof v);
+        sums[s][j] += v;
+      }
     }
   }
   Vector total = {};
-  for (const Vector& v : sums) total += v;
+  for (const auto& lines : sums) {
+    for (const Vector& v : lines) total += v;
+  }
   return total[0] + total[1];
 }
 
@@ -39,7 +47,9 @@ uint64_t read_all(const unsigned char* data, size_t bytes) {
 double measure_read_bandwidth(int threads, size_t bytes, int repeats) {
   threads = std::max(threads, 1);
   repeats = std::max(repeats, 1);
-  const size_t part = std::max<size_t>(bytes / static_cast<size_t>(threads) / 128 * 128, 128);
+  constexpr size_t kUnit = kStreams * kLine;
+  const size_t units = std::max<size_t>(bytes / static_cast<size_t>(threads) / kUnit, 1);
+  const size_t part = units * kUnit;
   std::vector<std::vector<Span>> spans(static_cast<size_t>(threads));
   std::atomic<uint64_t> sink{0};  // so that the sums, and with them the reads, are needed
   std::barrier start(threads);

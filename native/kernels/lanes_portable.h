@@ -50,8 +50,10 @@ inline float highest(F v) {
   return a > b ? a : b;
 }
 inline void sums4(F a, F b, F c, F d, float* out) {
-  const F ab = __builtin_shufflevector(a, b, 0, 4, 1, 5) + __builtin_shufflevector(a, b, 2, 6, 3, 7);
-  const F cd = __builtin_shufflevector(c, d, 0, 4, 1, 5) + __builtin_shufflevector(c, d, 2, 6, 3, 7);
+  const F ab =
+      __builtin_shufflevector(a, b, 0, 4, 1, 5) + __builtin_shufflevector(a, b, 2, 6, 3, 7);
+  const F cd =
+      __builtin_shufflevector(c, d, 0, 4, 1, 5) + __builtin_shufflevector(c, d, 2, 6, 3, 7);
   store(out, __builtin_shufflevector(ab, cd, 0, 1, 4, 5) +
                  __builtin_shufflevector(ab, cd, 2, 3, 6, 7));
 }

@@ -1,12 +1,16 @@
 // Reads one section of a program file, never past its end.
 #pragma once
 
+#include <bit>
 #include <cstring>
 #include <string>
 
 #include "errors.h"
+#include "utf8.h"
 
 namespace satchel {
+
+static_assert(std::endian::native == std::endian::little, "numbers are read as they lie in the file");
 
 class Cursor {
  public:
@@ -19,10 +23,18 @@ class Cursor {
   int64_t i64() { return number<int64_t>(); }
   double f64() { return number<double>(); }
 
+  // Names and texts end up in messages and on terminals: UTF-8, with no control characters.
   std::string text() {
     const uint16_t length = number<uint16_t>();
-    const uint8_t* bytes = take(length);
-    return {reinterpret_cast<const char*>(bytes), length};
+    std::string text(reinterpret_cast<const char*>(take(length)), length);
+    if (!is_printable_utf8(text)) fail("a text is not UTF-8 or holds control characters");
+    return text;
+  }
+
+  std::string name(const char* whose) {
+    std::string name = text();
+    if (name.empty()) fail(std::string(whose) + " has no name");
+    return name;
   }
 
   const uint8_t* take(uint64_t count) {
@@ -47,6 +59,11 @@ class Cursor {
 
   [[noreturn]] void fail(const std::string& message) const {
     throw FormatError(section_, file_offset_ + at_, message);
+  }
+
+  [[noreturn]] void fail_as_unknown(const std::string& message) const {
+    throw FormatError(section_, file_offset_ + at_, message,
+                      "The file needs a newer Satchel: pip install --upgrade satchel.");
   }
 
  private:

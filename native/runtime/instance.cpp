@@ -7,6 +7,37 @@
 
 namespace satchel {
 
+namespace {
+
+constexpr int kMaxThreads = 1024;
+
+int checked_threads(int threads) {
+  if (threads < 0 || threads > kMaxThreads) {
+    throw ExecutionError("there may be 1 to " + std::to_string(kMaxThreads) + " threads, not " + std::to_string(threads));
+  }
+  return threads > 0 ? threads : default_threads();
+}
+
+// Refuses what would bring the system down when it is written to: pages are given when first
+// touched, so asking for them tells nothing. States are not counted: a cache fills token by token.
+void require_memory(const std::string& what, uint64_t bytes) {
+  const uint64_t have = physical_memory();
+  if (bytes > have) {
+    throw ExecutionError(what + " needs " + std::to_string(bytes) + " bytes of memory, and this machine has " +
+                         std::to_string(have));
+  }
+}
+
+uint64_t memory_of(const Method& method) {
+  uint64_t bytes = method.arena_size;
+  for (const uint32_t id : method.outputs) {
+    bytes = std::min(bytes + method.values[id].max_bytes, uint64_t{1} << 62);  // it cannot overflow
+  }
+  return bytes;
+}
+
+}  // namespace
+
 Program::Program(const std::string& path) : file_(path), table_(read_methods(file_)) {
   // A node that fits at the largest and at the smallest sizes has its shapes in order; sizes in
   // between are checked again when they occur.
@@ -49,14 +80,6 @@ BoundMethod::BoundMethod(const Program& program, const Method& method, const std
     call.info = &node;
     for (const uint32_t id : node.inputs) call.inputs.push_back(id == kAbsent ? nullptr : &tensors_[id]);
     call.output = &tensors_[node.outputs[0]];
-    for (const auto& [name, value] : node.attributes) {
-      const auto& known = node.op->attributes;
-      const bool found = std::any_of(std::begin(known), std::end(known), [&](const char* k) { return k && name == k; });
-      if (!found) {
-        throw FormatError("methods", 0, std::string(node.op->name) + " has the unknown attribute " + name,
-                          "The file needs a newer Satchel: pip install --upgrade satchel.");
-      }
-    }
     calls_.push_back(std::move(call));
   }
 }
@@ -71,22 +94,31 @@ size_t BoundMethod::bind(const std::vector<int64_t>& sizes, int threads) {
     }
   }
   size_t scratch = 64;
-  for (NodeCall& call : calls_) scratch = std::max(scratch, call.info->op->check(call, threads));
+  for (NodeCall& call : calls_) {
+    call.scratch = call.info->op->check(call, threads);
+    scratch = std::max(scratch, call.scratch);
+  }
   bound_ = sizes;
   scratch_ = scratch;
   return scratch;
 }
 
 Instance::Instance(std::shared_ptr<const Program> program, int threads)
-    : program_(std::move(program)), kernels_(selected_kernels()), pool_(threads > 0 ? threads : default_threads()) {
+    : program_(std::move(program)), kernels_(selected_kernels()), pool_(checked_threads(threads)) {
   uint64_t arena = 64;
-  for (const Method& method : program_->methods()) arena = std::max(arena, method.arena_size);
+  for (const Method& method : program_->methods()) {
+    require_memory(method.name, memory_of(method));
+    arena = std::max(arena, method.arena_size);
+  }
   arena_ = ZeroedPages(arena);
   std::vector<uint8_t*> states;
   for (const StateInfo& state : program_->states()) {
     states_.emplace_back(state.bytes);
     states.push_back(states_.back().data());
   }
+  const SectionRecord& weights = program_->file().section(SectionKind::weights);
+  guarded_ = {{}, {arena_.data(), arena_.size()}, {program_->file().bytes(weights), weights.size}};
+  for (const ZeroedPages& state : states_) guarded_.push_back({state.data(), state.size()});
   for (const Method& method : program_->methods()) methods_.emplace_back(*program_, method, states, arena_.data());
 }
 
@@ -112,6 +144,9 @@ std::vector<ArrayView> Instance::run(size_t number, const std::vector<ArrayView>
         size = have;
       }
     }
+    if (reinterpret_cast<uintptr_t>(given.data) % dtype_size(given.dtype) != 0) {
+      throw ExecutionError("the input " + value.name + " of " + method.name + " is not aligned in memory");
+    }
     if (!fits) {
       throw ExecutionError("the input " + value.name + " of " + method.name + " does not fit: it is " +
                            dtype_name(given.dtype) + shape_text(given.shape.data(), given.shape.size()));
@@ -120,9 +155,16 @@ std::vector<ArrayView> Instance::run(size_t number, const std::vector<ArrayView>
   }
   for (int64_t& size : sizes) size = std::max<int64_t>(size, 1);  // a symbol that no input has
   const size_t scratch = bound.bind(sizes, pool_.size());
-  if (scratch > scratch_.size()) scratch_ = ZeroedPages(scratch);
+  if (scratch > scratch_.size()) {
+    require_memory(method.name, scratch);
+    scratch_ = ZeroedPages(scratch);
+    guarded_[0] = {scratch_.data(), scratch_.size()};
+  }
   const Workspace work{kernels_, pool_, scratch_.data()};
-  for (const NodeCall& call : bound.calls()) call.info->op->run(call, work);
+  for (const NodeCall& call : bound.calls()) {
+    const NodeGuard guard(guarded_, call);
+    call.info->op->run(call, work);
+  }
   std::vector<ArrayView> outputs;
   for (const uint32_t id : method.outputs) {
     const Tensor& t = bound.tensor(id);

@@ -5,6 +5,7 @@
 #include <mutex>
 #include <vector>
 
+#include "guard.h"
 #include "op.h"
 #include "program.h"
 
@@ -58,6 +59,7 @@ class Instance {
   std::vector<ZeroedPages> states_;
   ZeroedPages arena_;
   ZeroedPages scratch_;
+  std::vector<Region> guarded_;
   std::vector<BoundMethod> methods_;
   std::mutex mutex_;
 };

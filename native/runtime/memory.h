@@ -23,6 +23,9 @@ class MappedFile {
   uint64_t size_ = 0;
 };
 
+// Bytes of memory that the machine has.
+uint64_t physical_memory();
+
 class ZeroedPages {
  public:
   ZeroedPages() = default;

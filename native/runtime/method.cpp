@@ -1,6 +1,8 @@
 #include "method.h"
 
-#include <set>
+#include <algorithm>
+#include <array>
+#include <cmath>
 #include <unordered_set>
 
 #include "cursor.h"
@@ -11,6 +13,48 @@ namespace satchel {
 namespace {
 
 constexpr uint64_t kArenaAlignment = 64;
+constexpr uint32_t kMaxMethods = 1024;
+constexpr uint32_t kMaxSymbols = 64;
+
+// What lies in the arena at one point of a method. A value is there from the node that writes it
+// until a node writes over any part of it. It may be read under another shape that has the same
+// elements for all sizes of the symbols: a reshape has no node of its own.
+class ArenaContents {
+ public:
+  void write(const ValueInfo& v) {
+    auto at = held_.upper_bound(v.location);
+    if (at != held_.begin() && end_of(*std::prev(at)) > v.location) --at;
+    while (at != held_.end() && at->first < v.location + v.max_bytes) at = held_.erase(at);
+    held_.emplace(v.location, contents_of(v));
+  }
+
+  bool holds(const ValueInfo& v) const {
+    const auto found = held_.find(v.location);
+    return found != held_.end() && found->second == contents_of(v);
+  }
+
+ private:
+  struct Contents {
+    DType dtype;
+    uint64_t max_bytes;
+    std::array<int64_t, kMaxRank> symbols;  // sorted; 0 where there is none
+
+    bool operator==(const Contents&) const = default;
+  };
+
+  static Contents contents_of(const ValueInfo& v) {
+    Contents contents{v.dtype, v.max_bytes, {}};
+    for (size_t i = 0; i < v.shape.size(); ++i) contents.symbols[i] = std::min<int64_t>(v.shape[i], 0);
+    std::sort(contents.symbols.begin(), contents.symbols.end());
+    return contents;
+  }
+
+  static uint64_t end_of(const std::pair<const uint64_t, Contents>& entry) {
+    return entry.first + entry.second.max_bytes;
+  }
+
+  std::map<uint64_t, Contents> held_;  // by place; no two overlap
+};
 
 class MethodReader {
  public:
@@ -22,13 +66,14 @@ class MethodReader {
     std::unordered_set<std::string> names;
     for (uint32_t i = 0; i < states; ++i) {
       StateInfo state;
-      state.name = in_.text();
+      state.name = in_.name("a state");
       if (!names.insert(state.name).second) in_.fail("the state " + state.name + " is repeated");
       read_type(state.dtype, state.shape, {});
       state.bytes = bytes_of(state.name, state.dtype, state.shape, {});
       table_.states.push_back(std::move(state));
     }
     const uint32_t methods = in_.count(2 + 8 + 5 * 4);
+    if (methods > kMaxMethods) in_.fail("there are too many methods");
     names.clear();
     for (uint32_t i = 0; i < methods; ++i) {
       Method method = read_method();
@@ -40,23 +85,17 @@ class MethodReader {
   }
 
  private:
-  // What has been written, by place and size: a reshaped value has no node of its own and shares
-  // the memory of the value it was made from.
-  using MadeValues = std::set<std::pair<uint64_t, uint64_t>>;
-
-  static bool is_made(const MadeValues& made, const ValueInfo& v) {
-    return made.contains({v.location, v.max_bytes});
-  }
-
   Method read_method() {
     Method m;
-    m.name = in_.text();
+    m.name = in_.name("a method");
     m.arena_size = in_.u64();
     if (m.arena_size > kMaxBytes) in_.fail("the arena of " + m.name + " is absurdly large");
     const uint32_t symbols = in_.count(2 + 8);
-    if (symbols > 64) in_.fail(m.name + " has too many symbols");
+    if (symbols > kMaxSymbols) in_.fail(m.name + " has too many symbols");
+    std::unordered_set<std::string> names;
     for (uint32_t i = 0; i < symbols; ++i) {
-      SymbolInfo symbol{in_.text(), in_.i64()};
+      SymbolInfo symbol{in_.name("a symbol"), in_.i64()};
+      if (!names.insert(symbol.name).second) in_.fail("the symbol " + symbol.name + " is repeated");
       if (symbol.maximum < 1 || symbol.maximum > kMaxDim) in_.fail("the symbol " + symbol.name + " has a bad bound");
       m.symbols.push_back(std::move(symbol));
     }
@@ -66,10 +105,10 @@ class MethodReader {
     m.outputs = read_value_list(m);
     check_inputs(m);
     const uint32_t nodes = in_.count(2 + 3);
-    MadeValues made;
-    for (uint32_t i = 0; i < nodes; ++i) m.nodes.push_back(read_node(m, made));
+    ArenaContents arena;
+    for (uint32_t i = 0; i < nodes; ++i) m.nodes.push_back(read_node(m, arena));
     for (const uint32_t id : m.outputs) {
-      if (m.values[id].storage != Storage::arena || !is_made(made, m.values[id])) {
+      if (m.values[id].storage != Storage::arena || !arena.holds(m.values[id])) {
         in_.fail("the output " + m.values[id].name + " of " + m.name + " is never made");
       }
     }
@@ -102,7 +141,7 @@ class MethodReader {
 
   ValueInfo read_value(const Method& m) {
     ValueInfo v;
-    v.name = in_.text();
+    v.name = in_.name("a value");
     const uint8_t storage = in_.u8();
     if (storage > 3) in_.fail(v.name + " has the unknown storage " + std::to_string(storage));
     v.storage = static_cast<Storage>(storage);
@@ -145,7 +184,12 @@ class MethodReader {
   std::vector<uint32_t> read_value_list(const Method& m) {
     const uint32_t count = in_.count(4);
     std::vector<uint32_t> ids;
-    for (uint32_t i = 0; i < count; ++i) ids.push_back(read_value_id(m));
+    std::unordered_set<std::string> names;  // callers choose inputs and outputs by name
+    for (uint32_t i = 0; i < count; ++i) {
+      ids.push_back(read_value_id(m));
+      const std::string& name = m.values[ids.back()].name;
+      if (!names.insert(name).second) in_.fail(m.name + " has two inputs or outputs named " + name);
+    }
     return ids;
   }
 
@@ -159,14 +203,11 @@ class MethodReader {
     }
   }
 
-  NodeInfo read_node(const Method& m, MadeValues& made) {
+  NodeInfo read_node(const Method& m, ArenaContents& arena) {
     NodeInfo node;
     const std::string op = in_.text();
     node.op = find_op(op);
-    if (!node.op) {
-      throw FormatError("methods", 0, "the op " + op + " is not known",
-                        "The file needs a newer Satchel: pip install --upgrade satchel.");
-    }
+    if (!node.op) in_.fail_as_unknown("the op " + op + " is not known");
     const uint8_t inputs = in_.u8();
     if (inputs < node.op->min_inputs || inputs > node.op->max_inputs) in_.fail(op + " has a wrong number of inputs");
     for (uint8_t i = 0; i < inputs; ++i) {
@@ -175,7 +216,7 @@ class MethodReader {
         if (i < node.op->min_inputs) in_.fail(op + " lacks a required input");
       } else {
         if (id >= m.values.size()) in_.fail(op + " reads a value that is not there");
-        if (m.values[id].storage == Storage::arena && !is_made(made, m.values[id])) {
+        if (m.values[id].storage == Storage::arena && !arena.holds(m.values[id])) {
           in_.fail(op + " reads " + m.values[id].name + " before it is made");
         }
       }
@@ -197,10 +238,14 @@ class MethodReader {
       }
     }
     node.outputs.push_back(out);
-    if (result.storage == Storage::arena) made.emplace(result.location, result.max_bytes);
+    if (result.storage == Storage::arena) arena.write(result);
     const uint8_t attributes = in_.u8();
     for (uint8_t i = 0; i < attributes; ++i) {
       std::string name = in_.text();
+      const auto& known = node.op->attributes;
+      if (std::none_of(std::begin(known), std::end(known), [&](const char* k) { return k && name == k; })) {
+        in_.fail_as_unknown(op + " has the unknown attribute " + name);
+      }
       if (!node.attributes.emplace(std::move(name), read_attribute()).second) in_.fail(op + " repeats an attribute");
     }
     return node;
@@ -214,7 +259,11 @@ class MethodReader {
   Attribute read_attribute() {
     switch (in_.u8()) {
       case 0: return in_.i64();
-      case 1: return in_.f64();
+      case 1: {
+        const double number = in_.f64();
+        if (!std::isfinite(number)) in_.fail("a number is not finite");
+        return number;
+      }
       case 2: return in_.text();
       case 3: {
         const uint32_t count = in_.count(8);

@@ -44,6 +44,7 @@ struct NodeCall {
   std::vector<Tensor*> inputs;  // null where absent
   Tensor* output = nullptr;
   Params params;
+  size_t scratch = 0;  // bytes that `check` asked for
 
   bool has(size_t input) const { return input < inputs.size() && inputs[input]; }
   const Tensor& in(size_t i) const { return *inputs[i]; }

@@ -20,6 +20,8 @@ constexpr uint64_t kAlignment = 64;
 constexpr uint64_t kWeightsAlignment = 4096;
 constexpr const char* kSectionNames[] = {"", "tokenizer", "methods", "weight_index", "weights", "metadata"};
 constexpr uint32_t kSectionCount = 5;
+// 255 * 128 * 65536 is below 2^31: the kernels add the products of a group in 32 bits.
+constexpr uint32_t kMaxGroup = 65536;
 
 uint64_t align(uint64_t offset, uint64_t alignment) { return (offset + alignment - 1) / alignment * alignment; }
 
@@ -148,8 +150,8 @@ void ProgramFile::read_weight_index() {
   uint64_t end = 0;
   for (uint32_t i = 0; i < count; ++i) {
     WeightEntry w{};
-    w.name = in.text();
-    if (w.name.empty() || !names.insert(w.name).second) in.fail("a weight's name is empty or repeated");
+    w.name = in.name("a weight");
+    if (!names.insert(w.name).second) in.fail("the weight " + w.name + " is repeated");
     const uint8_t kind = in.u8();
     if (!known_kind(kind)) in.fail(w.name + " has the unknown encoding " + std::to_string(kind));
     w.kind = static_cast<WeightKind>(kind);
@@ -165,7 +167,7 @@ void ProgramFile::read_weight_index() {
     w.group = in.u32();
     if (w.is_quantized()) {
       const uint32_t step = w.kind == WeightKind::matrix_q4 ? 8 : 4;
-      if (w.group == 0 || w.group % step != 0 || w.shape[1] % w.group != 0) {
+      if (w.group == 0 || w.group > kMaxGroup || w.group % step != 0 || w.shape[1] % w.group != 0) {
         in.fail(w.name + " has the bad group " + std::to_string(w.group));
       }
     } else if (w.group != 0) {

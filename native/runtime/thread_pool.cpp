@@ -41,21 +41,36 @@ ThreadPool::~ThreadPool() {
   for (std::thread& thread : workers_) thread.join();
 }
 
-void ThreadPool::run(const Job& job) {
-  job_ = job;
-  next_.store(0, std::memory_order_relaxed);
-  running_.store(static_cast<int>(workers_.size()), std::memory_order_relaxed);
-  generation_.fetch_add(1, std::memory_order_release);
+void ThreadPool::run(Call call, const void* context, int64_t count, int64_t grain) {
+  const int64_t pieces = (count + grain - 1) / grain;
+  const uint32_t generation = generation_.load(std::memory_order_relaxed) + 1;
+  call_.store(call, std::memory_order_relaxed);
+  context_.store(context, std::memory_order_relaxed);
+  count_.store(count, std::memory_order_relaxed);
+  grain_.store(grain, std::memory_order_relaxed);
+  done_.store(0, std::memory_order_relaxed);
+  ticket_.store(uint64_t{generation} << 32, std::memory_order_release);
+  generation_.store(generation, std::memory_order_release);
   generation_.notify_all();
-  take_pieces(0);
-  while (running_.load(std::memory_order_acquire) != 0) pause();
+  take_pieces(generation, 0);
+  while (done_.load(std::memory_order_acquire) != pieces) pause();
+  ticket_.store(uint64_t{generation} << 32 | kClosed, std::memory_order_release);
 }
 
-void ThreadPool::take_pieces(int thread) {
+void ThreadPool::take_pieces(uint32_t generation, int thread) {
+  uint64_t ticket = ticket_.load(std::memory_order_acquire);
   for (;;) {
-    const int64_t begin = next_.fetch_add(job_.grain, std::memory_order_relaxed);
-    if (begin >= job_.count) return;
-    job_.call(job_.context, begin, std::min(begin + job_.grain, job_.count), thread);
+    if (ticket >> 32 != generation) return;
+    const auto piece = static_cast<int64_t>(ticket & kClosed);
+    const Call call = call_.load(std::memory_order_relaxed);
+    const void* context = context_.load(std::memory_order_relaxed);
+    const int64_t count = count_.load(std::memory_order_relaxed), grain = grain_.load(std::memory_order_relaxed);
+    if (piece * grain >= count) return;
+    // Taking a piece proves that the job above is this generation's and stays until it is done.
+    if (!ticket_.compare_exchange_weak(ticket, ticket + 1, std::memory_order_acq_rel)) continue;
+    call(context, piece * grain, std::min((piece + 1) * grain, count), thread);
+    done_.fetch_add(1, std::memory_order_release);
+    ticket = ticket_.load(std::memory_order_acquire);
   }
 }
 
@@ -63,17 +78,17 @@ void ThreadPool::worker(int thread) {
   uint32_t seen = 0;
   for (;;) {
     int spins = 0;
-    while (generation_.load(std::memory_order_acquire) == seen) {
+    uint32_t generation;
+    while ((generation = generation_.load(std::memory_order_acquire)) == seen) {
       if (++spins < kSpins) {
         pause();
       } else {
         generation_.wait(seen, std::memory_order_acquire);
       }
     }
-    ++seen;
     if (stop_.load()) return;
-    take_pieces(thread);
-    running_.fetch_sub(1, std::memory_order_release);
+    seen = generation;
+    take_pieces(generation, thread);
   }
 }
 

@@ -19,37 +19,44 @@ class ThreadPool {
   int size() const { return static_cast<int>(workers_.size()) + 1; }
 
   // Calls work(begin, end, thread) for pieces of [0, count) of at most `grain` each, on all threads,
-  // and returns when all are done. The caller is thread 0. `work` must not throw.
+  // and returns when all pieces are done. The caller is thread 0. `work` must not throw.
+  //
+  // Pieces are taken as threads come, and nobody waits for a thread that has taken none: on a busy
+  // machine a worker may not get a core for milliseconds, and the others do its share.
   template <typename Work>
   void parallel_for(int64_t count, int64_t grain, const Work& work) {
     if (count <= grain || workers_.empty()) {
       if (count > 0) work(int64_t{0}, count, 0);
       return;
     }
-    run({[](const void* context, int64_t begin, int64_t end, int thread) {
-           (*static_cast<const Work*>(context))(begin, end, thread);
-         },
-         &work, count, grain});
+    run([](const void* context, int64_t begin, int64_t end, int thread) {
+          (*static_cast<const Work*>(context))(begin, end, thread);
+        },
+        &work, count, grain);
   }
 
  private:
-  struct Job {
-    void (*call)(const void* context, int64_t begin, int64_t end, int thread) = nullptr;
-    const void* context = nullptr;
-    int64_t count = 0;
-    int64_t grain = 1;
-  };
+  using Call = void (*)(const void* context, int64_t begin, int64_t end, int thread);
 
-  void run(const Job& job);
-  void take_pieces(int thread);
+  void run(Call call, const void* context, int64_t count, int64_t grain);
+  void take_pieces(uint32_t generation, int thread);
   void worker(int thread);
 
   std::vector<std::thread> workers_;
-  Job job_;
-  alignas(64) std::atomic<int64_t> next_{0};
+
+  // The job. A late worker may read these while the next job is being written, so they are atomic;
+  // what it read is used only if it then takes a piece, which fails once the job is closed.
+  std::atomic<Call> call_{nullptr};
+  std::atomic<const void*> context_{nullptr};
+  std::atomic<int64_t> count_{0}, grain_{1};
+
+  // The job's generation in the upper half and the next piece in the lower; all ones: closed.
+  alignas(64) std::atomic<uint64_t> ticket_{kClosed};
+  alignas(64) std::atomic<int64_t> done_{0};
   alignas(64) std::atomic<uint32_t> generation_{0};
-  alignas(64) std::atomic<int> running_{0};
   std::atomic<bool> stop_{false};
+
+  static constexpr uint64_t kClosed = 0xFFFFFFFF;
 };
 
 // The number of cores that this process may use.

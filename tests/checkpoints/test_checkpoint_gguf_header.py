@@ -21,7 +21,6 @@ from satchel.errors import CheckpointError
 
 VALUES: dict[str, Any] = {
     "x.text": "grüße",
-    "x.empty": "",
     "x.u32": 7,
     "x.float": 0.5,
     "x.bool": True,
@@ -37,7 +36,6 @@ def small(tmp_path: Path) -> Path:
     path = tmp_path / "small.gguf"
     writer = gguf.GGUFWriter(path, "llama")
     writer.add_string("x.text", VALUES["x.text"])
-    writer.add_string("x.empty", VALUES["x.empty"])
     writer.add_uint32("x.u32", 7)
     writer.add_float32("x.float", 0.5)
     writer.add_bool("x.bool", True)
@@ -205,5 +203,5 @@ def test_a_large_vocabulary_is_read_quickly(tmp_path: Path) -> None:
     write_gguf(path, tiny_model(), metadata={"tokenizer.ggml.tokens": tokens})
     start = time.process_time()
     header = read(path)
-    assert time.process_time() - start < 0.5  # 0.03 s; the library's reader takes seconds
+    assert time.process_time() - start < 0.5
     assert header.metadata["tokenizer.ggml.tokens"] == tokens

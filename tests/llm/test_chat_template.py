@@ -13,7 +13,7 @@ from satchel.errors import TemplateError
 from satchel.llm.chat_template import ChatTemplate
 
 SPECIAL = {"bos_token": "<s>", "eos_token": "</s>", "pad_token": "<pad>"}
-USER = {"role": "user", "content": "What is <b>this</b> & \"that\"? 日本 😀"}
+USER = {"role": "user", "content": 'What is <b>this</b> & "that"? 日本 😀'}
 TALK = [
     {"role": "system", "content": "  Be brief.  "},
     USER,

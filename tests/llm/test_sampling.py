@@ -48,25 +48,19 @@ def theirs(logits: Logits, how: SamplingOptions, history: list[int]) -> NDArray[
 @given(
     seed=st.integers(0, 2**32 - 1),
     size=st.sampled_from([1, 2, 17, 1500, 9000]),
-    temperature=st.sampled_from([0.1, 0.7, 1.0, 3.0]),
-    top_k=st.sampled_from([0, 1, 5, 40, 100_000]),
-    top_p=st.sampled_from([0.01, 0.5, 0.95, 1.0]),
-    min_p=st.sampled_from([0.0, 0.05, 0.9, 1.0]),
-    penalty=st.sampled_from([1.0, 1.3, 0.8]),
+    how=st.builds(
+        SamplingOptions,
+        temperature=st.sampled_from([0.1, 0.7, 1.0, 3.0]),
+        top_k=st.sampled_from([0, 1, 5, 40, 100_000]),
+        top_p=st.sampled_from([0.01, 0.5, 0.95, 1.0]),
+        min_p=st.sampled_from([0.0, 0.05, 0.9, 1.0]),
+        repetition_penalty=st.sampled_from([1.0, 1.3, 0.8]),
+    ),
 )
-def test_distribution_equals_hugging_faces(
-    seed: int,
-    size: int,
-    temperature: float,
-    top_k: int,
-    top_p: float,
-    min_p: float,
-    penalty: float,
-) -> None:
+def test_distribution_equals_hugging_faces(seed: int, size: int, how: SamplingOptions) -> None:
     random = np.random.default_rng(seed)
     logits = random.normal(0, 3, size).astype(np.float32)
     history = random.integers(0, size, 12).tolist()
-    how = SamplingOptions(temperature, top_k, top_p, min_p, penalty)
     ours = Sampler(how).distribution(logits, history)
     np.testing.assert_allclose(ours, theirs(logits, how, history), rtol=1e-5, atol=1e-9)
 

@@ -64,9 +64,7 @@ def read(data: bytes, **files: dict[str, Any]) -> TokenizerSpec:
         (Path(folder) / "tokenizer.model").write_bytes(data)
         for name, content in files.items():
             (Path(folder) / f"{name}.json").write_text(json.dumps(content))
-        return read_tokenizer(
-            TokenizerSource("sentencepiece", Path(folder) / "tokenizer.model")
-        )
+        return read_tokenizer(TokenizerSource("sentencepiece", Path(folder) / "tokenizer.model"))
 
 
 @cache

@@ -103,7 +103,7 @@ def test_real_llama_3_ranks_equal_hugging_faces_tokenizer() -> None:
 @pytest.mark.parametrize(
     ("lines", "why"),
     [
-        (b"\x0a\x05<unk>\x15", "line 1 is not"),
+        (b"\x0a\x05<unk>\x15", "line 2 is not"),
         (b"IQ== 0\nno-base64! 1\n", "line 2 is not"),
         (b"IQ== 0\nIg== x\n", "line 2 is not"),
         (b"IQ== 0\nIg== 2\n", "are not 0, 1, 2"),

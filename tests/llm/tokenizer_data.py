@@ -64,7 +64,20 @@ def training_lines() -> tuple[str, ...]:
 def any_text() -> st.SearchStrategy[str]:
     """Texts of words, odd characters and white space, in any order."""
     pieces = [" ", "  ", "\n", "\t", "\r\n", "the", "wrap", "ing", "12", "'s", "!", "▁", "é", "ß"]
-    pieces += ["日本", "语", "😀", "👍🏽", "\u0301", "Щ", "ע", "\u3000", "ﬁ", "１", "\x00", "\U0010ffff"]
+    pieces += [
+        "日本",
+        "语",
+        "😀",
+        "👍🏽",
+        "\u0301",
+        "Щ",
+        "ע",
+        "\u3000",
+        "ﬁ",
+        "１",
+        "\x00",
+        "\U0010ffff",
+    ]
     return st.lists(st.sampled_from(pieces) | st.characters(codec="utf-8"), max_size=20).map(
         "".join
     )

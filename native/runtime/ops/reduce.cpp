@@ -1,5 +1,6 @@
 // Sums, means and extremes over some axes.
 #include <algorithm>
+#include <cmath>
 #include <limits>
 
 #include "../op.h"
@@ -75,11 +76,11 @@ const OpDef kOps[] = {
      }},
     {"reduce_max", 1, 1, false, {"axes", "keepdims"}, check_reduce,
      [](const NodeCall& call, const Workspace& work) {
-       reduce(call, work, -kInfinity, [](double best, float x) { return std::max<double>(best, x); }, plain);
+       reduce(call, work, -kInfinity, [](double best, float x) { return best >= x || std::isnan(best) ? best : x; }, plain);
      }},
     {"reduce_min", 1, 1, false, {"axes", "keepdims"}, check_reduce,
      [](const NodeCall& call, const Workspace& work) {
-       reduce(call, work, kInfinity, [](double best, float x) { return std::min<double>(best, x); }, plain);
+       reduce(call, work, kInfinity, [](double best, float x) { return best <= x || std::isnan(best) ? best : x; }, plain);
      }},
 };
 

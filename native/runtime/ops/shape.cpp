@@ -18,7 +18,14 @@ void require_arrays_of_one_type(const NodeCall& call) {
 
 size_t check_reshape(NodeCall& call, int) {
   require_arrays_of_one_type(call);
-  require(call.in(0).elements() == call.output->elements(), call, "the sizes differ");
+  const Tensor &x = call.in(0), &y = *call.output;
+  require(x.elements() == y.elements(), call, "the sizes differ");
+  const auto shape = ints_attribute(call, "shape");
+  require(shape.size() == y.rank, call, "the output does not fit");
+  for (size_t i = 0; i < y.rank; ++i) {
+    const int64_t kept = i < x.rank ? x.shape[i] : 0;  // 0 keeps the input's dimension
+    require(y.shape[i] == (shape[i] == 0 ? kept : shape[i]), call, "the output does not fit");
+  }
   return 0;
 }
 

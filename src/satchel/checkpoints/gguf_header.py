@@ -1,7 +1,7 @@
 """The header of a GGUF file: key-value pairs and tensor descriptions.
 
 The gguf library's own reader makes an array for every token of the vocabulary; this one takes
-a hundredth of its time and memory. Every count is checked against the bytes that are there
+a small part of its time and memory. Every count is checked against the bytes that are there
 before anything is made of it.
 """
 

@@ -66,7 +66,7 @@ def _open_file(path: Path) -> Checkpoint:
         ) from error
     if start.startswith(MAGIC) or path.suffix == ".gguf":
         return open_gguf(path)
-    if path.suffix == ".safetensors" or start[8:] == b"{":
+    if path.suffix == ".safetensors" or (start[8:] == b"{" and path.suffix != ".bin"):
         return open_safetensors_file(path)
     if start.startswith(b"PK\x03\x04") or path.suffix in (".pth", ".pt"):
         if (path.parent / "config.json").is_file() and path.name == "pytorch_model.bin":

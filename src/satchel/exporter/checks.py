@@ -44,7 +44,9 @@ def check_tensors(checkpoint: Checkpoint, weights: Iterable[Weight], unused: Seq
                 f"{list(weight.shape)}",
                 "The configuration is of another model, or the checkpoint is damaged.",
             )
-    extra = [n for n in tensors if n not in needed and not any(fnmatch.fnmatch(n, p) for p in unused)]
+    extra = [
+        n for n in tensors if n not in needed and not any(fnmatch.fnmatch(n, p) for p in unused)
+    ]
     if extra:
         raise CheckpointError(
             f"{checkpoint.path} has tensors that the model does not use: {_some(extra)}",

@@ -55,8 +55,12 @@ class ExportJob:
     Nothing but headers, the configuration and the tokenizer has been read yet.
     """
 
-    def __init__(self, source: str | os.PathLike[str], options: ExportOptions,
-                 progress: Progress | None = None) -> None:
+    def __init__(
+        self,
+        source: str | os.PathLike[str],
+        options: ExportOptions,
+        progress: Progress | None = None,
+    ) -> None:
         from satchel.llm.tokenizer import Tokenizer, read_tokenizer
 
         self.progress = progress or silent
@@ -110,7 +114,7 @@ class ExportJob:
         file_size = self.writer.file_size(len(template.encode()) + _METADATA_ROOM)
         # A block being packed, the next one being read and decoded, the codes, and all scales of
         # the weight that has most of them (they are written after its codes).
-        blocks = 5 * BLOCK_BYTES
+        blocks = 7 * BLOCK_BYTES // 2
         scales = max((w.scales_size for w in self.writer.weights), default=0)
         peak = max(peak_rss(), current_rss() + blocks + 2 * scales)
         names = tuple(g.name for g in self.graphs)
@@ -133,6 +137,7 @@ class ExportJob:
                 self.progress(f"Packing {self.name}", done, total)
 
         self.writer.write(output, encode, lambda: self._metadata(packer), overwrite)
+        self.progress(f"Packing {self.name}", total, total)
         self.checkpoint.close()
         return output
 
@@ -175,7 +180,13 @@ def model_name(source: str | os.PathLike[str], path: Path) -> str:
         return text.removeprefix("hf:").split("@")[0].split("/")[-1].lower()
     path = path.absolute()
     generic = path.name.startswith(("model", "consolidated", "pytorch_model"))
-    return path.parent.name if path.is_file() and generic else path.stem if path.is_file() else path.name
+    return (
+        path.parent.name
+        if path.is_file() and generic
+        else path.stem
+        if path.is_file()
+        else path.name
+    )
 
 
 def _parameters(checkpoint: Checkpoint, names: Iterable[str]) -> int:

@@ -34,7 +34,9 @@ class WeightError:
     @property
     def relative(self) -> float:
         """Root of the mean squared error over that of the weights."""
-        return float(np.sqrt(self.squared_error / self.squared_weight)) if self.squared_weight else 0.0
+        return (
+            float(np.sqrt(self.squared_error / self.squared_weight)) if self.squared_weight else 0.0
+        )
 
 
 @dataclass

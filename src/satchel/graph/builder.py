@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
 from numpy.typing import NDArray
 
 from satchel.errors import GraphError
@@ -18,6 +17,7 @@ from satchel.graph.ir import (
     TensorType,
     Value,
     Weight,
+    constant_name,
 )
 from satchel.graph.ops import infer_types
 
@@ -72,24 +72,25 @@ class GraphBuilder:
         key = (data.dtype.name, data.shape, data.tobytes())
         if key not in self._constants:
             type = TensorType(data.shape, DType(data.dtype.name))
-            unique = f"{name}.{len(self._constants)}"
-            self._constants[key] = Value(unique, type, constant=np.ascontiguousarray(data))
+            unique = constant_name(name, data)
+            self._constants[key] = Value(unique, type, constant=data.copy())
         return self._constants[key]
 
     def state(self, name: str, shape: tuple[int, ...], dtype: DType) -> Value:
         """Memory that outlives a call, zero at the start of a session."""
+        type = TensorType(shape, dtype)
         if name not in self._states:
-            type = TensorType(shape, dtype)
             self.graph.states[name] = type
             self._states[name] = Value(name, type, state=name)
+        elif self._states[name].type != type:
+            raise GraphError(f"the state {name} is used as {self._states[name].type} and as {type}")
         return self._states[name]
 
     def node(self, op: str, *inputs: Value | None, **attrs: Attribute) -> Value:
         types = [v.type if v else None for v in inputs]
         (type,) = infer_types(op, types, attrs)
         value = Value(f"{op}_{len(self.graph.nodes)}", type)
-        if op == "cache_write":
-            assert inputs[0] is not None
+        if op == "cache_write" and inputs[0] is not None:
             value.state = inputs[0].state
         self.graph.nodes.append(Node(op, list(inputs), [value], dict(attrs)))
         return value

@@ -6,6 +6,7 @@ data; states (KV caches) live as long as a session and are written by nodes.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
@@ -44,6 +45,10 @@ class Sym:
     name: str
     maximum: int
 
+    def __post_init__(self) -> None:
+        if self.maximum < 1:
+            raise GraphError(f"the size {self.name} must have a maximum of at least 1")
+
     def __str__(self) -> str:
         return f"{self.name}≤{self.maximum}"
 
@@ -61,6 +66,10 @@ def largest(shape: Shape) -> tuple[int, ...]:
 class TensorType:
     shape: Shape
     dtype: DType = DType.f32
+
+    def __post_init__(self) -> None:
+        if any(isinstance(d, int) and d < 1 for d in self.shape):
+            raise GraphError(f"the shape {list(self.shape)} has a dimension below 1")
 
     def __str__(self) -> str:
         return f"{self.dtype.name}[{', '.join(map(str, self.shape))}]"
@@ -173,6 +182,8 @@ class Graph:
         """Raise GraphError unless every node obeys its op's rules and reads what exists."""
         from satchel.graph.ops import infer_types
 
+        self._check_names()
+        made: set[int] = set()
         known = {id(v) for v in self.inputs}
         for node in self.nodes:
             for value in node.inputs:
@@ -185,16 +196,41 @@ class Graph:
             declared = [v.type for v in node.outputs]
             if inferred != declared:
                 raise GraphError(f"{self.name}: {node!r} should have the type {inferred}")
-            known.update(id(v) for v in node.outputs)
+            if node.op == "cache_write":
+                cache = node.inputs[0]
+                if cache is None or not cache.state or node.outputs[0].state != cache.state:
+                    raise GraphError(f"{self.name}: {node!r} must write to the state it reads")
+            made.update(id(v) for v in node.outputs)
+            known |= made
         for value in self.outputs:
-            if id(value) not in known:
+            if id(value) not in made:
                 raise GraphError(f"{self.name}: the output {value!r} is never made")
+            if value.state:
+                raise GraphError(
+                    f"{self.name}: the output {value!r} is a state", "Return a copy of it."
+                )
+
+    def _check_names(self) -> None:
+        for values in (self.inputs, self.outputs):
+            names = [v.name for v in values]
+            if len(set(names)) != len(names):
+                raise GraphError(f"{self.name}: two inputs or outputs have one name: {names}")
+        bounds: dict[str, int] = {}
+        for sym in self.symbols():
+            if bounds.setdefault(sym.name, sym.maximum) != sym.maximum:
+                raise GraphError(f"{self.name}: the size {sym.name} has two maxima")
 
     def __str__(self) -> str:
         lines = [f"method {self.name}({', '.join(map(repr, self.inputs))})"]
         lines += [f"  {node!r}" for node in self.nodes]
         lines.append(f"  return {', '.join('%' + v.name for v in self.outputs)}")
         return "\n".join(lines)
+
+
+def constant_name(name: str, data: NDArray[Any]) -> str:
+    """A name that tells the content, so that in all methods of a program it means the same."""
+    described = f"{data.dtype.name}{data.shape}".encode() + data.tobytes()
+    return f"{name}.{hashlib.sha256(described).hexdigest()[:16]}"
 
 
 def attr_int(attrs: Mapping[str, Attribute], name: str, default: int | None = None) -> int:

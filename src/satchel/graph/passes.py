@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 
-from satchel.graph.ir import Graph, Node, Value
+import numpy as np
+
+from satchel.graph.ir import Graph, Node, Value, constant_name
 from satchel.graph.ops import find_op
 
 Pass = Callable[[Graph], None]
@@ -33,7 +35,8 @@ def fold_constants(graph: Graph) -> None:
         if foldable and not any(v in graph.outputs for v in node.outputs):
             results = find_op(node.op).reference(arrays, node.attrs)  # type: ignore[arg-type]
             for value, result in zip(node.outputs, results, strict=True):
-                value.constant = result
+                value.constant = np.asarray(result)
+                value.name = constant_name(value.name, value.constant)
         else:
             kept.append(node)
     graph.nodes = kept

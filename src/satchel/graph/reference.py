@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from satchel.errors import ExecutionError
-from satchel.graph.ir import Graph, Sym, Value, Weight
+from satchel.graph.ir import Graph, Sym, Value, Weight, largest
 from satchel.graph.ops import find_op
 
 Array = NDArray[Any]
@@ -32,7 +32,7 @@ class ReferenceInterpreter:
         """All outputs by name."""
         for name, type in graph.states.items():
             if name not in self.states:
-                self.states[name] = np.zeros(type.shape, type.dtype.numpy)
+                self.states[name] = np.zeros(largest(type.shape), type.dtype.numpy)
         computed: dict[int, Array] = {}
         sizes: dict[str, int] = {}
         for value in graph.inputs:
@@ -43,12 +43,15 @@ class ReferenceInterpreter:
             computed[id(value)] = array
         for node in graph.nodes:
             arrays = [self._array(v, computed) for v in node.inputs]
-            results = find_op(node.op).reference(arrays, node.attrs)  # type: ignore[arg-type]
-            for value, result in zip(node.outputs, results, strict=True):
+            with np.errstate(all="ignore"):  # infinities and NaN are results like others
+                results = find_op(node.op).reference(arrays, node.attrs)  # type: ignore[arg-type]
+            for value, made in zip(node.outputs, results, strict=True):
+                result = np.asarray(made)  # numpy makes plain numbers of arrays without dimensions
                 if value.state:
                     self.states[value.state] = result
                 computed[id(value)] = result
-        return {v.name: computed[id(v)] for v in graph.outputs}
+        # Copies: an array of a state changes with the next call.
+        return {v.name: computed[id(v)].copy() for v in graph.outputs}
 
     def _array(self, value: Value | None, computed: Mapping[int, Array]) -> Array | None:
         if value is None:

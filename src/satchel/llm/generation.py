@@ -36,7 +36,9 @@ class GenerationStats:
     @property
     def decode_tok_s(self) -> float:
         """The first token comes from the prefill, so it is not counted."""
-        return (self.new_tokens - 1) / self.decode_s if self.decode_s and self.new_tokens > 1 else 0.0
+        return (
+            (self.new_tokens - 1) / self.decode_s if self.decode_s and self.new_tokens > 1 else 0.0
+        )
 
     def to_dict(self) -> dict[str, Any]:
         return {

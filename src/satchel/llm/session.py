@@ -59,7 +59,9 @@ class Session:
     def rewind(self, position: int) -> None:
         """Forget every token from ``position`` on; what lies before stays in the cache."""
         if not 0 <= position <= len(self.tokens):
-            raise ExecutionError(f"cannot rewind to {position}: there are {len(self.tokens)} tokens")
+            raise ExecutionError(
+                f"cannot rewind to {position}: there are {len(self.tokens)} tokens"
+            )
         del self.tokens[position:]
 
     def common_prefix(self, tokens: Sequence[int]) -> int:

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import struct
+import unicodedata
 from dataclasses import dataclass
 from enum import IntEnum
+
+from satchel.errors import GraphError
 
 MAGIC = b"SATCHEL\0"
 VERSION = 1
@@ -13,6 +16,8 @@ HEADER_SIZE = 64
 RECORD_SIZE = 64
 ALIGNMENT = 64
 WEIGHTS_ALIGNMENT = 4096  # a page, so that the weights can be mapped and advised on alone
+MAX_GROUP = 65536  # so that the products of a group add up in 32 bits
+MAX_TEXT = 65535
 
 _HEADER = struct.Struct("<8sIIQQ")
 _RECORD = struct.Struct("<IIQQQ32s")
@@ -41,9 +46,7 @@ def align(offset: int, alignment: int = ALIGNMENT) -> int:
 def encode_header(records: list[SectionRecord], file_size: int) -> bytes:
     """The header and the section table, which one digest covers."""
     head = _HEADER.pack(MAGIC, VERSION, len(records), file_size, 0)
-    table = b"".join(
-        _RECORD.pack(r.kind, 0, r.offset, r.size, 0, r.digest) for r in records
-    )
+    table = b"".join(_RECORD.pack(r.kind, 0, r.offset, r.size, 0, r.digest) for r in records)
     return head + hashlib.sha256(head + table).digest() + table
 
 
@@ -69,7 +72,13 @@ class Encoder:
         self._parts.append(struct.pack("<d", value))
 
     def text(self, value: str) -> None:
-        data = value.encode()
+        """A text that the loader takes: UTF-8 without control characters."""
+        try:
+            data = value.encode()
+        except UnicodeEncodeError:
+            raise GraphError(f"{value!r} cannot be written as UTF-8") from None
+        if len(data) > MAX_TEXT or any(unicodedata.category(c) == "Cc" for c in value):
+            raise GraphError(f"{value[:80]!r} is too long or holds control characters")
         self._parts.append(struct.pack("<H", len(data)) + data)
 
     def raw(self, value: bytes) -> None:

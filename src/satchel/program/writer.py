@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
-import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
 
-from satchel.errors import OutputExistsError
+from satchel.errors import GraphError
+from satchel.files import atomic_write, refuse_existing
 from satchel.graph.ir import Graph, Value, Weight
 from satchel.program.format import (
     ALIGNMENT,
     HEADER_SIZE,
+    MAX_GROUP,
     RECORD_SIZE,
     WEIGHTS_ALIGNMENT,
     Encoder,
@@ -27,6 +26,8 @@ from satchel.program.format import (
 )
 from satchel.program.methods import encode_methods
 from satchel.quantize.encoding import Encoding
+
+__all__ = ["ProgramWriter", "StoredWeight", "WeightEncoder", "refuse_existing"]
 
 # Gives a weight's bytes, in order: all of its codes, then all of its scales.
 WeightEncoder = Callable[[Weight, Encoding], Iterator[bytes | memoryview]]
@@ -72,9 +73,14 @@ class ProgramWriter:
         for graph in self.graphs:
             for value in graph.values():
                 if value.weight or value.constant is not None:
-                    found.setdefault(value.name, value)
+                    _require_same(found.setdefault(value.name, value), value)
         offset = 0
         for value in found.values():
+            if self._encoding(value).group > MAX_GROUP:
+                raise GraphError(
+                    f"{value.name}: a group has at most {MAX_GROUP} columns",
+                    "Choose a smaller group size.",
+                )
             codes, scales = self._encoding(value).sizes(_fixed_shape(value))
             stored = StoredWeight(value, self._encoding(value), offset, codes, scales)
             self.weights.append(stored)
@@ -121,7 +127,7 @@ class ProgramWriter:
     ) -> None:
         """Write the file. ``metadata`` is asked for last, when the weights have been seen."""
         places = self._places()
-        with atomic_file(path, overwrite) as file:
+        with atomic_write(path, overwrite) as file:
             base, _ = places[Section.weights]
             digests = [self._write_weight(file, base, w, encode_weight) for w in self.weights]
             document = json.dumps(metadata(), ensure_ascii=False, indent=1).encode()
@@ -191,32 +197,18 @@ class ProgramWriter:
         return out.finish()
 
 
+def _require_same(first: Value, second: Value) -> None:
+    """Methods share weights by name, so one name may not stand for two things."""
+    if first.weight and second.weight:
+        same = first.weight == second.weight
+    elif first.constant is not None and second.constant is not None:
+        same = first.constant.tobytes() == second.constant.tobytes()
+    else:
+        same = False
+    if not same or first.type != second.type:
+        raise GraphError(f"there are two different weights named {first.name}")
+
+
 def _fixed_shape(value: Value) -> tuple[int, ...]:
     assert all(isinstance(d, int) for d in value.shape)
     return tuple(d for d in value.shape if isinstance(d, int))
-
-
-@contextmanager
-def atomic_file(path: Path, overwrite: bool) -> Iterator[IO[bytes]]:
-    """A file that appears under its name only when it is complete."""
-    refuse_existing(path, overwrite)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".part")
-    try:
-        with os.fdopen(handle, "wb") as file:
-            yield file
-            file.flush()
-            os.fsync(file.fileno())
-        umask = os.umask(0)
-        os.umask(umask)
-        os.chmod(name, 0o666 & ~umask)
-        refuse_existing(path, overwrite)
-        os.replace(name, path)
-    except BaseException:
-        Path(name).unlink(missing_ok=True)
-        raise
-
-
-def refuse_existing(path: Path, overwrite: bool) -> None:
-    if path.exists() and not overwrite:
-        raise OutputExistsError(f"{path} exists", "Give another name with -o, or --force.")

@@ -66,7 +66,7 @@ class Encoding:
         if self.is_matrix:
             rows, cols = shape
             kind = self.kind.removeprefix("matrix_")
-            return packing.unpack_matrix(codes, scales, kind, (rows, cols), self.group)
+            return packing.unpack_matrix(kind, codes, scales, rows, cols, self.group)
         dtype = {"f32": np.float32, "f16": np.float16, "i32": np.int32}[self.kind]
         array = codes.view(dtype).reshape(shape)
         return array if self.kind == "i32" else array.astype(np.float32)

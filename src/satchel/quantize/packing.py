@@ -6,17 +6,17 @@ themselves are described in ``native/kernels/kernels.h``.
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from satchel.errors import RecipeError
 
-Encoding = Literal["f32", "f16", "q4", "q8"]
 Array = NDArray[Any]
 
 TILE_ROWS = 16
+_FLOATS: dict[str, type[np.floating[Any]]] = {"f32": np.float32, "f16": np.float16}
 _QUANTIZED_UNIT = {"q4": 8, "q8": 4}  # columns in a 64-byte step of a tile
 _OFFSET = {"q4": 8, "q8": 128}
 
@@ -81,34 +81,32 @@ def quantize_activations(x: Array) -> tuple[Array, Array]:
     return codes, scales[..., 0]
 
 
-def packed_sizes(encoding: Encoding, rows: int, cols: int, group: int = 0) -> tuple[int, int]:
+def packed_sizes(encoding: str, rows: int, cols: int, group: int = 0) -> tuple[int, int]:
     """Bytes of codes and bytes of scales of a packed matrix.
 
     >>> packed_sizes("q4", 20, 64, 32)
     (1024, 128)
     """
     cells = _tiles(rows) * TILE_ROWS * cols
-    if encoding == "f32":
-        return cells * 4, 0
-    if encoding == "f16":
-        return cells * 2, 0
+    if encoding in _FLOATS:
+        return cells * (4 if encoding == "f32" else 2), 0
     _check_group(encoding, cols, group)
     return cells // 2 if encoding == "q4" else cells, cells // group * 2
 
 
-def pack_matrix(w: Array, encoding: Encoding, group: int = 0) -> tuple[Array, Array]:
+def pack_matrix(encoding: str, w: Array, group: int = 0) -> tuple[Array, Array]:
     """Weights ``[rows, cols]`` as packed bytes and fp16 scales (as uint16), both flat.
 
-    >>> codes, scales = pack_matrix(np.zeros((16, 32), np.float32), "q8", 32)
+    >>> codes, scales = pack_matrix("q8", np.zeros((16, 32), np.float32), 32)
     >>> codes.shape, scales.shape, int(codes[0])
     ((512,), (16,), 128)
     """
     cols = w.shape[1]
-    if encoding in ("f32", "f16"):
-        kind = np.float32 if encoding == "f32" else np.float16
+    if encoding in _FLOATS:
         with np.errstate(over="ignore"):
-            tiles = _pad_rows(w.astype(kind)).reshape(-1, TILE_ROWS, cols)
+            tiles = _pad_rows(w.astype(_FLOATS[encoding])).reshape(-1, TILE_ROWS, cols)
         return _bytes_of(tiles.transpose(0, 2, 1)), np.zeros(0, np.uint16)
+    _check_group(encoding, cols, group)
     quantized, scales = quantize_groups(w, 4 if encoding == "q4" else 8, group)
     groups = cols // group
     unit, offset = _QUANTIZED_UNIT[encoding], _OFFSET[encoding]
@@ -121,31 +119,27 @@ def pack_matrix(w: Array, encoding: Encoding, group: int = 0) -> tuple[Array, Ar
 
 
 def unpack_matrix(
-    codes: Array, scales: Array, encoding: Encoding, shape: tuple[int, int], group: int = 0
+    encoding: str, codes: Array, scales: Array, rows: int, cols: int, group: int = 0
 ) -> Array:
     """The float32 weights ``[rows, cols]`` of a packed matrix: what every kernel computes with.
 
     >>> w = np.arange(64, dtype=np.float32).reshape(2, 32)
-    >>> bool((unpack_matrix(*pack_matrix(w, "f32"), "f32", w.shape) == w).all())
+    >>> bool((unpack_matrix("f32", *pack_matrix("f32", w), 2, 32) == w).all())
     True
     """
-    if encoding in ("f32", "f16"):
-        kind = np.float32 if encoding == "f32" else np.float16
-        rows, cols = shape
-        tiles: Array = codes.view(kind).reshape(-1, cols, TILE_ROWS).transpose(0, 2, 1)
-        weights: Array = tiles.reshape(-1, cols)[:rows].astype(np.float32)
+    if encoding in _FLOATS:
+        columns: Array = codes.view(_FLOATS[encoding]).reshape(-1, cols, TILE_ROWS)
+        weights: Array = columns.transpose(0, 2, 1).reshape(-1, cols)[:rows].astype(np.float32)
         return weights
-    quantized, unpacked_scales = unpack_codes(codes, scales, encoding, shape, group)
-    return dequantize_groups(quantized, unpacked_scales)
+    return dequantize_groups(*unpack_codes(encoding, codes, scales, rows, cols, group))
 
 
 def unpack_codes(
-    codes: Array, scales: Array, encoding: Encoding, shape: tuple[int, int], group: int
+    encoding: str, codes: Array, scales: Array, rows: int, cols: int, group: int
 ) -> tuple[Array, Array]:
     """Codes (int8) ``[rows, cols]`` and scales (float16) ``[rows, cols / group]`` of q4 or q8."""
-    rows, cols = shape
-    unit = _QUANTIZED_UNIT[encoding]
-    steps = codes.reshape(-1, cols // unit, TILE_ROWS, 4)
+    _check_group(encoding, cols, group)
+    steps = codes.reshape(-1, cols // _QUANTIZED_UNIT[encoding], TILE_ROWS, 4)
     if encoding == "q4":
         steps = np.concatenate([steps & 15, steps >> 4], axis=-1)
     signed = steps.transpose(0, 2, 1, 3).reshape(-1, cols).astype(np.int16) - _OFFSET[encoding]
@@ -166,8 +160,12 @@ def _bytes_of(a: Array) -> Array:
     return np.ascontiguousarray(a).reshape(-1).view(np.uint8)
 
 
-def _check_group(encoding: Encoding, cols: int, group: int) -> None:
-    unit = _QUANTIZED_UNIT[encoding]
+def _check_group(encoding: str, cols: int, group: int) -> None:
+    unit = _QUANTIZED_UNIT.get(encoding)
+    if unit is None:
+        raise RecipeError(
+            f"there is no matrix encoding {encoding!r}", "Use one of f32, f16, q4 and q8"
+        )
     if group <= 0 or group % unit or cols % group:
         raise RecipeError(
             f"group size {group} does not fit {cols} columns in {encoding}",

@@ -20,6 +20,7 @@ from satchel.quantize.encoding import Encoding
 _DTYPES = {"f32": "float32", "f16": "float16", "i32": "int32", "i64": "int64"}
 _DTYPES |= {"i8": "int8", "u8": "uint8", "bool": "bool"}
 _BLOCK = 8 << 20
+_AGAIN = "Copy or export the file again."
 
 VerifyProgress = Callable[[int, int], None]  # bytes done, bytes in all
 
@@ -68,7 +69,7 @@ def _convert(name: str, value: ArrayLike, dtype: np.dtype[Any]) -> NDArray[Any]:
     array = np.asarray(value)
     if array.dtype != dtype and not np.can_cast(array.dtype, dtype, "same_kind"):
         raise ExecutionError(f"the input {name!r} must be {dtype}, not {array.dtype}")
-    return np.require(array, dtype, "C")
+    return np.require(array, dtype, ["C", "A"])
 
 
 class Program:
@@ -80,7 +81,7 @@ class Program:
 
     def __init__(self, path: str | os.PathLike[str], verify: bool = False) -> None:
         self.path = Path(path)
-        self._native = _native.Program.open(os.fspath(path))
+        self._native = _native.Program.open(_checked_path(path))
         if verify:
             self.verify()
 
@@ -94,11 +95,16 @@ class Program:
         """What the exporter wrote about the model: name, recipe, tokenizer, provenance, …"""
         try:
             document = json.loads(self.section("metadata"))
-        except ValueError as error:
-            raise ProgramFormatError(f"the metadata is not JSON: {error}", "", "metadata") from None
+        except (ValueError, RecursionError) as error:
+            message = f"the metadata is not JSON: {error}"
+            raise self._metadata_error(message) from None
         if not isinstance(document, dict):
-            raise ProgramFormatError("the metadata is not a JSON object", "", "metadata")
+            raise self._metadata_error("the metadata is not a JSON object")
         return document
+
+    def _metadata_error(self, message: str) -> ProgramFormatError:
+        offset = self._record("metadata")["offset"]
+        return ProgramFormatError(message, "Export the file again.", "metadata", offset)
 
     @cached_property
     def sections(self) -> list[dict[str, Any]]:
@@ -123,14 +129,18 @@ class Program:
 
     def section(self, name: str) -> bytes:
         """A section's bytes, after checking its checksum."""
-        record = next(s for s in self.sections if s["name"] == name)
+        record = self._record(name)
         data: bytes = self._native.section_bytes(name)
         if hashlib.sha256(data).digest() != record["digest"]:
-            raise ChecksumError(
-                "the section's checksum is wrong", "Copy or export the file again.", name,
-                record["offset"],
-            )
+            raise ChecksumError("the section's checksum is wrong", _AGAIN, name, record["offset"])
         return data
+
+    def _record(self, name: str) -> dict[str, Any]:
+        for record in self.sections:
+            if record["name"] == name:
+                return record
+        known = ", ".join(s["name"] for s in self.sections)
+        raise ExecutionError(f"a program has no section {name!r}", f"It has {known}.")
 
     def weight(self, name: str) -> NDArray[Any]:
         """A weight as the numbers that it stands for (dequantised)."""
@@ -138,10 +148,13 @@ class Program:
         if info is None:
             raise ExecutionError(f"there is no weight {name!r} in {self.path}")
         with self.path.open("rb") as file:
-            file.seek(info["offset"])
-            codes = np.fromfile(file, np.uint8, info["codes_size"])
-            file.seek(info["scales_offset"])
-            scales = np.fromfile(file, np.uint8, info["scales_size"])
+            codes, scales = (
+                np.frombuffer(b"".join(_blocks(file.fileno(), offset, size)), np.uint8)
+                for offset, size in (
+                    (info["offset"], info["codes_size"]),
+                    (info["scales_offset"], info["scales_size"]),
+                )
+            )
         encoding = Encoding(info["encoding"], info["group"])
         return encoding.decode(codes, scales, tuple(info["shape"]))
 
@@ -163,9 +176,10 @@ class Program:
             if record["name"] != "weights":
                 self.section(record["name"])
         joined = hashlib.sha256(b"".join(w["digest"] for w in self.weights)).digest()
-        place = next(s for s in self.sections if s["name"] == "weights")
+        place = self._record("weights")
         if joined != place["digest"]:
-            raise ChecksumError("the weights' checksum is wrong", "", "weights", place["offset"])
+            message = "the weights' checksum is wrong"
+            raise ChecksumError(message, _AGAIN, "weights", place["offset"])
         done = 0
         end = place["offset"]
         with self.path.open("rb") as file:
@@ -177,7 +191,7 @@ class Program:
                 for offset, size in parts:
                     file.seek(end)
                     if any(file.read(offset - end)):
-                        raise ChecksumError("padding is not zero", "", "weights", end)
+                        raise ChecksumError("padding is not zero", _AGAIN, "weights", end)
                     for block in _blocks(file.fileno(), offset, size):
                         digest.update(block)
                         done += len(block)
@@ -187,7 +201,7 @@ class Program:
                 if digest.digest() != weight["digest"]:
                     raise ChecksumError(
                         f"the bytes of the weight {weight['name']} are not those that were written",
-                        "Copy or export the file again.",
+                        _AGAIN,
                         "weights",
                         weight["offset"],
                     )
@@ -213,7 +227,16 @@ class Instance:
             if info["name"] == name:
                 return Method(self._native, number, info)
         known = ", ".join(m["name"] for m in self.program.methods)
-        raise ExecutionError(f"there is no method {name!r} in {self.program.path}", f"It has {known}.")
+        raise ExecutionError(
+            f"there is no method {name!r} in {self.program.path}", f"It has {known}."
+        )
+
+
+def _checked_path(path: str | os.PathLike[str]) -> str:
+    text = os.fspath(path)
+    if "\0" in text or any("\ud800" <= c <= "\udfff" for c in text):
+        raise ProgramFormatError(f"{path!r} is not a path", "Give the file another name.", "file")
+    return text
 
 
 def _blocks(file: int, offset: int, size: int) -> Iterator[bytes]:
@@ -221,7 +244,7 @@ def _blocks(file: int, offset: int, size: int) -> Iterator[bytes]:
     while offset < end:
         block = os.pread(file, min(_BLOCK, end - offset), offset)
         if not block:
-            raise ProgramFormatError("the file ends too early", "", "weights", offset)
+            raise ProgramFormatError("the file ends too early", _AGAIN, "weights", offset)
         yield block
         offset += len(block)
 

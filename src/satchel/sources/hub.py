@@ -15,7 +15,7 @@ PATTERNS = ["*.json", "*.safetensors", "tokenizer.model", "*.jinja", "*.txt"]
 OLDER_WEIGHTS = ["pytorch_model*.bin"]
 NOT_NEEDED = ["*/*", "consolidated*"]
 
-_ADDRESS = re.compile(r"hf:([\w.-]+/[\w.-]+)(?:@([^/]+(?:/[^/]+)*?))?(?::(.+))?")
+_ADDRESS = re.compile(r"hf:([\w.-]+/[\w.-]+)(?:@([^:]+))?(?::(.+))?")
 
 
 def parse_hub_address(address: str) -> tuple[HubSource, str | None]:

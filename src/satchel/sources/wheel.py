@@ -117,9 +117,10 @@ def _size(path: Path) -> int:
 
 
 def _reason(log: Path) -> str:
-    """The last line in which pip says what is wrong."""
+    """What pip says is wrong, in a line."""
     lines = [line.strip() for line in log.read_text("utf-8", "replace").splitlines()]
-    errors = [line for line in lines if line.startswith("ERROR:")] or [
-        line for line in lines if line
-    ]
+    # Without a network, pip ends by saying that the package does not exist.
+    if any(line.startswith("WARNING: Retrying") for line in lines):
+        return "no connection to the package index"
+    errors = [line for line in lines if line.startswith("ERROR:")] or list(filter(None, lines))
     return errors[-1].removeprefix("ERROR:").strip() if errors else "it gave no reason"

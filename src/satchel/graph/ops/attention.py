@@ -7,12 +7,22 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from satchel.errors import ExecutionError
 from satchel.graph.ir import DType, TensorType, attr_float, attr_int
 from satchel.graph.ops.registry import Arrays, Attrs, Types, define, require
 
 Array = NDArray[Any]
 
 _START = TensorType((1,), DType.i32)
+
+
+def checked_start(start: Array, tokens: int, capacity: int) -> int:
+    """The position of the first token; ExecutionError unless there is room for all of them."""
+    first = int(start[0])
+    if first < 0 or first + tokens > capacity:
+        last = first + tokens - 1
+        raise ExecutionError(f"the tokens {first} to {last} do not fit in a context of {capacity}")
+    return first
 
 
 @define("positions", 2)
@@ -46,6 +56,7 @@ class RopeTable:
         require(fits, "rope_table", "the frequencies must be f32[n]", types)
         attr_float(attrs, "scale", 1.0)
         half = frequencies.shape[0]
+        require(isinstance(half, int), "rope_table", "their number must be known", types)
         assert isinstance(half, int)
         return [TensorType((positions.shape[0], 2 * half), DType.f32)]
 
@@ -67,9 +78,12 @@ class Rope:
         x, table = types
         assert x and table
         require(len(x.shape) == 3 and x.dtype == DType.f32, "rope", "x must be [S, H, D]", types)
-        require(len(table.shape) == 2, "rope", "the table must be [S, rotary]", types)
+        fits = len(table.shape) == 2 and table.dtype == DType.f32
+        require(fits, "rope", "the table must be f32 [S, rotary]", types)
         require(table.shape[0] == x.shape[0], "rope", "x and table differ in length", types)
         rotary, dim = table.shape[1], x.shape[2]
+        known = isinstance(rotary, int) and isinstance(dim, int)
+        require(known, "rope", "the head size must be known", types)
         assert isinstance(rotary, int) and isinstance(dim, int)
         require(rotary % 2 == 0 and rotary <= dim, "rope", "the table is too wide", types)
         return [x]
@@ -88,7 +102,10 @@ class Rope:
 
 @define("cache_write", 3)
 class CacheWrite:
-    """Write x at the positions start, start + 1, … of a cache, in the cache's own dtype."""
+    """Write x at the positions start, start + 1, … of a cache, in the cache's own dtype.
+
+    The cache is a state and is written in place.
+    """
 
     @staticmethod
     def types(types: Types, _attrs: Attrs) -> list[TensorType]:
@@ -104,10 +121,10 @@ class CacheWrite:
     @staticmethod
     def run(arrays: Arrays, _attrs: Attrs) -> list[Array]:
         cache, x, start = arrays
-        first = int(start[0])
-        out = cache.copy()
-        out[:, first : first + x.shape[0]] = x.transpose(1, 0, 2).astype(cache.dtype)
-        return [out]
+        first = checked_start(start, x.shape[0], cache.shape[1])
+        with np.errstate(over="ignore"):
+            cache[:, first : first + x.shape[0]] = x.transpose(1, 0, 2).astype(cache.dtype)
+        return [cache]
 
 
 @define("attention", 4, "scale", "window", "softcap")
@@ -126,6 +143,8 @@ class Attention:
         require(len(k.shape) == 3 and k == v, "attention", "k and v must match", types)
         require(k.dtype in (DType.f32, DType.f16), "attention", "bad cache dtype", types)
         heads, kv_heads = q.shape[1], k.shape[0]
+        known = isinstance(heads, int) and isinstance(kv_heads, int)
+        require(known, "attention", "the number of heads must be known", types)
         assert isinstance(heads, int) and isinstance(kv_heads, int)
         require(heads % kv_heads == 0, "attention", "kv heads must divide heads", types)
         require(q.shape[2] == k.shape[2], "attention", "the head sizes differ", types)
@@ -139,7 +158,8 @@ class Attention:
     def run(arrays: Arrays, attrs: Attrs) -> list[Array]:
         q, k, v, start = arrays
         queries, heads, _ = q.shape
-        last = int(start[0]) + queries
+        first = checked_start(start, queries, k.shape[1])
+        last = first + queries
         window, softcap = attr_int(attrs, "window", 0), attr_float(attrs, "softcap", 0.0)
         repeat = heads // k.shape[0]
         keys = np.repeat(k[:, :last].astype(np.float64), repeat, axis=0)
@@ -147,7 +167,7 @@ class Attention:
         scores = np.einsum("shd,htd->hst", q, keys) * attr_float(attrs, "scale")
         if softcap:
             scores = softcap * np.tanh(scores / softcap)
-        at = int(start[0]) + np.arange(queries)[:, None]
+        at = first + np.arange(queries)[:, None]
         seen = np.arange(last)[None, :] <= at
         if window:
             seen &= np.arange(last)[None, :] > at - window

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from satchel.graph.ir import DType, TensorType, attr_str
 from satchel.graph.ops.elementwise import broadcast
-from satchel.graph.ops.registry import Arrays, Attrs, Types, define, require
+from satchel.graph.ops.registry import Arrays, Attrs, Types, check_rows, define, require
 from satchel.quantize.packing import quantize_activations
 
 Array = NDArray[Any]
@@ -24,11 +24,13 @@ class Linear:
         x, weight = types[0], types[1]
         bias = types[2] if len(types) > 2 else None
         assert x and weight
-        require(len(weight.shape) == 2, "linear", "the weight must be [out, in]", types)
+        fits = len(weight.shape) == 2 and weight.dtype == DType.f32
+        require(fits, "linear", "the weight must be f32 [out, in]", types)
         require(len(x.shape) >= 1 and x.dtype == DType.f32, "linear", "x must be f32", types)
         require(x.shape[-1] == weight.shape[1], "linear", "the inner sizes differ", types)
         if bias is not None:
-            require(bias.shape == weight.shape[:1], "linear", "the bias does not fit", types)
+            fits = bias == TensorType(weight.shape[:1], DType.f32)
+            require(fits, "linear", "the bias does not fit", types)
         activations = attr_str(attrs, "activations", "f32")
         require(activations in ("f32", "int8"), "linear", f"no activations {activations!r}")
         return [TensorType((*x.shape[:-1], weight.shape[0]), DType.f32)]
@@ -54,11 +56,13 @@ class Embedding:
         ids, table = types
         assert ids and table
         require(ids.dtype == DType.i32, "embedding", "the ids must be i32", types)
-        require(len(table.shape) == 2, "embedding", "the table must be [rows, width]", types)
+        fits = len(table.shape) == 2 and table.dtype == DType.f32
+        require(fits, "embedding", "the table must be f32 [rows, width]", types)
         return [TensorType((*ids.shape, table.shape[1]), DType.f32)]
 
     @staticmethod
     def run(arrays: Arrays, _attrs: Attrs) -> list[Array]:
+        check_rows(arrays[0], len(arrays[1]), "token")
         return [arrays[1][arrays[0]].astype(np.float32)]
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from satchel.errors import GraphError
+from satchel.errors import ExecutionError, GraphError
 from satchel.graph.ir import Attribute, TensorType
 
 Types = Sequence[TensorType | None]
@@ -31,9 +31,7 @@ class Op:
 OPS: dict[str, Op] = {}
 
 
-def define(
-    name: str, inputs: int | tuple[int, int], *attributes: str
-) -> Callable[[type], type]:
+def define(name: str, inputs: int | tuple[int, int], *attributes: str) -> Callable[[type], type]:
     """Register a class with the static methods ``types`` and ``run`` as an op."""
     arity = (inputs, inputs) if isinstance(inputs, int) else inputs
 
@@ -72,3 +70,10 @@ def require(condition: bool, op: str, message: str, types: Types = ()) -> None:
     if not condition:
         shown = ", ".join(str(t) for t in types)
         raise GraphError(f"{op}: {message}" + (f"; got {shown}" if shown else ""))
+
+
+def check_rows(numbers: NDArray[Any], count: int, what: str) -> None:
+    """Raise ExecutionError unless all numbers are those of rows that exist."""
+    wrong = numbers[(numbers < 0) | (numbers >= count)]
+    if wrong.size:
+        raise ExecutionError(f"there is no {what} {int(wrong.flat[0])} among {count}")

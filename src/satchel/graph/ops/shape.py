@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from satchel.graph.ir import DType, Shape, Sym, TensorType, attr_int, attr_ints, same_elements
-from satchel.graph.ops.registry import Arrays, Attrs, Types, define, require
+from satchel.graph.ops.registry import Arrays, Attrs, Types, check_rows, define, require
 
 Array = NDArray[Any]
 
@@ -33,7 +33,7 @@ class Reshape:
     def run(arrays: Arrays, attrs: Attrs) -> list[Array]:
         x = arrays[0]
         wanted = attr_ints(attrs, "shape")
-        return [x.reshape([x.shape[i] if d == 0 else d for i, d in enumerate(wanted)])]
+        return [x.reshape([x.shape[i] if d == 0 else d for i, d in enumerate(wanted)]).copy()]
 
 
 @define("transpose", 1, "perm")
@@ -48,7 +48,7 @@ class Transpose:
 
     @staticmethod
     def run(arrays: Arrays, attrs: Attrs) -> list[Array]:
-        return [np.ascontiguousarray(np.transpose(arrays[0], attr_ints(attrs, "perm")))]
+        return [np.transpose(arrays[0], attr_ints(attrs, "perm")).copy()]
 
 
 @define("slice", 1, "axis", "start", "stop")
@@ -71,12 +71,12 @@ class Slice:
     def run(arrays: Arrays, attrs: Attrs) -> list[Array]:
         axis, start, stop = (attr_int(attrs, name) for name in ("axis", "start", "stop"))
         index = (slice(None),) * axis + (slice(start, stop),)
-        return [np.ascontiguousarray(arrays[0][index])]
+        return [arrays[0][index].copy()]
 
 
 @define("concat", (1, 8), "axis")
 class Concat:
-    """Two to eight inputs after each other along one axis of known size."""
+    """One to eight inputs after each other along one axis of known size."""
 
     @staticmethod
     def types(types: Types, attrs: Attrs) -> list[TensorType]:
@@ -115,4 +115,5 @@ class TakeRows:
 
     @staticmethod
     def run(arrays: Arrays, _attrs: Attrs) -> list[Array]:
+        check_rows(arrays[1], len(arrays[0]), "row")
         return [arrays[0][arrays[1]]]

@@ -4,7 +4,7 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from . import _native_kernels as kernels
+from satchel._native import kernels
 
 __all__ = ["Instance", "Program", "kernels"]
 

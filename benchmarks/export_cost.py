@@ -1,0 +1,69 @@
+"""Time and peak memory of an export, and how well --plan predicted them.
+
+    python benchmarks/export_cost.py llama3_2-1b
+    python benchmarks/export_cost.py smollm2-135m --source smollm2-135m
+
+Without --source, a random checkpoint of the model's shapes is written first, and a second one
+with twice the layers, to show that peak memory does not grow with depth.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from random_checkpoint import write_checkpoint
+from shapes import SHAPES
+
+
+def satchel(*arguments: str) -> dict:
+    command = [sys.executable, "-m", "satchel", *arguments, "--json"]
+    done = subprocess.run(command, stdout=subprocess.PIPE, check=True)
+    return json.loads(done.stdout)
+
+
+def measure(label: str, source: str, folder: Path, extra: list[str]) -> int:
+    output = folder / f"{label}.satchel"
+    plan = satchel("export", source, "-o", str(output), "--plan", *extra)["plan"]
+    started = time.perf_counter()
+    result = satchel("export", source, "-o", str(output), *extra)
+    seconds = time.perf_counter() - started
+    size, peak = result["file_size_bytes"], result["peak_rss_bytes"]
+    print(
+        f"{label:24} {seconds:7.1f} s  peak {peak / 1e6:7.1f} MB "
+        f"(plan {plan['peak_memory_bytes'] / peak - 1:+.1%})  file {size / 1e6:8.1f} MB "
+        f"(plan {plan['file_size_bytes'] / size - 1:+.2%})",
+        flush=True,
+    )
+    output.unlink()
+    return int(peak)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("name", choices=sorted(SHAPES))
+    parser.add_argument("--source", help="export this instead of random weights")
+    parser.add_argument("--folder", type=Path, help="where to write (default: a temporary folder)")
+    arguments, extra = parser.parse_known_args()
+    with tempfile.TemporaryDirectory(dir=arguments.folder) as name:
+        folder = Path(name)
+        if arguments.source:
+            measure(arguments.name, arguments.source, folder, extra)
+            return
+        layers = SHAPES[arguments.name]["num_hidden_layers"]
+        peaks = []
+        for factor in (1, 2):
+            label = f"{arguments.name}-{layers * factor}-layers"
+            checkpoint = folder / label
+            write_checkpoint(arguments.name, checkpoint, layers * factor)
+            peaks.append(measure(label, str(checkpoint), folder, extra))
+        print(f"twice the layers: {peaks[1] / peaks[0] - 1:+.1%} peak memory")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,111 @@
+"""Speed of a language model program: prefill, decode, time to first token, memory."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from satchel import _native
+from satchel.errors import ConfigError
+from satchel.llm.session import Session
+from satchel.memory_use import peak_rss
+from satchel.runtime.program import Program
+
+Tell = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class BenchOptions:
+    prompt_tokens: int = 256
+    new_tokens: int = 64
+    warmup: int = 1
+    runs: int = 3
+    threads: int = 0
+
+
+@dataclass
+class Run:
+    ttft_s: float
+    decode_s: float
+
+
+def measure(program: Program, options: BenchOptions, tell: Tell = lambda _: None) -> dict[str, Any]:
+    """The document of ``satchel bench --json``; medians over the runs.
+
+    The prompt is random tokens from a fixed seed and end tokens are ignored, so that every run
+    does the same work.
+    """
+    session = Session(program, options.threads)
+    needed = options.prompt_tokens + options.new_tokens
+    if needed > session.context:
+        raise ConfigError(
+            f"{options.prompt_tokens} prompt and {options.new_tokens} new tokens are more than the "
+            f"context of {session.context}",
+            "Use fewer, or export with a larger --context.",
+        )
+    vocabulary = int(program.methods[0]["outputs"][0]["shape"][-1])
+    prompt = np.random.default_rng(0).integers(0, vocabulary, options.prompt_tokens).tolist()
+    threads = session.instance.threads
+    for number in range(options.warmup):
+        tell(f"warm-up {number + 1} of {options.warmup}")
+        _run(session, prompt, options.new_tokens)
+    runs = []
+    for number in range(options.runs):
+        tell(f"run {number + 1} of {options.runs}")
+        runs.append(_run(session, prompt, options.new_tokens))
+    memory = peak_rss()  # before the bandwidth's own buffer
+    bandwidth = _native.kernels.measure_read_bandwidth(threads)
+    ttft = statistics.median(r.ttft_s for r in runs)
+    decode = [(options.new_tokens - 1) / r.decode_s for r in runs if r.decode_s]
+    prefill = [options.prompt_tokens / r.ttft_s for r in runs]
+    decode_tok_s = statistics.median(decode) if decode else 0.0
+    bytes_per_token = _bytes_per_token(program, options)
+    document: dict[str, Any] = {
+        "mode": session.mode,
+        "prompt_tokens": options.prompt_tokens,
+        "new_tokens": options.new_tokens,
+        "runs": options.runs,
+        "threads": threads,
+        "kernels": session.instance.kernels,
+        "prefill_tok_s": statistics.median(prefill),
+        "prefill_tok_s_spread": [min(prefill), max(prefill)],
+        "decode_tok_s": decode_tok_s,
+        "decode_tok_s_spread": [min(decode), max(decode)] if decode else [0.0, 0.0],
+        "ttft_s": ttft,
+        "ttft_kv_s": ttft,
+        "bytes_per_token": bytes_per_token,
+        "read_bandwidth_bytes_s": bandwidth,
+        "bandwidth_share": decode_tok_s * bytes_per_token / bandwidth,
+        "peak_rss_bytes": memory,
+        "file_size_bytes": program.size,
+    }
+    if session.mode == "hybrid":
+        tell("the same prompt one token at a time")
+        del session
+        kv = Session(program, options.threads, mode="kv")
+        document["ttft_kv_s"] = _run(kv, prompt, 1).ttft_s
+    return document
+
+
+def _run(session: Session, prompt: list[int], new_tokens: int) -> Run:
+    session.rewind(0)
+    started = time.perf_counter()
+    token = int(session.feed(prompt).argmax())
+    first = time.perf_counter()
+    for _ in range(new_tokens - 1):
+        token = int(session.feed([token]).argmax())
+    return Run(first - started, time.perf_counter() - first)
+
+
+def _bytes_per_token(program: Program, options: BenchOptions) -> int:
+    """Weights, and the part of the KV cache that a token in the middle of the answer reads."""
+    method = next(m for m in program.methods if m["name"] == "kv_forward")
+    context = int(program.states[0]["shape"][1])
+    filled = options.prompt_tokens + options.new_tokens // 2
+    cache = sum(s["bytes"] for s in program.states) * filled // context
+    return int(method["weight_bytes_read"] + cache)

@@ -1,0 +1,77 @@
+"""Prints an answer as it comes, and what it took."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from typing import Any
+
+from satchel.cli.arguments import sampling_options
+from satchel.cli.output import print_json, say
+from satchel.llm.generation import Generation
+from satchel.llm.llm import LLM
+
+_WHY = {
+    "max_new_tokens": "stopped at --max-new-tokens",
+    "context_full": "stopped because the context is full (--on-context-full slide goes on)",
+    "stop_string": "stopped at a --stop text",
+}
+
+
+def generation_options(arguments: argparse.Namespace) -> dict[str, Any]:
+    return {
+        "max_new_tokens": arguments.max_new_tokens,
+        "sampling": sampling_options(arguments),
+        "stop": arguments.stop,
+        "on_context_full": arguments.on_context_full,
+    }
+
+
+def answer(llm: LLM, prompt: str, arguments: argparse.Namespace) -> None:
+    """One prompt, one answer, as text or as JSON."""
+    raw = getattr(arguments, "raw", False)
+    system = None if raw else arguments.system
+    generation = llm.generate(prompt, raw=raw, system=system, **generation_options(arguments))
+    if arguments.json:
+        generation.finish()
+        print_json(
+            {
+                "text": generation.text,
+                "tokens": generation.tokens,
+                "stop_reason": generation.stop_reason,
+                **generation.stats.to_dict(),
+                "mode": llm.session.mode,
+                "threads": llm.session.instance.threads,
+                "kernels": llm.session.instance.kernels,
+            }
+        )
+        return
+    stream(generation)
+    say(summary(generation))
+
+
+def stream(generation: Generation) -> None:
+    for piece in generation:
+        sys.stdout.write(piece)
+        sys.stdout.flush()
+    sys.stdout.write("\n")
+    sys.stdout.flush()
+
+
+def summary(generation: Generation) -> str:
+    """One line: how much, how fast, and why it ended if not by itself."""
+    stats = generation.stats
+    reused = f", {stats.reused_tokens} from the cache" if stats.reused_tokens else ""
+    parts = [
+        f"{stats.prompt_tokens} prompt tokens{reused}",
+        f"{stats.new_tokens} new tokens",
+        f"first after {stats.ttft_s:.2f} s",
+    ]
+    if stats.decode_tok_s:
+        parts.append(f"then {stats.decode_tok_s:.1f} tok/s")
+    if stats.slides:
+        parts.append(f"the context was full {stats.slides} times: the oldest half was forgotten")
+    if generation.stop_reason in _WHY:
+        parts.append(_WHY[generation.stop_reason])
+    line = "[" + " · ".join(parts) + "]"
+    return f"\x1b[2m{line}\x1b[0m" if sys.stderr.isatty() else line

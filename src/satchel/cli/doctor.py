@@ -1,0 +1,104 @@
+"""satchel doctor: what this machine can do, and what is missing."""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import os
+import platform
+import shutil
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any
+
+from satchel.cli.output import megabytes, print_json
+
+HELP = "show what this machine can do and what is missing"
+
+# What each extra adds, and the module that shows that it is there.
+EXTRAS = {"hub": ("huggingface_hub", "satchel pull hf:ORG/REPO")}
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    del parser  # there is nothing to choose
+
+
+def execute(arguments: argparse.Namespace) -> int:
+    report = examine()
+    if arguments.json:
+        print_json(report)
+    else:
+        _print(report)
+    return 0 if report["ok"] else 1
+
+
+def examine() -> dict[str, Any]:
+    from satchel import _native
+    from satchel.sources import cache_folder
+
+    problems: list[str] = []
+    selected = None
+    try:
+        selected = _native.kernels.selected()
+    except ValueError as error:
+        problems.append(f"{error}; unset SATCHEL_ISA or choose another")
+    cache = cache_folder()
+    existing = next(p for p in (cache, *cache.parents) if p.exists())
+    if not os.access(existing, os.W_OK):
+        problems.append(f"{existing} is not writable; set SATCHEL_CACHE to another folder")
+    return {
+        "satchel": version("satchel"),
+        "python": platform.python_version(),
+        "platform": platform.platform(),
+        "threads": len(os.sched_getaffinity(0))
+        if hasattr(os, "sched_getaffinity")
+        else os.cpu_count(),
+        "memory_bytes": _memory(),
+        "cpu_features": _native.kernels.cpu_features(),
+        "kernels": {
+            "available": _native.kernels.available(),
+            "selected": selected,
+            "amx": _native.kernels.amx_status(),
+        },
+        "cache": {"folder": str(cache), "free_bytes": shutil.disk_usage(existing).free},
+        "packages": {name: _version(name) for name in ("numpy", "tokenizers", "jinja2", "gguf")},
+        "extras": {
+            extra: {"installed": importlib.util.find_spec(module) is not None, "for": purpose}
+            for extra, (module, purpose) in EXTRAS.items()
+        },
+        "problems": problems,
+        "ok": not problems,
+    }
+
+
+def _memory() -> int | None:
+    try:
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (ValueError, OSError, AttributeError):
+        return None
+
+
+def _version(package: str) -> str | None:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None
+
+
+def _print(report: dict[str, Any]) -> None:
+    kernels = report["kernels"]
+    memory = megabytes(report["memory_bytes"]) if report["memory_bytes"] else "unknown"
+    print(f"satchel {report['satchel']}, Python {report['python']}, {report['platform']}")
+    print(f"threads   {report['threads']}, memory {memory}")
+    print(f"CPU       {', '.join(report['cpu_features']) or 'baseline'}")
+    print(f"kernels   {kernels['selected']} (available: {', '.join(kernels['available'])})")
+    print(f"AMX       {kernels['amx']}")
+    cache = report["cache"]
+    print(f"cache     {cache['folder']}, {megabytes(cache['free_bytes'])} free")
+    packages = (f"{name} {number or 'missing'}" for name, number in report["packages"].items())
+    print(f"packages  {', '.join(packages)}")
+    for extra, state in report["extras"].items():
+        there = "installed" if state["installed"] else f"missing: pip install 'satchel[{extra}]'"
+        print(f"extra     {extra} ({state['for']}): {there}")
+    for problem in report["problems"]:
+        print(f"PROBLEM   {problem}")
+    print("All is well." if report["ok"] else "Some things need attention.")

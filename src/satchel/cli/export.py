@@ -1,0 +1,87 @@
+"""satchel export: a checkpoint becomes one program file."""
+
+from __future__ import annotations
+
+import argparse
+import time
+from pathlib import Path
+from typing import Any
+
+from satchel.cli.arguments import add_export_options, export_options
+from satchel.cli.output import ProgressBar, count, megabytes, print_json
+
+HELP = "pack a checkpoint into one .satchel file"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "source", metavar="SOURCE", help="a name, hf:ORG/REPO, or a checkpoint's path"
+    )
+    parser.add_argument(
+        "-o", "--output", metavar="FILE", help="default: named after model, target and recipe"
+    )
+    parser.add_argument("--force", action="store_true", help="overwrite FILE if it exists")
+    parser.add_argument(
+        "--plan",
+        action="store_true",
+        help="only predict file size and peak memory, without reading weights",
+    )
+    add_export_options(parser)
+
+
+def execute(arguments: argparse.Namespace) -> None:
+    from satchel.exporter import ExportJob
+
+    started = time.perf_counter()
+    options = export_options(arguments)
+    bar = ProgressBar()
+    job = ExportJob(arguments.source, options, bar)
+    output = Path(arguments.output) if arguments.output else job.default_output
+    plan = job.plan()
+    document: dict[str, Any] = {
+        "output": str(output),
+        "name": job.name,
+        "architecture": job.checkpoint.config["model_type"],
+        "recipe": job.recipe.describe(),
+        "context": job.context,
+        "plan": plan.to_dict(),
+    }
+    if arguments.plan:
+        if arguments.json:
+            print_json(document)
+            return
+        print(f"{job.name}: {count(plan.parameters)} parameters, {job.recipe.describe()}")
+        print(f"file         {output}, {megabytes(plan.file_size)}")
+        print(f"peak memory  {megabytes(plan.peak_memory)}")
+        print(f"methods      {', '.join(plan.methods)}, context {job.context}")
+        return
+    job.run(output, arguments.force)
+    bar.close()
+    _report(arguments, document, output, time.perf_counter() - started)
+
+
+def _report(
+    arguments: argparse.Namespace, document: dict[str, Any], output: Path, seconds: float
+) -> None:
+    from satchel.memory_use import peak_rss
+    from satchel.runtime.program import Program
+
+    program = Program(output)
+    errors: dict[str, float] = program.metadata["weight_error"]
+    document |= {
+        "file_size_bytes": program.size,
+        "seconds": seconds,
+        "peak_rss_bytes": peak_rss(),
+        "weight_error": errors,
+        "checksum": program.checksum,
+    }
+    if arguments.json:
+        print_json(document)
+        return
+    print(f"{output}  {megabytes(program.size)}, {document['recipe']}")
+    print(f"in {seconds:.1f} s with at most {megabytes(peak_rss())} of memory")
+    worst = sorted(errors.items(), key=lambda item: -item[1])[:5]
+    if worst and worst[0][1] > 0:
+        print("largest relative weight errors:")
+        for name, error in worst:
+            print(f"  {error:7.4f}  {name}")

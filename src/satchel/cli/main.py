@@ -1,0 +1,112 @@
+"""The command line: one file per command, found by its name."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import signal
+import sys
+import traceback
+from collections.abc import Sequence
+from importlib import import_module
+from types import ModuleType
+from typing import Any, NoReturn
+
+from satchel.cli.output import print_json, say
+from satchel.errors import SatchelError
+
+COMMANDS = ("export", "run", "chat", "bench", "inspect", "verify", "models", "pull", "doctor")
+
+_EPILOG = """\
+examples:
+  satchel chat smollm2-135m                          talk to a small model, offline
+  satchel export ./Llama-3.2-1B -o llama.satchel     pack a Hugging Face folder
+  satchel bench llama.satchel                        prefill and decode speed
+A model is a name that `satchel models` lists, hf:ORG/REPO, or the path of a checkpoint."""
+
+
+def _module(command: str) -> ModuleType:
+    return import_module(f"satchel.cli.{command}")
+
+
+def build_parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="satchel",
+        description="Pack a model once and carry it to any chip.",
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--version", action="version", version=_Version())
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
+    for name in COMMANDS:
+        module = _module(name)
+        sub = commands.add_parser(
+            name,
+            help=module.HELP,
+            description=module.HELP[0].upper() + module.HELP[1:] + ".",
+            formatter_class=argparse.ArgumentDefaultsHelpFormatter,
+        )
+        module.add_arguments(sub)
+        sub.add_argument(
+            "--json",
+            action="store_true",
+            help="print one JSON object (docs/json.md) and nothing else",
+        )
+    return parser
+
+
+class _Version(str):
+    """Looked up only when asked for: reading package metadata takes a while."""
+
+    __slots__ = ()
+
+    def __mod__(self, _: Any) -> str:
+        from importlib.metadata import version
+
+        return f"satchel {version('satchel')}"
+
+
+def _terminate(_signal: int, _frame: Any) -> NoReturn:
+    raise KeyboardInterrupt
+
+
+def _fail(arguments: argparse.Namespace, kind: str, message: str, advice: str) -> int:
+    if arguments.json:
+        print_json({"error": {"type": kind, "message": message, "advice": advice}})
+    line = f"{message}. {advice}" if advice else message
+    say("satchel: " + " ".join(line.split()))
+    return 1
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run a command; 0 is success, 1 a failure with its reason, 2 wrong usage."""
+    arguments = build_parser().parse_args(argv)
+    # A killed export cleans up as an interrupted one does.
+    signal.signal(signal.SIGTERM, _terminate)
+    try:
+        return int(_module(arguments.command).execute(arguments) or 0)
+    except SatchelError as error:
+        return _fail(arguments, type(error).__name__, error.message, error.advice)
+    except KeyboardInterrupt:
+        say("\nsatchel: interrupted; nothing half-done was left behind")
+        return 130
+    except BrokenPipeError:
+        # The reader went away (`satchel … | head`): not our failure, but nothing more to do.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+    except OSError as error:
+        place = f"{error.filename}: " if error.filename else ""
+        return _fail(arguments, "OSError", f"{place}{error.strerror or error}", "")
+    except MemoryError:
+        return _fail(
+            arguments, "MemoryError", "there is not enough memory", "Close other programs."
+        )
+    except Exception as error:
+        if os.environ.get("SATCHEL_DEBUG"):
+            traceback.print_exc()
+        advice = "This is a bug in Satchel; SATCHEL_DEBUG=1 shows where."
+        return _fail(arguments, type(error).__name__, str(error) or type(error).__name__, advice)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

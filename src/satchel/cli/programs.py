@@ -1,0 +1,48 @@
+"""Opens what a command was given: a program, or a model to make one of."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from satchel.cli.arguments import threads
+from satchel.cli.output import ProgressBar, say
+from satchel.errors import SatchelError
+from satchel.llm.llm import LLM
+from satchel.runtime.program import Program
+
+
+def find_program(source: str) -> Path:
+    from satchel.exporter.cached import program_for
+
+    return program_for(source, progress=ProgressBar(), say=say)
+
+
+def open_program(path: str, arguments: argparse.Namespace) -> Program:
+    program = Program(path)
+    if arguments.verify:
+        bar = ProgressBar()
+        program.verify(lambda done, total: bar("Verifying", done, total))
+        bar.close()
+    return program
+
+
+def open_llm(arguments: argparse.Namespace, mode: str | None = None) -> LLM:
+    program = open_program(str(find_program(arguments.model)), arguments)
+    return LLM(program, threads(arguments), mode)
+
+
+def read_prompt(arguments: argparse.Namespace) -> str | None:
+    """The prompt from --prompt, --prompt-file, or standard input for ``-``."""
+    if arguments.prompt_file is None:
+        return arguments.prompt if arguments.prompt is None else str(arguments.prompt)
+    try:
+        if arguments.prompt_file == "-":
+            import sys
+
+            return sys.stdin.buffer.read().decode()
+        return Path(arguments.prompt_file).read_text(encoding="utf-8")
+    except UnicodeDecodeError:
+        raise SatchelError(
+            f"{arguments.prompt_file} is not UTF-8 text", "Convert it first."
+        ) from None

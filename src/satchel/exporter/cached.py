@@ -1,0 +1,64 @@
+"""Programs that are made on first use and kept: what ``satchel chat NAME`` runs."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Callable
+from dataclasses import asdict
+from importlib.metadata import version
+from pathlib import Path
+
+from satchel.exporter.job import ExportJob, model_name
+from satchel.exporter.options import ExportOptions
+from satchel.program.format import MAGIC
+from satchel.sources import pull
+from satchel.sources.cache import locked, programs_folder
+from satchel.sources.progress import Progress
+
+
+def is_program(path: Path) -> bool:
+    """Whether a file says that it is a program; the loader decides whether it is a good one."""
+    if path.suffix == ".satchel":
+        return True
+    if not path.is_file():
+        return False
+    with path.open("rb") as file:
+        return file.read(len(MAGIC)) == MAGIC
+
+
+def program_for(
+    source: str | os.PathLike[str],
+    options: ExportOptions | None = None,
+    progress: Progress | None = None,
+    say: Callable[[str], None] = lambda _: None,
+) -> Path:
+    """The program of a path, a name or a checkpoint; it is exported if it is not there yet.
+
+    >>> program_for("smollm2-135m")  # doctest: +SKIP
+    PosixPath('…/satchel/programs/smollm2-135m-cpu-8da4w-g32-….satchel')
+    """
+    if is_program(Path(source)):
+        return Path(source)
+    options = options or ExportOptions()
+    checkpoint = pull(source, progress)
+    folder = programs_folder()
+    stem = f"{model_name(source, checkpoint)}-cpu-{options.recipe}"
+    path = folder / f"{stem}-{_fingerprint(checkpoint, options)}.satchel"
+    if not path.exists():
+        with locked(folder):
+            if not path.exists():
+                say(
+                    f"Exporting {checkpoint.name} ({options.recipe}) for the first time; "
+                    f"it is kept in {folder}"
+                )
+                ExportJob(source, options, progress).run(path)
+    return path
+
+
+def _fingerprint(checkpoint: Path, options: ExportOptions) -> str:
+    """Changes with the checkpoint, the options and the version that exports."""
+    files = sorted(checkpoint.iterdir()) if checkpoint.is_dir() else [checkpoint]
+    facts: list[object] = [str(checkpoint.resolve()), version("satchel"), sorted(asdict(options).items())]
+    facts += [(f.name, f.stat().st_size, f.stat().st_mtime_ns) for f in files if f.is_file()]
+    return hashlib.sha256(repr(facts).encode()).hexdigest()[:12]

@@ -1,0 +1,112 @@
+"""Choosing an instruction set, what the CPU tells, and wrong arguments."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import satchel
+from satchel._native import kernels
+from satchel.quantize import packing
+
+PACKAGE_PARENT = Path(satchel.__file__).parent.parent
+SHOW = "from satchel._native import kernels; print(kernels.selected())"
+
+
+def run_with_isa(name: str) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "SATCHEL_ISA": name, "PYTHONPATH": str(PACKAGE_PARENT)}
+    return subprocess.run(
+        [sys.executable, "-c", SHOW], env=environment, capture_output=True, text=True, check=False
+    )
+
+
+def test_portable_is_first_and_always_there() -> None:
+    assert kernels.available()[0] == "portable"
+
+
+def test_the_best_table_is_the_default() -> None:
+    assert run_with_isa("").stdout.strip() == kernels.available()[-1]
+
+
+def test_environment_selects_a_table(table: str) -> None:
+    assert run_with_isa(table).stdout.strip() == table
+
+
+def test_environment_names_an_unknown_table() -> None:
+    result = run_with_isa("abacus")
+    assert result.returncode != 0
+    assert "no kernels named 'abacus', only portable" in result.stderr
+
+
+def test_amx_status_agrees_with_the_tables() -> None:
+    status = kernels.amx_status()
+    assert ("amx" in kernels.available()) == (status == "available")
+    assert status == "available" or status.startswith("not used: ")
+
+
+def test_tables_need_their_features() -> None:
+    features, tables = kernels.cpu_features(), kernels.available()
+    assert "avx2" not in tables or {"avx2", "fma", "f16c"} <= set(features)
+    assert "avx512" not in tables or {"avx512f", "avx512_vnni"} <= set(features)
+    assert "amx" not in tables or {"amx_tile", "amx_int8"} <= set(features)
+
+
+def test_bandwidth_is_plausible() -> None:
+    for threads in (1, 2):
+        rate = kernels.measure_read_bandwidth(threads, 32 << 20, 2)
+        assert 1e8 < rate < 1e13
+
+
+@pytest.mark.parametrize("arguments", [(0, 1024, 1), (1, 0, 1), (1, 1024, 0)])
+def test_bandwidth_arguments(arguments: tuple[int, int, int]) -> None:
+    with pytest.raises(ValueError, match="positive"):
+        kernels.measure_read_bandwidth(*arguments)
+
+
+def test_unknown_table_is_named() -> None:
+    x = np.zeros(4, np.float32)
+    with pytest.raises(ValueError, match="no kernels named 'abacus'"):
+        kernels.add("abacus", x, x)
+
+
+def test_wrong_shapes_are_refused() -> None:
+    x = np.zeros((2, 64), np.float32)
+    codes, scales = packing.pack_matrix("q4", np.zeros((16, 64)), 32)
+    arguments = (codes, scales, "q4", 16, 32)
+    with pytest.raises(ValueError, match="codes have the wrong size"):
+        kernels.linear("portable", x[:, :32].copy(), *arguments)
+    with pytest.raises(ValueError, match="scales have the wrong size"):
+        kernels.linear("portable", x, codes, scales[1:], "q4", 16, 32)
+    with pytest.raises(ValueError, match="needs scales"):
+        kernels.linear("portable", x, codes, None, "q4", 16, 32)
+    with pytest.raises(ValueError, match="bias"):
+        kernels.linear("portable", x, *arguments, np.zeros(15, np.float32))
+    with pytest.raises(ValueError, match="no such tiles"):
+        kernels.linear("portable", x, *arguments, tile_begin=0, tile_end=2)
+    with pytest.raises(ValueError, match="same size"):
+        kernels.add("portable", x[0], x[0, 1:])
+    with pytest.raises(ValueError, match="no such row"):
+        kernels.unpack_row("portable", codes, scales, "q4", 16, 64, 32, 16)
+
+
+def test_wrong_attention_arguments_are_refused() -> None:
+    q = np.zeros((2, 4, 8), np.float32)
+    cache = np.zeros((2, 10, 8), np.float32)
+    with pytest.raises(ValueError, match="too short"):
+        kernels.attention("portable", q, cache, cache, 9, 1.0)
+    with pytest.raises(ValueError, match="divide the heads"):
+        kernels.attention("portable", q[:, :3].copy(), cache, cache, 0, 1.0)
+    with pytest.raises(ValueError, match="differ in shape"):
+        kernels.attention("portable", q, cache, cache[:1].copy(), 0, 1.0)
+    with pytest.raises(TypeError):
+        kernels.attention("portable", q, cache.astype(float), cache.astype(float), 0, 1.0)
+
+
+def test_wrong_dtype_is_refused() -> None:
+    with pytest.raises(TypeError):
+        kernels.linear("portable", np.zeros((2, 64), complex), None, None, "q4", 16, 32)

@@ -1,0 +1,14 @@
+"""The op table: every op in every variation, with torch's answer. Other backends run it too."""
+
+from __future__ import annotations
+
+from ops import rows_attention, rows_elementwise, rows_linear, rows_reduce, rows_shape
+from support.op_case import OpCase
+
+CASES: list[OpCase] = [
+    *rows_elementwise.ROWS,
+    *rows_shape.ROWS,
+    *rows_reduce.ROWS,
+    *rows_linear.ROWS,
+    *rows_attention.ROWS,
+]

@@ -1,0 +1,141 @@
+"""Rows of the op table: products with stored weights in every encoding, and plain matmul."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from satchel.graph.ir import DType, Sym
+from satchel.quantize.encoding import Encoding
+from support.arrays import i32, integers, normal
+from support.op_case import Input, OpCase, Stored, case
+
+S = Sym("S", 40)
+
+
+def _linear(t: Any, x: Any, weight: Any, bias: Any = None) -> Any:
+    return t.nn.functional.linear(x, weight, bias)
+
+
+def _rounded_linear(t: Any, x: Any, weight: Any, bias: Any = None) -> Any:
+    """Activations become whole multiples of their row's largest magnitude / 127."""
+    narrow = x.float()
+    largest = narrow.abs().amax(-1, keepdim=True)
+    factor = t.full_like(largest, 127) / largest  # 127 / x would be a product in torch
+    zero = factor.isposinf()
+    codes = (narrow * factor.masked_fill(zero, 0)).round()
+    steps = (largest / 127).masked_fill(zero, 0)
+    return t.nn.functional.linear(codes.double() * steps.double(), weight, bias)
+
+
+def _embedding(t: Any, ids: Any, table: Any) -> Any:
+    return t.nn.functional.embedding(ids, table)
+
+
+FLOATS = (Encoding("matrix_f32"), Encoding("matrix_f16"))
+# (encoding, columns); a group as wide as the matrix is a scale per row
+QUANTIZED = (
+    (Encoding("matrix_q4", 32), 64),
+    (Encoding("matrix_q4", 32), 96),
+    (Encoding("matrix_q4", 64), 192),
+    (Encoding("matrix_q4", 128), 128),
+    (Encoding("matrix_q4", 72), 72),
+    (Encoding("matrix_q8", 32), 96),
+    (Encoding("matrix_q8", 64), 64),
+    (Encoding("matrix_q8", 200), 200),
+)
+
+
+def _name(encoding: Encoding, *shape: int) -> str:
+    return f"{encoding}_{'x'.join(map(str, shape))}".replace("matrix_", "").replace("/", "g")
+
+
+def _linear_rows() -> list[OpCase]:
+    rows = []
+    for encoding in FLOATS:
+        for shape, out in (((1,), 1), ((7,), 5), ((1, 64), 32), ((3, 33), 17), ((2, 1, 3, 65), 40)):
+            weight = Stored(normal(out, shape[-1], seed="w"), encoding)
+            rows.append(
+                case("linear", _name(encoding, *shape, out), [normal(*shape), weight], _linear)
+            )
+    for encoding, cols in QUANTIZED:
+        for leading, out in (((), 5), ((1,), 32), ((3,), 16), ((2, 2, 2), 37), ((35,), 50)):
+            weight = Stored(normal(out, cols, seed="w"), encoding)
+            rows.append(
+                case(
+                    "linear",
+                    _name(encoding, *leading, cols, out),
+                    [normal(*leading, cols), weight],
+                    _rounded_linear,
+                    activations="int8",
+                )
+            )
+    return rows
+
+
+def _linear_variations() -> list[OpCase]:
+    """Bias, symbolic sizes and awkward activations, in every encoding."""
+    rows = []
+    kinds: list[tuple[Encoding, int]] = [*((e, 64) for e in FLOATS), *QUANTIZED]
+    for encoding, cols in kinds:
+        attrs = {"activations": "int8"} if encoding.is_quantized else {}
+        oracle = _rounded_linear if encoding.is_quantized else _linear
+        weight = Stored(normal(20, cols, seed="w"), encoding)
+        bias = Stored(normal(20, seed="b"), Encoding("f32"))
+        x = normal(4, cols)
+        awkward = np.stack(
+            [np.zeros(cols), np.full(cols, 1e-42), x[0] * 1e20, x[1] * 1e-20]
+        ).astype(np.float32)
+        sizes = [[normal(n, cols)] for n in (1, 40, 17, 2)]
+        name = _name(encoding, cols)
+        rows.append(case("linear", f"{name}_bias", [x, weight, bias], oracle, **attrs))
+        rows.append(case("linear", f"{name}_no_bias", [x, weight, None], oracle, **attrs))
+        for i in range(len(awkward)):  # apart, since their sizes differ
+            inputs = [awkward[i : i + 1], weight]
+            rows.append(case("linear", f"{name}_awkward{i}", inputs, oracle, **attrs))
+        slots = [Input((S, cols)), weight, bias]
+        rows.append(case("linear", f"{name}_symbolic", slots, oracle, calls=sizes, **attrs))
+    large = Stored(normal(130, 256, seed="w"), Encoding("matrix_q4", 32))
+    rows.append(
+        case("linear", "threads", [normal(70, 256), large], _rounded_linear, activations="int8")
+    )
+    return rows
+
+
+def _embedding_rows() -> list[OpCase]:
+    rows = []
+    for encoding, cols in (*((e, 33) for e in FLOATS), *QUANTIZED):
+        table = Stored(normal(37, cols, seed="t"), encoding)
+        for shape in ((), (1,), (9,), (2, 3), (2, 1, 2)):
+            ids = integers(*shape, below=37)
+            rows.append(case("embedding", _name(encoding, cols, *shape), [ids, table], _embedding))
+        calls = [[i32(36, 0)], [integers(40, below=37)], [i32(5)]]
+        slots = [Input((S,), DType.i32), table]
+        rows.append(
+            case("embedding", f"{_name(encoding, cols)}_symbolic", slots, _embedding, calls=calls)
+        )
+    return rows
+
+
+def _matmul_rows() -> list[OpCase]:
+    rows = []
+    for a, b in (
+        ((1, 1), (1, 1)),
+        ((3, 4), (4, 5)),
+        ((2, 3, 4), (4, 5)),
+        ((3, 4), (2, 4, 5)),
+        ((2, 1, 3, 4), (5, 4, 2)),
+        ((1, 5, 3, 7), (2, 1, 7, 33)),
+        ((65, 130), (130, 67)),
+    ):
+        name = "_".join("x".join(map(str, shape)) for shape in (a, b))
+        inputs = [normal(*a, seed="a"), normal(*b, seed="b")]
+        rows.append(case("matmul", name, inputs, lambda t, a, b: a @ b))
+    calls = [[normal(n, 4), normal(4, 3)] for n in (40, 1)]
+    slots = [Input((S, 4)), Input((4, 3))]
+    rows.append(case("matmul", "symbolic", slots, lambda t, a, b: a @ b, calls=calls))
+    return rows
+
+
+ROWS = [*_linear_rows(), *_linear_variations(), *_embedding_rows(), *_matmul_rows()]

@@ -1,0 +1,202 @@
+"""Type rules: what each op refuses, and what it makes of sizes known only at run time."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from satchel.errors import GraphError
+from satchel.graph.ir import DType, Sym, TensorType
+from satchel.graph.ops import OPS, find_op, infer_types
+
+S, T = Sym("S", 8), Sym("T", 8)
+
+
+def f32(*shape: Any) -> TensorType:
+    return TensorType(shape)
+
+
+def f16(*shape: Any) -> TensorType:
+    return TensorType(shape, DType.f16)
+
+
+def i32(*shape: Any) -> TensorType:
+    return TensorType(shape, DType.i32)
+
+
+UNARY = ["neg", "abs", "exp", "log", "sqrt", "rsqrt", "sin", "cos", "tanh", "erf", "relu"]
+UNARY += ["sigmoid", "silu", "gelu", "gelu_tanh"]
+BINARY = ["add", "sub", "mul", "div", "maximum", "minimum"]
+REDUCTIONS = ["reduce_sum", "reduce_mean", "reduce_max", "reduce_min"]
+
+Rule = tuple[str, list[TensorType | None], dict[str, Any], str]
+
+REFUSED: list[Rule] = [
+    *((op, [i32(3)], {}, "must be f32") for op in UNARY),
+    *((op, [f32(3), f16(3)], {}, "both inputs must be f32") for op in BINARY),
+    *((op, [f32(3), f32(4)], {}, "do not broadcast") for op in BINARY),
+    *((op, [f32(S), f32(T)], {}, "do not broadcast") for op in BINARY),
+    *((op, [f32(S), f32(8)], {}, "do not broadcast") for op in BINARY),
+    *((op, [f32(3), None], {}, "a required input is missing") for op in BINARY),
+    ("silu_mul", [f32(3), f32(1)], {}, "must match"),
+    ("gelu_tanh_mul", [f16(3), f16(3)], {}, "must match"),
+    ("affine", [i32(3)], {}, "must be f32"),
+    ("affine", [f32(3)], {"scale": "2"}, "must be a number"),
+    ("affine", [f32(3)], {"shift": (1,)}, "must be a number"),
+    ("cast", [f32(3)], {}, "must be a string"),
+    ("cast", [f32(3)], {"dtype": "f64"}, "no dtype"),
+    ("cast", [f32(3)], {"dtype": "i8"}, "not supported"),
+    ("cast", [TensorType((3,), DType.i64)], {"dtype": "f32"}, "not supported"),
+    ("reshape", [f32(6)], {"shape": (4,)}, "another size"),
+    ("reshape", [f32(6)], {"shape": (-1,)}, "bad shape"),
+    ("reshape", [f32(6)], {"shape": (6, 0)}, "nothing to keep"),
+    ("reshape", [f32(6)], {}, "must be a tuple"),
+    ("reshape", [f32(S, 6)], {"shape": (8, 6)}, "another size"),
+    ("reshape", [f32(S, 6)], {"shape": (6, 0)}, "another size"),
+    ("transpose", [f32(2, 3)], {"perm": (0,)}, "bad perm"),
+    ("transpose", [f32(2, 3)], {"perm": (0, 0)}, "bad perm"),
+    ("slice", [f32(5)], {"axis": 1, "start": 0, "stop": 1}, "no axis"),
+    ("slice", [f32(5)], {"axis": 0, "start": 2, "stop": 2}, "outside"),
+    ("slice", [f32(5)], {"axis": 0, "start": 0, "stop": 6}, "outside"),
+    ("slice", [f32(5)], {"axis": 0, "start": -1, "stop": 2}, "outside"),
+    ("slice", [f32(5)], {"axis": 0, "start": 0}, "stop must be an integer"),
+    ("slice", [f32(S)], {"axis": 0, "start": 0, "stop": 1}, "symbolic"),
+    ("concat", [f32(2), f32(3, 1)], {"axis": 0}, "ranks differ"),
+    ("concat", [f32(2), f16(3)], {"axis": 0}, "differ"),
+    ("concat", [f32(2, 3), f32(2, 4)], {"axis": 0}, "differ"),
+    ("concat", [f32(S), f32(2)], {"axis": 0}, "symbolic"),
+    ("concat", [f32(2), None], {"axis": 0}, "missing"),
+    ("concat", [f32(2)], {"axis": 1}, "no axis"),
+    ("concat", [f32(2)] * 9, {"axis": 0}, "1 to 8 inputs"),
+    ("take_rows", [f32(), i32(1)], {}, "no dimension"),
+    ("take_rows", [f32(3), i32(1, 1)], {}, "bad rows"),
+    ("take_rows", [f32(3), f32(1)], {}, "bad rows"),
+    *((op, [f16(3)], {"axes": (0,)}, "must be f32") for op in REDUCTIONS),
+    *((op, [f32(3)], {"axes": (1,)}, "bad axes") for op in REDUCTIONS),
+    *((op, [f32(3)], {"axes": (-1,)}, "bad axes") for op in REDUCTIONS),
+    *((op, [f32(3)], {"axes": (0, 0)}, "bad axes") for op in REDUCTIONS),
+    ("rms_norm", [f32(3), f32(4)], {"eps": 0.1}, "as long as"),
+    ("rms_norm", [f32(3), f16(3)], {"eps": 0.1}, "as long as"),
+    ("rms_norm", [f32(), f32(1)], {"eps": 0.1}, "must be f32"),
+    ("rms_norm", [f32(3), f32(3)], {}, "eps must be a number"),
+    ("rms_norm", [f32(3), f32(3)], {"eps": -0.1}, "not be negative"),
+    ("layer_norm", [f32(3), f32(3), f32(1)], {"eps": 0.1}, "as long as"),
+    ("layer_norm", [i32(3), f32(3)], {"eps": 0.1}, "must be f32"),
+    ("softmax", [f32(3)], {"axis": 1}, "no axis"),
+    ("softmax", [f32(3)], {"axis": -2}, "no axis"),
+    ("softmax", [f32()], {}, "no axis"),
+    ("softmax", [i32(3)], {}, "must be f32"),
+    ("linear", [f32(4), f32(4)], {}, "must be f32 .out, in."),
+    ("linear", [f32(4), f16(3, 4)], {}, "must be f32 .out, in."),
+    ("linear", [f16(4), f32(3, 4)], {}, "must be f32"),
+    ("linear", [f32(), f32(3, 4)], {}, "must be f32"),
+    ("linear", [f32(5), f32(3, 4)], {}, "inner sizes differ"),
+    ("linear", [f32(4), f32(3, 4), f32(4)], {}, "bias does not fit"),
+    ("linear", [f32(4), f32(3, 4), i32(3)], {}, "bias does not fit"),
+    ("linear", [f32(4), f32(3, 4)], {"activations": "int4"}, "no activations"),
+    ("embedding", [f32(4), f32(9, 4)], {}, "must be i32"),
+    ("embedding", [i32(4), f32(9)], {}, "rows, width"),
+    ("embedding", [i32(4), i32(9, 4)], {}, "rows, width"),
+    ("matmul", [f32(4), f32(4, 2)], {}, "rank 2"),
+    ("matmul", [f32(3, 4), f32(3, 2)], {}, "inner sizes differ"),
+    ("matmul", [f32(3, 4), f16(4, 2)], {}, "must be f32"),
+    ("matmul", [f32(2, 3, 4), f32(3, 4, 2)], {}, "do not broadcast"),
+    ("positions", [i32(2), i32(S)], {}, "start must be"),
+    ("positions", [f32(1), i32(S)], {}, "start must be"),
+    ("positions", [i32(1), i32()], {}, "no dimension"),
+    ("rope_table", [i32(S, 1), f32(4)], {}, "positions must be"),
+    ("rope_table", [f32(S), f32(4)], {}, "positions must be"),
+    ("rope_table", [i32(S), f16(4)], {}, "frequencies must be"),
+    ("rope_table", [i32(S), f32(S)], {}, "must be known"),
+    ("rope_table", [i32(S), f32(4)], {"scale": "1"}, "must be a number"),
+    ("rope", [f32(S, 8), f32(S, 8)], {}, "x must be"),
+    ("rope", [f32(S, 2, 8), f32(S)], {}, "table must be"),
+    ("rope", [f32(S, 2, 8), f16(S, 8)], {}, "table must be"),
+    ("rope", [f32(S, 2, 8), f32(T, 8)], {}, "differ in length"),
+    ("rope", [f32(S, 2, 8), f32(S, 10)], {}, "too wide"),
+    ("rope", [f32(S, 2, 8), f32(S, 5)], {}, "too wide"),
+    ("rope", [f32(S, 2, S), f32(S, 8)], {}, "must be known"),
+    ("cache_write", [f32(2, 9, 8), f32(S, 3, 8), i32(1)], {}, "need cache"),
+    ("cache_write", [f32(2, 9, 8), f32(S, 2, 4), i32(1)], {}, "need cache"),
+    ("cache_write", [f32(2, 8), f32(S, 2, 8), i32(1)], {}, "need cache"),
+    ("cache_write", [i32(2, 9, 8), f32(S, 2, 8), i32(1)], {}, "bad cache dtype"),
+    ("cache_write", [f16(2, 9, 8), f16(S, 2, 8), i32(1)], {}, "bad dtype"),
+    ("cache_write", [f16(2, 9, 8), f32(S, 2, 8), i32(2)], {}, "bad dtype"),
+    ("attention", [f32(S, 32), f32(2, 9, 8), f32(2, 9, 8), i32(1)], {"scale": 1.0}, "bad q"),
+    ("attention", [f32(S, 4, 8), f32(2, 9, 8), f16(2, 9, 8), i32(1)], {"scale": 1.0}, "match"),
+    ("attention", [f32(S, 4, 8), i32(2, 9, 8), i32(2, 9, 8), i32(1)], {"scale": 1.0}, "dtype"),
+    ("attention", [f32(S, 3, 8), f32(2, 9, 8), f32(2, 9, 8), i32(1)], {"scale": 1.0}, "divide"),
+    ("attention", [f32(S, 4, 4), f32(2, 9, 8), f32(2, 9, 8), i32(1)], {"scale": 1.0}, "head sizes"),
+    ("attention", [f32(S, S, 8), f32(2, 9, 8), f32(2, 9, 8), i32(1)], {"scale": 1.0}, "be known"),
+    ("attention", [f32(S, 4, 8), f32(2, 9, 8), f32(2, 9, 8), i32(S)], {"scale": 1.0}, "start must"),
+    ("attention", [f32(S, 4, 8), f32(2, 9, 8), f32(2, 9, 8), i32(1)], {}, "scale must be"),
+    (
+        "attention",
+        [f32(S, 4, 8), f32(2, 9, 8), f32(2, 9, 8), i32(1)],
+        {"scale": 1.0, "window": -1},
+        "window is negative",
+    ),
+    (
+        "attention",
+        [f32(S, 4, 8), f32(2, 9, 8), f32(2, 9, 8), i32(1)],
+        {"scale": 1.0, "softcap": -1.0},
+        "softcap is negative",
+    ),
+]
+
+
+@pytest.mark.parametrize(
+    ("op", "types", "attrs", "message"), REFUSED, ids=[f"{r[0]}-{r[3]}" for r in REFUSED]
+)
+def test_wrong_types_are_refused(
+    op: str, types: list[TensorType | None], attrs: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(GraphError, match=message):
+        infer_types(op, types, attrs)
+
+
+def test_every_op_refuses_something() -> None:
+    assert {rule[0] for rule in REFUSED} == set(OPS)
+
+
+@pytest.mark.parametrize("op", OPS)
+def test_too_many_inputs_and_unknown_attributes_are_refused(op: str) -> None:
+    _, most = find_op(op).arity
+    with pytest.raises(GraphError, match="inputs, not"):
+        infer_types(op, [f32(1)] * (most + 1), {})
+    with pytest.raises(GraphError, match="no attribute 'colour'"):
+        infer_types(op, [f32(1)] * most, {"colour": 1})
+
+
+def test_an_unknown_op_gets_a_suggestion() -> None:
+    with pytest.raises(GraphError, match="Did you mean 'softmax'"):
+        find_op("softmaks")
+
+
+@pytest.mark.parametrize(
+    ("op", "types", "attrs", "result"),
+    [
+        ("add", [f32(S, 4), f32(4)], {}, f32(S, 4)),
+        ("mul", [f32(S, 1), f32(1, S)], {}, f32(S, S)),
+        ("mul", [f32(S), f32()], {}, f32(S)),
+        ("reshape", [f32(S, 6)], {"shape": (0, 2, 3)}, f32(S, 2, 3)),
+        ("reshape", [f32(2, S, 3)], {"shape": (6, 0)}, f32(6, S)),
+        ("transpose", [f32(S, T, 3)], {"perm": (2, 0, 1)}, f32(3, S, T)),
+        ("slice", [f32(S, 6)], {"axis": 1, "start": 1, "stop": 3}, f32(S, 2)),
+        ("concat", [f32(S, 2), f32(S, 3)], {"axis": 1}, f32(S, 5)),
+        ("take_rows", [f32(S, 4), i32(T)], {}, f32(T, 4)),
+        ("reduce_sum", [f32(S, 4)], {"axes": (0,)}, f32(4)),
+        ("reduce_sum", [f32(S, 4)], {"axes": (1,), "keepdims": 1}, f32(S, 1)),
+        ("linear", [f32(2, S, 4), f32(3, 4)], {}, f32(2, S, 3)),
+        ("embedding", [i32(S), f32(9, 4)], {}, f32(S, 4)),
+        ("matmul", [f32(S, 4), f32(2, 4, T)], {}, f32(2, S, T)),
+        ("positions", [i32(1), i32(S)], {}, i32(S)),
+        ("rope_table", [i32(S), f32(4)], {}, f32(S, 8)),
+        ("cast", [f32(S)], {"dtype": "f16"}, f16(S)),
+    ],
+)
+def test_symbols_go_through(
+    op: str, types: list[TensorType | None], attrs: dict[str, Any], result: TensorType
+) -> None:
+    assert infer_types(op, types, attrs) == [result]

@@ -1,0 +1,143 @@
+"""Loads damaged programs, and runs the methods of those that load, in a process of its own.
+
+A crash here ends this process and not the tests. Prints counts as JSON. By hand, for longer, and
+best with a native core built with -fsanitize=address,undefined:
+
+    python tests/program/attack_worker.py random PROGRAM --seconds 300
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import random
+import struct
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+import file_model as fm
+from mutations import mutate
+
+from satchel.errors import ExecutionError, ProgramFormatError
+from satchel.runtime.program import Program
+
+DTYPES = {"f32": "f4", "f16": "f2", "i32": "i4", "i64": "i8", "i8": "i1", "u8": "u1", "bool": "?"}
+LARGEST_INPUT = 1 << 20
+# A loader or a method that needs longer than this on a file of some kilobytes hangs.
+SLOWEST = 5.0
+
+
+def flipped(data: bytes, patterns: tuple[int, ...]) -> Iterator[bytearray]:
+    """Every byte of methods and weight index changed, with right checksums."""
+    for record in fm.read_records(data):
+        if record.kind in ("methods", "weight_index"):
+            for at in range(record.offset, record.offset + record.size):
+                for pattern in patterns:
+                    changed = bytearray(data)
+                    changed[at] ^= pattern
+                    fm.sign(changed)
+                    yield changed
+
+
+def mutated(data: bytes, rng: random.Random) -> Iterator[bytes]:
+    model = fm.read(data)
+    while True:
+        try:
+            yield fm.write(mutate(model, rng))
+        except (struct.error, IndexError, ValueError):  # what the format cannot even say
+            continue
+
+
+def random_input(info: dict[str, Any], sizes: dict[str, int], rng: random.Random) -> NDArray[Any]:
+    shape = [sizes[d[0]] if isinstance(d, tuple) else d for d in info["shape"]]
+    if np.prod([float(d) for d in shape]) > LARGEST_INPUT:
+        raise ExecutionError("too large to try")
+    dtype = np.dtype(DTYPES[info["dtype"]])
+    if dtype.kind == "f":
+        special = rng.choice([0.0, 1e30, -1e30, np.nan, np.inf])
+        values = np.random.default_rng(rng.randrange(1 << 30)).standard_normal(shape)
+        return np.where(values > 2.5, special, values).astype(dtype)
+    if dtype.kind == "i" and dtype.itemsize >= 4 and rng.random() < 0.3:
+        edges = [-1, -(1 << 31), (1 << 31) - 1, 7, 11, 12, 13, 100, 1 << 30]
+        return np.full(shape, rng.choice(edges), dtype)
+    return np.full(shape, rng.choice([0, 0, 0, 1, 3]), dtype)
+
+
+def run_methods(program: Program, rng: random.Random) -> int:
+    """Calls every method with inputs of the right shape; how many calls returned."""
+    ran = 0
+    try:
+        instance = program.instance(threads=rng.choice([1, 1, 2]))
+    except ExecutionError:  # it asks for more memory than there is
+        return 0
+    for info in program.methods:
+        method = instance.method(info["name"])
+        bounds = {d[0]: d[1] for v in info["inputs"] for d in v["shape"] if isinstance(d, tuple)}
+        for size in ("smallest", "largest", "any"):
+            sizes = {
+                name: {"smallest": 1, "largest": most, "any": rng.randint(1, most)}[size]
+                for name, most in bounds.items()
+            }
+            try:
+                method(*[random_input(v, sizes, rng) for v in info["inputs"]])
+                ran += 1
+            except ExecutionError:
+                pass
+    return ran
+
+
+def attack(files: Iterator[bytes | bytearray], folder: Path, seconds: float, count: int) -> int:
+    rng = random.Random(1)
+    path = folder / "attacked.satchel"
+    totals = {"files": 0, "refused": 0, "loaded": 0, "ran": 0, "slowest": 0.0}
+    end = time.monotonic() + seconds
+    for data in files:
+        path.unlink(missing_ok=True)
+        path.write_bytes(data)
+        begin = time.monotonic()
+        try:
+            program = Program(path)
+            totals["loaded"] += 1
+            totals["ran"] += run_methods(program, rng)
+        except ProgramFormatError as error:
+            assert error.section in fm.KINDS and error.message and error.advice, repr(error)
+            totals["refused"] += 1
+        totals["slowest"] = max(totals["slowest"], time.monotonic() - begin)
+        totals["files"] += 1
+        if totals["files"] >= count or time.monotonic() > end:
+            break
+    print(json.dumps(totals))
+    return 0
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("kind", choices=["flip", "random"])
+    parser.add_argument("program", type=Path)
+    parser.add_argument("--seconds", type=float, default=60.0)
+    parser.add_argument("--count", type=int, default=1 << 60)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--folder", type=Path, default=None)
+    options = parser.parse_args()
+    data = options.program.read_bytes()
+    files: Iterator[bytes | bytearray]
+    if options.kind == "flip":
+        files = flipped(data, (0x01, 0x80, 0xFF))
+    else:
+        files = mutated(data, random.Random(options.seed))
+    folder = options.folder or options.program.parent
+    os.makedirs(folder, exist_ok=True)
+    return attack(files, folder, options.seconds, options.count)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

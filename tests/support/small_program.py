@@ -1,0 +1,108 @@
+"""A small program with everything in it: all sections, two methods, states, every encoding."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from support.arrays import normal
+from support.programs import encode_array
+
+from satchel.graph.builder import GraphBuilder
+from satchel.graph.ir import DType, Graph, Sym, Value, Weight
+from satchel.program.writer import ProgramWriter
+from satchel.quantize.encoding import Encoding
+
+VOCABULARY, WIDTH, HEADS, KV_HEADS, DIM, CONTEXT, TOKENS = 20, 32, 4, 2, 8, 12, 5
+KV_WIDTH = KV_HEADS * DIM
+
+ENCODINGS = {
+    "embed": Encoding("matrix_q8", 32),
+    "norm": Encoding("f32"),
+    "q": Encoding("matrix_q4", 16),
+    "k": Encoding("matrix_q4", 32),
+    "v": Encoding("matrix_q8", 16),
+    "out": Encoding("matrix_f16"),
+    "gate": Encoding("matrix_f32"),
+    "bias": Encoding("f32"),
+}
+SHAPES: dict[str, tuple[int, ...]] = {
+    "embed": (VOCABULARY, WIDTH),
+    "norm": (WIDTH,),
+    "q": (WIDTH, WIDTH),
+    "k": (KV_WIDTH, WIDTH),
+    "v": (KV_WIDTH, WIDTH),
+    "out": (WIDTH, WIDTH),
+    "gate": (WIDTH, WIDTH),
+    "bias": (WIDTH,),
+}
+WEIGHTS: dict[str, NDArray[np.float32]] = {
+    name: normal(*shape, seed=name, scale=0.3) for name, shape in SHAPES.items()
+}
+METADATA = {"kind": "test", "name": "small"}
+TOKENIZER = b'{"tokens": ["a", "b"]}'
+
+
+def _graph(name: str, tokens: int | Sym) -> Graph:
+    b = GraphBuilder(name)
+    ids = b.input("tokens", (tokens,), DType.i32)
+    start = b.input("start", (1,), DType.i32)
+    rows = b.input("rows", (1,), DType.i32)
+
+    def weight(name: str) -> Value:
+        return b.weight(name, SHAPES[name])
+
+    def linear(x: Value, name: str, bias: Value | None = None) -> Value:
+        kind = "int8" if ENCODINGS[name].is_quantized else "f32"
+        value: Value = b.node("linear", x, weight(name), bias, activations=kind)
+        return value
+
+    x = b.embedding(ids, weight("embed"))
+    h = b.rms_norm(x, weight("norm"), eps=1e-5)
+    frequencies = b.constant("frequencies", np.array([1.0, 0.5, 0.25, 0.125], np.float32))
+    table = b.rope_table(b.positions(start, ids), frequencies)
+    q = b.rope(b.reshape(linear(h, "q"), shape=(0, HEADS, DIM)), table)
+    k = b.rope(b.reshape(linear(h, "k"), shape=(0, KV_HEADS, DIM)), table)
+    v = b.reshape(linear(h, "v"), shape=(0, KV_HEADS, DIM))
+    cache = (KV_HEADS, CONTEXT, DIM)
+    keys = b.cache_write(b.state("keys", cache, DType.f16), k, start)
+    values = b.cache_write(b.state("values", cache, DType.f16), v, start)
+    a = b.attention(q, keys, values, start, scale=0.35)
+    x = b.add(x, linear(b.reshape(a, shape=(0, WIDTH)), "out", weight("bias")))
+    x = b.add(x, b.silu_mul(linear(h, "gate"), x))
+    last = b.take_rows(x, rows)
+    b.output(linear(last, "embed"), "logits")
+    half = b.constant("half", np.arange(WIDTH, dtype=np.float16) / 8)
+    shifted = b.add(last, b.cast(half, dtype="f32"))
+    parts = b.concat(
+        b.slice(shifted, axis=1, start=0, stop=8),
+        b.transpose(b.reshape(b.softmax(shifted, axis=-1), shape=(1, WIDTH)), perm=(0, 1)),
+        axis=1,
+    )
+    b.output(b.affine(b.reduce_mean(parts, axes=(1,), keepdims=1), scale=2.0), "mean")
+    counts = b.constant("counts", np.arange(4, dtype=np.int32))
+    b.output(b.take_rows(counts, rows), "count")
+    return b.finish()
+
+
+def graphs() -> list[Graph]:
+    return [_graph("forward", Sym("S", TOKENS)), _graph("one", 1)]
+
+
+def write_small_program(path: Path) -> Path:
+    def encode(weight: Weight, encoding: Encoding) -> Iterator[bytes]:
+        yield from encode_array(WEIGHTS[weight.name], encoding)
+
+    ProgramWriter(graphs(), ENCODINGS, TOKENIZER).write(path, encode, lambda: METADATA)
+    return path
+
+
+def small_inputs(tokens: int = 3, start: int = 0, row: int = 0) -> dict[str, NDArray[Any]]:
+    return {
+        "tokens": np.arange(1, tokens + 1, dtype=np.int32),
+        "start": np.array([start], np.int32),
+        "rows": np.array([row], np.int32),
+    }
