@@ -13,8 +13,18 @@ _LLAMA3_ROPE = {
 }
 
 
-def _config(model_type: str, layers: int, hidden: int, heads: tuple[int, int, int], ffn: int,
-            vocab: int, eps: float, theta: float, context: int, **more: Any) -> dict[str, Any]:
+def _config(
+    model_type: str,
+    layers: int,
+    hidden: int,
+    heads: tuple[int, int, int],
+    ffn: int,
+    vocab: int,
+    eps: float,
+    theta: float,
+    context: int,
+    **more: Any,
+) -> dict[str, Any]:
     query, key_value, head_dim = heads
     return {
         "model_type": model_type,
@@ -35,15 +45,29 @@ def _config(model_type: str, layers: int, hidden: int, heads: tuple[int, int, in
 
 
 SHAPES: dict[str, dict[str, Any]] = {
-    "smollm2-135m": _config(
-        "llama", 30, 576, (9, 3, 64), 1536, 49152, 1e-5, 100000.0, 8192
-    ),
+    "smollm2-135m": _config("llama", 30, 576, (9, 3, 64), 1536, 49152, 1e-5, 100000.0, 8192),
     "llama3_2-1b": _config(
-        "llama", 16, 2048, (32, 8, 64), 8192, 128256, 1e-5, 500000.0, 131072,
+        "llama",
+        16,
+        2048,
+        (32, 8, 64),
+        8192,
+        128256,
+        1e-5,
+        500000.0,
+        131072,
         rope_scaling=_LLAMA3_ROPE,
     ),
     "llama3_2-3b": _config(
-        "llama", 28, 3072, (24, 8, 128), 8192, 128256, 1e-5, 500000.0, 131072,
+        "llama",
+        28,
+        3072,
+        (24, 8, 128),
+        8192,
+        128256,
+        1e-5,
+        500000.0,
+        131072,
         rope_scaling=_LLAMA3_ROPE,
     ),
 }

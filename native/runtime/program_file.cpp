@@ -113,11 +113,12 @@ void ProgramFile::read_sections() {
     std::memcpy(record.digest.data(), table.take(32), 32);
     const uint64_t alignment = record.kind == SectionKind::weights ? kWeightsAlignment : kAlignment;
     // Sections follow each other in order, so that none can overlap and no byte is unaccounted for.
+    const uint64_t place = kHeaderSize + i * kRecordSize;
     if (record.offset != align(end, alignment)) {
-      throw FormatError(record.name, record.offset, "the section is not where the one before it ends");
+      throw FormatError(record.name, place, "the section is not where the one before it ends");
     }
     if (record.offset > size || record.size > size - record.offset) {
-      throw FormatError(record.name, record.offset, "the section reaches past the end of the file");
+      throw FormatError(record.name, place, "the section reaches past the end of the file");
     }
     for (uint64_t at = end; at < record.offset; ++at) {
       if (file_.data()[at] != 0) throw FormatError(record.name, at, "padding is not zero");

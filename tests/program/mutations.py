@@ -189,7 +189,9 @@ def change_state(model: Model, rng: random.Random) -> None:
     else:
         s.shape[rng.randrange(len(s.shape))] = rng.choice(DIMS + ODD[:-1])
     for other in model.states if rng.random() < 0.7 else [s]:
-        other.shape, other.dtype = (list(s.shape), s.dtype) if other.shape == old else (other.shape, other.dtype)
+        other.shape, other.dtype = (
+            (list(s.shape), s.dtype) if other.shape == old else (other.shape, other.dtype)
+        )
     for m in model.methods:
         for v in m.values:
             if v.storage == STATE and v.location < len(model.states):

@@ -8,13 +8,13 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from support.arrays import normal
-from support.programs import encode_array
 
 from satchel.graph.builder import GraphBuilder
 from satchel.graph.ir import DType, Graph, Sym, Value, Weight
 from satchel.program.writer import ProgramWriter
 from satchel.quantize.encoding import Encoding
+from support.arrays import normal
+from support.programs import encode_array
 
 VOCABULARY, WIDTH, HEADS, KV_HEADS, DIM, CONTEXT, TOKENS = 20, 32, 4, 2, 8, 12, 5
 KV_WIDTH = KV_HEADS * DIM

@@ -59,6 +59,7 @@ def program_for(
 def _fingerprint(checkpoint: Path, options: ExportOptions) -> str:
     """Changes with the checkpoint, the options and the version that exports."""
     files = sorted(checkpoint.iterdir()) if checkpoint.is_dir() else [checkpoint]
-    facts: list[object] = [str(checkpoint.resolve()), version("satchel"), sorted(asdict(options).items())]
+    chosen = sorted(asdict(options).items())
+    facts: list[object] = [str(checkpoint.resolve()), version("satchel"), chosen]
     facts += [(f.name, f.stat().st_size, f.stat().st_mtime_ns) for f in files if f.is_file()]
     return hashlib.sha256(repr(facts).encode()).hexdigest()[:12]

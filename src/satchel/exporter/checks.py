@@ -23,25 +23,21 @@ def _some(names: Sequence[str]) -> str:
 def check_tensors(checkpoint: Checkpoint, weights: Iterable[Weight], unused: Sequence[str]) -> None:
     """Every weight has its tensor, of the right shape, and no tensor is left over."""
     tensors = checkpoint.tensors
-    needed: dict[str, Weight] = {w.source.tensor: w for w in weights}
+    needed: dict[str, list[Weight]] = {}
+    for weight in weights:
+        needed.setdefault(weight.source.tensor, []).append(weight)
     missing = [name for name in needed if name not in tensors]
     if missing:
         raise CheckpointError(
             f"{checkpoint.path} lacks {_some(missing)}",
             "The checkpoint is incomplete, or its configuration is of another model.",
         )
-    for name, weight in needed.items():
-        shape = tensors[name].shape
-        if weight.source.ranges is None:
-            fits = shape == weight.shape
-        else:
-            rows = sum(last - first for first, last in weight.source.ranges)
-            highest = max(last for _, last in weight.source.ranges)
-            fits = (rows, *shape[1:]) == weight.shape and highest <= shape[0]
-        if not fits:
+    for name, users in needed.items():
+        shape, wanted = tensors[name].shape, _tensor_shape(users)
+        if shape != wanted:
             raise CheckpointError(
                 f"{name} has the shape {list(shape)}, and the configuration asks for "
-                f"{list(weight.shape)}",
+                f"{list(wanted)}",
                 "The configuration is of another model, or the checkpoint is damaged.",
             )
     extra = [
@@ -52,6 +48,13 @@ def check_tensors(checkpoint: Checkpoint, weights: Iterable[Weight], unused: Seq
             f"{checkpoint.path} has tensors that the model does not use: {_some(extra)}",
             "Leaving them out could change the results silently.",
         )
+
+
+def _tensor_shape(users: Sequence[Weight]) -> tuple[int, ...]:
+    """The shape of a tensor that these weights are, or of which each takes some rows."""
+    ranges = [r for weight in users for r in weight.source.ranges or ()]
+    rows = max((last for _, last in ranges), default=users[0].shape[0])
+    return (rows, *users[0].shape[1:])
 
 
 def check_vocabulary(tokenizer_size: int, model_size: int) -> None:

@@ -16,17 +16,18 @@ from satchel.errors import CheckpointError, ConfigError
 from satchel.exporter.checks import check_free_space, check_tensors, check_vocabulary
 from satchel.exporter.options import ExportOptions
 from satchel.exporter.weights import BLOCK_BYTES, WeightError, WeightPacker
+from satchel.files import refuse_existing
 from satchel.graph.ir import Graph, Sym
 from satchel.memory_use import current_rss, peak_rss
 from satchel.models import build_model
 from satchel.models.base import Decoder
-from satchel.program.writer import ProgramWriter, refuse_existing
+from satchel.program.writer import ProgramWriter, encode_metadata
 from satchel.quantize.recipe import Recipe, apply_recipe
 from satchel.sources import pull
 from satchel.sources.progress import Progress, silent
 
-# What the metadata takes besides the chat template: a bound that --plan counts with.
-_METADATA_ROOM = 4096
+# As long as a real weight error is when written out, for predicting the metadata's size.
+_TYPICAL_ERROR = 0.086421
 
 
 @dataclass(frozen=True)
@@ -110,8 +111,9 @@ class ExportJob:
 
     def plan(self) -> ExportPlan:
         """File size and peak memory, from shapes alone."""
-        template = self.tokenizer.chat_template or ""
-        file_size = self.writer.file_size(len(template.encode()) + _METADATA_ROOM)
+        groups = {_group(w.value.name) for w in self.writer.weights if w.encoding.is_matrix}
+        metadata = encode_metadata(self._metadata(dict.fromkeys(groups, _TYPICAL_ERROR)))
+        file_size = self.writer.file_size(len(metadata))
         # A block being packed, the next one being read and decoded, the codes, and all scales of
         # the weight that has most of them (they are written after its codes).
         blocks = 7 * BLOCK_BYTES // 2
@@ -136,12 +138,15 @@ class ExportJob:
                 done += len(block)
                 self.progress(f"Packing {self.name}", done, total)
 
-        self.writer.write(output, encode, lambda: self._metadata(packer), overwrite)
+        def metadata() -> dict[str, Any]:
+            return self._metadata(_error_by_group(packer.errors))
+
+        self.writer.write(output, encode, metadata, overwrite)
         self.progress(f"Packing {self.name}", total, total)
         self.checkpoint.close()
         return output
 
-    def _metadata(self, packer: WeightPacker) -> dict[str, Any]:
+    def _metadata(self, weight_error: dict[str, float]) -> dict[str, Any]:
         ar_len = self.options.prefill_ar_len if self.options.mode == "hybrid" else None
         embedding = self.recipe.embedding
         return {
@@ -164,7 +169,7 @@ class ExportJob:
                 "description": self.recipe.describe(),
             },
             "placement": self.placement,
-            "weight_error": _error_by_group(packer.errors),
+            "weight_error": weight_error,
             "provenance": {
                 "format": self.checkpoint.format,
                 "file": self.checkpoint.path.name,
@@ -199,12 +204,16 @@ def _parameters(checkpoint: Checkpoint, names: Iterable[str]) -> int:
     return total
 
 
+def _group(name: str) -> str:
+    """The kind of layer that a weight belongs to: the layers' numbers become a star."""
+    return ".".join("*" if part.isdigit() else part for part in name.split("."))
+
+
 def _error_by_group(errors: dict[str, WeightError]) -> dict[str, float]:
-    """Relative error by kind of layer: the layers' numbers are replaced by a star."""
+    """Relative error by kind of layer."""
     groups: dict[str, WeightError] = {}
     for name, error in errors.items():
-        key = ".".join("*" if part.isdigit() else part for part in name.split("."))
-        group = groups.setdefault(key, WeightError())
+        group = groups.setdefault(_group(name), WeightError())
         group.squared_error += error.squared_error
         group.squared_weight += error.squared_weight
         group.count += error.count

@@ -71,7 +71,7 @@ class WeightPacker:
             total.squared_weight += stats["squared_weight"]
             total.count += block.size
             scales.append(block_scales)
-            yield memoryview(codes).cast("B")
+            yield codes.data
         if encoding.is_quantized:
             yield np.concatenate([s.reshape(-1) for s in scales]).tobytes()
 
@@ -90,17 +90,25 @@ class WeightPacker:
 
     def _read(self, source: RowSource, start: int, stop: int) -> NDArray[np.float32]:
         """Rows start … stop-1 of a weight, wherever in the tensor they lie."""
-        if source.ranges is None:
-            block = self.checkpoint.read(source.tensor, slice(start, stop))
+        if source.interleaved:
+            head, rotary = source.interleaved
+            first = start // head * head  # a head's rows change places, so it is read as a whole
+            block = self._read_ranges(source, first, -(-stop // head) * head)
+            block = half_split(block, head, rotary)[start - first : stop - first]
         else:
-            parts = []
-            for first, last in source.ranges:
-                begin, end = max(first, first + start), min(last, first + stop)
-                if begin < end:
-                    parts.append(self.checkpoint.read(source.tensor, slice(begin, end)))
-                start, stop = start - (last - first), stop - (last - first)
-            block = np.concatenate(parts) if len(parts) > 1 else parts[0]
+            block = self._read_ranges(source, start, stop)
         return block + np.float32(source.add) if source.add else block
+
+    def _read_ranges(self, source: RowSource, start: int, stop: int) -> NDArray[np.float32]:
+        if source.ranges is None:
+            return self.checkpoint.read(source.tensor, slice(start, stop))
+        parts = []
+        for first, last in source.ranges:
+            begin, end = max(first, first + start), min(last, first + stop)
+            if begin < end:
+                parts.append(self.checkpoint.read(source.tensor, slice(begin, end)))
+            start, stop = start - (last - first), stop - (last - first)
+        return np.concatenate(parts) if len(parts) > 1 else parts[0]
 
     @staticmethod
     def _check_finite(weight: Weight, block: NDArray[np.float32], start: int) -> None:
@@ -112,3 +120,11 @@ class WeightPacker:
                 f"{weight.source.tensor} holds {block[tuple(bad[0])]} at {place}",
                 "The checkpoint is damaged; fetch it again.",
             )
+
+
+def half_split(rows: NDArray[np.float32], head: int, rotary: int) -> NDArray[np.float32]:
+    """The first ``rotary`` rows of each head from x0 y0 x1 y1 … to x0 x1 … y0 y1 …"""
+    order = np.arange(head)
+    order[:rotary] = order[:rotary].reshape(-1, 2).T.reshape(-1)
+    split: NDArray[np.float32] = rows.reshape(-1, head, *rows.shape[1:])[:, order]
+    return split.reshape(rows.shape)

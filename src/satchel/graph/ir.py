@@ -87,6 +87,9 @@ class RowSource:
     tensor: str
     ranges: tuple[tuple[int, int], ...] | None = None  # None: all rows, in order
     add: float = 0.0  # Gemma's norms are stored as w and used as 1 + w
+    # (head size, rotated rows) where the rotated rows of each head lie as pairs x0 y0 x1 y1 …;
+    # they are brought to the order x0 x1 … y0 y1 …, the one that the op rope knows.
+    interleaved: tuple[int, int] | None = None
 
 
 @dataclass

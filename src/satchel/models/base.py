@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from satchel.errors import ConfigError
 from satchel.graph.builder import GraphBuilder
 from satchel.graph.ir import Dim, DType, Graph, RowSource, Sym, Value
 from satchel.graph.passes import optimize
+from satchel.models.config import ConfigReader
 from satchel.models.rope import Rope
 
 
@@ -31,29 +33,79 @@ class Decoder(ABC):
     vocab_size: int
     hidden: int
     layers: int
+    heads: int
+    kv_heads: int
+    head_dim: int
+    ffn: int
+    eps: float  # of the norms
     context: int  # the longest that the model was made for
-    tied: bool
+    tied: bool  # the head's weight is the embedding's
+
+    def read_sizes(
+        self,
+        fields: ConfigReader,
+        *,
+        eps: float = 1e-6,
+        context: int = 2048,
+        tied: bool = False,
+        head_dim: int = 0,
+    ) -> None:
+        """Read the fields that most families write alike; what is given here are defaults."""
+        self.vocab_size = fields.positive("vocab_size")
+        self.hidden = fields.positive("hidden_size")
+        self.layers = fields.positive("num_hidden_layers")
+        self.heads = fields.positive("num_attention_heads")
+        self.kv_heads = fields.positive("num_key_value_heads", self.heads)
+        self.head_dim = fields.positive("head_dim", head_dim or self.hidden // self.heads)
+        self.ffn = fields.positive("intermediate_size")
+        self.eps = fields.number("rms_norm_eps", eps)
+        self.context = fields.positive("max_position_embeddings", context)
+        self.tied = fields.boolean("tie_word_embeddings", tied)
+        if self.heads % self.kv_heads:
+            raise ConfigError(
+                f"{self.heads} attention heads cannot share {self.kv_heads} key-value heads"
+            )
 
     @property
     def unused_tensors(self) -> tuple[str, ...]:
         """Patterns of tensors that a checkpoint may have and that nothing reads."""
         return ("*.rotary_emb.inv_freq", *(["lm_head.weight"] if self.tied else []))
 
-    @abstractmethod
     def embed(self, step: Step, tokens: Value) -> Value:
         """[S] -> [S, hidden]"""
+        return embedding(step, tokens, "model.embed_tokens", self.vocab_size, self.hidden)
 
     @abstractmethod
     def layer(self, step: Step, x: Value, index: int) -> Value:
         """[S, hidden] -> [S, hidden]"""
 
-    @abstractmethod
     def logits(self, step: Step, x: Value) -> Value:
         """[L, hidden] -> [L, vocab]"""
+        return self.head(step, rms_norm(step, x, "model.norm", self.eps))
 
-    def method(
-        self, name: str, tokens: Dim, context: int, cache_dtype: DType = DType.f32
-    ) -> Graph:
+    def qkv(
+        self,
+        step: Step,
+        x: Value,
+        name: str,
+        bias: bool = False,
+        rows: tuple[RowSource | None, ...] = (None, None, None),
+    ) -> tuple[Value, ...]:
+        """q [S, H, D], k and v [S, KV, D]; ``rows``, if theirs do not lie in three tensors."""
+        parts = []
+        counts = (self.heads, self.kv_heads, self.kv_heads)
+        for letter, count, source in zip("qkv", counts, rows, strict=True):
+            out = count * self.head_dim
+            flat = linear(step, x, f"{name}.{letter}_proj", out, bias, rows=source)
+            parts.append(split(step, flat, count, self.head_dim))
+        return tuple(parts)
+
+    def head(self, step: Step, x: Value) -> Value:
+        """The last linear layer, which may be the embedding."""
+        name, role = ("model.embed_tokens", "embedding") if self.tied else ("lm_head", "head")
+        return linear(step, x, name, self.vocab_size, role=role)
+
+    def method(self, name: str, tokens: Dim, context: int, cache_dtype: DType = DType.f32) -> Graph:
         """The graph of one entry point: ``tokens`` at a time over a cache of ``context``.
 
         A method for more than one token has the input ``rows``: for which of its tokens
@@ -73,30 +125,63 @@ class Decoder(ABC):
         return optimize(b.finish())
 
 
+def embedding(step: Step, tokens: Value, name: str, vocab_size: int, hidden: int) -> Value:
+    table = step.builder.weight(f"{name}.weight", (vocab_size, hidden), "embedding")
+    return step.builder.node("embedding", tokens, table)
+
+
 def linear(
-    step: Step, x: Value, name: str, out: int, bias: bool = False, role: str = "linear"
+    step: Step,
+    x: Value,
+    name: str,
+    out: int,
+    bias: bool = False,
+    role: str = "linear",
+    rows: RowSource | None = None,
 ) -> Value:
-    width = x.shape[-1]
-    assert isinstance(width, int)
-    b = step.builder
-    weight = b.weight(f"{name}.weight", (out, width), role)
-    return step.builder.node(
-        "linear", x, weight, *([b.weight(f"{name}.bias", (out,), "vector")] if bias else [])
-    )
+    """``rows``, if the layer's rows lie elsewhere: its tensor lacks the .weight or .bias."""
+    width = _last(x)
+    rows = rows or RowSource(name)
+
+    def stored(part: str, shape: tuple[int, ...], role: str) -> Value:
+        source = replace(rows, tensor=f"{rows.tensor}.{part}")
+        return step.builder.weight(f"{name}.{part}", shape, role, source)
+
+    inputs = [x, stored("weight", (out, width), role)]
+    if bias:
+        inputs.append(stored("bias", (out,), "vector"))
+    return step.builder.node("linear", *inputs)
 
 
 def rms_norm(step: Step, x: Value, name: str, eps: float, add: float = 0.0) -> Value:
     """``add`` is 1 for models that store the weight as its difference from 1."""
-    width = x.shape[-1]
-    assert isinstance(width, int)
     key = f"{name}.weight"
-    weight = step.builder.weight(key, (width,), "vector", RowSource(key, add=add))
+    weight = step.builder.weight(key, (_last(x),), "vector", RowSource(key, add=add))
     return step.builder.node("rms_norm", x, weight, eps=eps)
 
 
+def layer_norm(step: Step, x: Value, name: str, eps: float) -> Value:
+    weight, bias = (
+        step.builder.weight(f"{name}.{part}", (_last(x),), "vector") for part in ("weight", "bias")
+    )
+    return step.builder.node("layer_norm", x, weight, bias, eps=eps)
+
+
+def scaled(step: Step, x: Value, scale: float) -> Value:
+    return x if scale == 1 else step.builder.node("affine", x, scale=scale)
+
+
+def softcapped(step: Step, x: Value, cap: float) -> Value:
+    """cap * tanh(x / cap); a cap of 0 is none."""
+    if not cap:
+        return x
+    return scaled(step, step.builder.node("tanh", scaled(step, x, 1 / cap)), cap)
+
+
 def rotate(step: Step, x: Value, rope: Rope) -> Value:
+    """x [S, H, D] with the first values of each head rotated by the tokens' positions."""
     b = step.builder
-    frequencies = b.constant("rope.inverse_frequencies", rope.inverse_frequencies)
+    frequencies = b.constant("rope.inverse_frequencies", rope.frequencies(step.context))
     table = b.rope_table(step.positions, frequencies, scale=rope.scale)
     return b.node("rope", x, table)
 
@@ -118,12 +203,38 @@ def cached_attention(
     shape = (kv_heads, step.context, dim)
     keys = b.cache_write(b.state(f"cache.{index}.k", shape, step.cache_dtype), k, step.start)
     values = b.cache_write(b.state(f"cache.{index}.v", shape, step.cache_dtype), v, step.start)
+    window = window if window < step.context else 0  # it would never leave a token out
     out = b.attention(q, keys, values, step.start, scale=scale, window=window, softcap=softcap)
     heads = q.shape[1]
     assert isinstance(heads, int)
     return split(step, out, heads * dim)
 
 
+def gated_mlp(
+    step: Step,
+    x: Value,
+    name: str,
+    ffn: int,
+    activation: str = "silu",
+    bias: bool = False,
+    fused: bool = False,
+) -> Value:
+    """down(activation(gate(x)) * up(x)); ``fused``: gate and up are one tensor, gate first."""
+    together = f"{name}.gate_up_proj"
+    gate_rows = RowSource(together, ((0, ffn),)) if fused else None
+    up_rows = RowSource(together, ((ffn, 2 * ffn),)) if fused else None
+    b = step.builder
+    gate = b.node(activation, linear(step, x, f"{name}.gate_proj", ffn, bias, rows=gate_rows))
+    up = linear(step, x, f"{name}.up_proj", ffn, bias, rows=up_rows)
+    return linear(step, b.mul(gate, up), f"{name}.down_proj", _last(x), bias)
+
+
 def split(step: Step, x: Value, *shape: int) -> Value:
     """x with everything after its first dimension in another shape."""
     return step.builder.node("reshape", x, shape=(0, *shape))
+
+
+def _last(x: Value) -> int:
+    width = x.shape[-1]
+    assert isinstance(width, int)
+    return width

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from satchel.errors import ConfigError
@@ -19,6 +19,14 @@ HARMLESS = frozenset(
     transformers_version transformers.js_config unk_token_id use_cache use_return_dict
     add_cross_attention cross_attention_hidden_size tie_encoder_decoder name_or_path""".split()
 )
+
+# What Hugging Face calls an activation -> the op. "gelu_new" is the same formula as the tanh one.
+ACTIVATIONS = {
+    "silu": "silu",
+    "gelu": "gelu",
+    "gelu_new": "gelu_tanh",
+    "gelu_pytorch_tanh": "gelu_tanh",
+}
 
 
 class ConfigReader:
@@ -72,6 +80,34 @@ class ConfigReader:
             raise ConfigError(f"{name!r} must be true or false, not {value!r}")
         return value
 
+    def above_zero(self, name: str, default: float | None = None) -> float:
+        value = self.number(name, default)
+        if value <= 0:
+            raise ConfigError(f"{name!r} must be above zero, not {value}")
+        return value
+
+    def number_or_off(self, name: str, default: float) -> float:
+        """A number that null turns off, which is 0 here: a soft cap, a window."""
+        if name in self._config and self._config[name] is None:
+            self._asked.add(name)
+            return 0.0
+        return self.number(name, default)
+
+    def numbers(self, name: str, length: int) -> list[float] | None:
+        """A list of so many numbers or more, or None if it is absent or null."""
+        value = self.optional(name)
+        if value is None:
+            return None
+        if not isinstance(value, list) or not all(isinstance(x, (int, float)) for x in value):
+            raise ConfigError(f"{name!r} must be a list of numbers, not {value!r}")
+        if len(value) < length:
+            raise ConfigError(f"{name!r} has {len(value)} numbers, and {length} are needed")
+        return [float(x) for x in value]
+
+    def activation(self, name: str, default: str) -> str:
+        """The op of an activation that the field names as Hugging Face does."""
+        return ACTIVATIONS[self.only(name, *dict.fromkeys([default, *ACTIVATIONS]))]
+
     def optional(self, name: str) -> Any:
         """A field of any kind, or None if it is absent or null."""
         self._asked.add(name)
@@ -93,3 +129,24 @@ class ConfigReader:
                     f"the field {name!r} of this {self.model_type} model is not understood",
                     "Ignoring it could change the results silently.",
                 )
+
+
+def read_windows(
+    fields: ConfigReader, layers: int, window: int, slides: Callable[[int], bool]
+) -> list[int]:
+    """The sliding window of each layer, 0 where a layer sees all tokens before it.
+
+    ``layer_types`` says which layers slide, or in older configurations a rule: ``slides``.
+    """
+    sliding, full = "sliding_attention", "full_attention"
+    types = fields.optional("layer_types")
+    if types is None:
+        types = [sliding if slides(index) else full for index in range(layers)]
+    if not isinstance(types, list) or len(types) != layers:
+        raise ConfigError(f"'layer_types' must be a list of {layers} names, one for each layer")
+    unknown = [name for name in types if name not in (sliding, full)]
+    if unknown:
+        raise ConfigError(f"layers of the type {unknown[0]!r} are not supported")
+    if sliding in types and window < 1:
+        raise ConfigError("'layer_types' has sliding layers, but there is no sliding window")
+    return [window if name == sliding else 0 for name in types]

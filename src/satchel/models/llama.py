@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from satchel.graph.ir import Value
-from satchel.models.base import Decoder, Step, cached_attention, linear, rms_norm, rotate, split
+from satchel.models.base import Decoder, Step, cached_attention, gated_mlp, linear, rms_norm, rotate
 from satchel.models.config import ConfigReader
 from satchel.models.rope import read_rope
 
@@ -14,53 +14,23 @@ from satchel.models.rope import read_rope
 class Model(Decoder):
     def __init__(self, config: Mapping[str, Any]) -> None:
         fields = ConfigReader(config)
-        self.vocab_size = fields.positive("vocab_size")
-        self.hidden = fields.positive("hidden_size")
-        self.layers = fields.positive("num_hidden_layers")
-        self.heads = fields.positive("num_attention_heads")
-        self.kv_heads = fields.positive("num_key_value_heads", self.heads)
-        self.head_dim = fields.positive("head_dim", self.hidden // self.heads)
-        self.ffn = fields.positive("intermediate_size")
-        self.eps = fields.number("rms_norm_eps", 1e-6)
-        self.context = fields.positive("max_position_embeddings", 2048)
-        self.tied = fields.boolean("tie_word_embeddings", False)
+        self.read_sizes(fields)
         self.attention_bias = fields.boolean("attention_bias", False)
         self.mlp_bias = fields.boolean("mlp_bias", False)
+        self.activation = fields.activation("hidden_act", "silu")
         self.rope = read_rope(fields, self.head_dim)
-        fields.only("hidden_act", "silu")
         fields.finish()
 
-    def embed(self, step: Step, tokens: Value) -> Value:
-        table = step.builder.weight(
-            "model.embed_tokens.weight", (self.vocab_size, self.hidden), "embedding"
-        )
-        return step.builder.node("embedding", tokens, table)
-
     def layer(self, step: Step, x: Value, index: int) -> Value:
-        b, prefix = step.builder, f"model.layers.{index}"
-        x = b.add(x, self.attention(step, x, index, prefix))
-        return b.node("add", x, self.mlp(step, x, prefix))
+        b, name = step.builder, f"model.layers.{index}"
+        h = rms_norm(step, x, f"{name}.input_layernorm", self.eps)
+        x = b.add(x, self.attention(step, h, index, f"{name}.self_attn"))
+        h = rms_norm(step, x, f"{name}.post_attention_layernorm", self.eps)
+        h = gated_mlp(step, h, f"{name}.mlp", self.ffn, self.activation, self.mlp_bias)
+        return b.node("add", x, h)
 
-    def attention(self, step: Step, x: Value, index: int, prefix: str) -> Value:
-        x = rms_norm(step, x, f"{prefix}.input_layernorm", self.eps)
-        name, bias, dim = f"{prefix}.self_attn", self.attention_bias, self.head_dim
-        q = linear(step, x, f"{name}.q_proj", self.heads * dim, bias)
-        k = linear(step, x, f"{name}.k_proj", self.kv_heads * dim, bias)
-        v = linear(step, x, f"{name}.v_proj", self.kv_heads * dim, bias)
-        q = rotate(step, split(step, q, self.heads, dim), self.rope)
-        k = rotate(step, split(step, k, self.kv_heads, dim), self.rope)
-        v = split(step, v, self.kv_heads, dim)
-        out = cached_attention(step, q, k, v, index, scale=dim**-0.5)
-        return linear(step, out, f"{name}.o_proj", self.hidden, bias)
-
-    def mlp(self, step: Step, x: Value, prefix: str) -> Value:
-        b, name = step.builder, f"{prefix}.mlp"
-        x = rms_norm(step, x, f"{prefix}.post_attention_layernorm", self.eps)
-        gate = b.silu(linear(step, x, f"{name}.gate_proj", self.ffn, self.mlp_bias))
-        up = linear(step, x, f"{name}.up_proj", self.ffn, self.mlp_bias)
-        return linear(step, b.mul(gate, up), f"{name}.down_proj", self.hidden, self.mlp_bias)
-
-    def logits(self, step: Step, x: Value) -> Value:
-        x = rms_norm(step, x, "model.norm", self.eps)
-        name = "model.embed_tokens" if self.tied else "lm_head"
-        return linear(step, x, name, self.vocab_size, role="embedding" if self.tied else "head")
+    def attention(self, step: Step, x: Value, index: int, name: str) -> Value:
+        q, k, v = self.qkv(step, x, name, self.attention_bias)
+        q, k = rotate(step, q, self.rope), rotate(step, k, self.rope)
+        out = cached_attention(step, q, k, v, index, scale=self.head_dim**-0.5)
+        return linear(step, out, f"{name}.o_proj", self.hidden, self.attention_bias)

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from satchel.errors import GraphError
-from satchel.files import atomic_write, refuse_existing
+from satchel.files import atomic_write
 from satchel.graph.ir import Graph, Value, Weight
 from satchel.program.format import (
     ALIGNMENT,
@@ -26,8 +26,6 @@ from satchel.program.format import (
 )
 from satchel.program.methods import encode_methods
 from satchel.quantize.encoding import Encoding
-
-__all__ = ["ProgramWriter", "StoredWeight", "WeightEncoder", "refuse_existing"]
 
 # Gives a weight's bytes, in order: all of its codes, then all of its scales.
 WeightEncoder = Callable[[Weight, Encoding], Iterator[bytes | memoryview]]
@@ -130,7 +128,7 @@ class ProgramWriter:
         with atomic_write(path, overwrite) as file:
             base, _ = places[Section.weights]
             digests = [self._write_weight(file, base, w, encode_weight) for w in self.weights]
-            document = json.dumps(metadata(), ensure_ascii=False, indent=1).encode()
+            document = encode_metadata(metadata())
             contents = {
                 Section.tokenizer: self.tokenizer,
                 Section.methods: self.methods,
@@ -207,6 +205,10 @@ def _require_same(first: Value, second: Value) -> None:
         same = False
     if not same or first.type != second.type:
         raise GraphError(f"there are two different weights named {first.name}")
+
+
+def encode_metadata(metadata: Mapping[str, Any]) -> bytes:
+    return json.dumps(metadata, ensure_ascii=False, indent=1).encode()
 
 
 def _fixed_shape(value: Value) -> tuple[int, ...]:

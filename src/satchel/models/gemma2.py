@@ -1,0 +1,65 @@
+"""Gemma 2: Gemma with soft caps, norms after each half too, and every other layer sliding."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from satchel.graph.ir import Value
+from satchel.models.base import (
+    Decoder,
+    Step,
+    cached_attention,
+    gated_mlp,
+    linear,
+    rms_norm,
+    rotate,
+    scaled,
+    softcapped,
+)
+from satchel.models.config import ConfigReader, read_windows
+from satchel.models.rope import read_rope
+
+
+class Model(Decoder):
+    def __init__(self, config: Mapping[str, Any]) -> None:
+        fields = ConfigReader(config)
+        self.read_sizes(fields, context=8192, tied=True, head_dim=256)
+        self.attention_bias = fields.boolean("attention_bias", False)
+        self.activation = fields.activation("hidden_activation", "gelu_pytorch_tanh")
+        fields.optional("hidden_act")  # hidden_activation is the one that counts
+        self.scale = fields.above_zero("query_pre_attn_scalar", 256.0) ** -0.5
+        self.attention_cap = fields.number_or_off("attn_logit_softcapping", 50.0)
+        self.logit_cap = fields.number_or_off("final_logit_softcapping", 30.0)
+        self.rope = read_rope(fields, self.head_dim)
+        window = int(fields.number_or_off("sliding_window", 4096))
+        self.windows = read_windows(fields, self.layers, window, lambda index: index % 2 == 0)
+        fields.only("mlp_bias", False)
+        fields.only("use_bidirectional_attention", False)
+        fields.finish()
+
+    def embed(self, step: Step, tokens: Value) -> Value:
+        return scaled(step, super().embed(step, tokens), self.hidden**0.5)
+
+    def layer(self, step: Step, x: Value, index: int) -> Value:
+        b, name = step.builder, f"model.layers.{index}"
+        h = self.norm(step, x, f"{name}.input_layernorm")
+        h = self.attention(step, h, index, f"{name}.self_attn")
+        x = b.add(x, self.norm(step, h, f"{name}.post_attention_layernorm"))
+        h = self.norm(step, x, f"{name}.pre_feedforward_layernorm")
+        h = gated_mlp(step, h, f"{name}.mlp", self.ffn, self.activation)
+        return b.node("add", x, self.norm(step, h, f"{name}.post_feedforward_layernorm"))
+
+    def norm(self, step: Step, x: Value, name: str) -> Value:
+        return rms_norm(step, x, name, self.eps, add=1)
+
+    def attention(self, step: Step, x: Value, index: int, name: str) -> Value:
+        q, k, v = self.qkv(step, x, name, self.attention_bias)
+        q, k = rotate(step, q, self.rope), rotate(step, k, self.rope)
+        window, cap = self.windows[index], self.attention_cap
+        out = cached_attention(step, q, k, v, index, self.scale, window, cap)
+        return linear(step, out, f"{name}.o_proj", self.hidden, self.attention_bias)
+
+    def logits(self, step: Step, x: Value) -> Value:
+        logits = self.head(step, self.norm(step, x, "model.norm"))
+        return softcapped(step, logits, self.logit_cap)

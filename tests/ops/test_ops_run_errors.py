@@ -1,0 +1,94 @@
+"""Values that no type rule can check: reference and native core refuse them alike."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import satchel
+from satchel.errors import ExecutionError
+from satchel.graph.builder import GraphBuilder
+from satchel.graph.ir import DType, Graph
+from satchel.graph.reference import ReferenceInterpreter
+from support.arrays import i32, normal
+from support.programs import write_program
+
+Run = Callable[..., object]
+
+
+def _take_rows() -> Graph:
+    b = GraphBuilder("forward")
+    b.output(b.take_rows(b.input("x", (3, 2)), b.input("rows", (1,), DType.i32)))
+    return b.finish()
+
+
+def _embedding() -> Graph:
+    b = GraphBuilder("forward")
+    ids = b.input("ids", (2,), DType.i32)
+    b.output(b.embedding(ids, b.weight("table", (5, 4), "embedding")))
+    return b.finish()
+
+
+def _cache_write() -> Graph:
+    b = GraphBuilder("forward")
+    x, start = b.input("x", (2, 1, 4)), b.input("start", (1,), DType.i32)
+    cache = b.cache_write(b.state("cache", (1, 6, 4), DType.f32), x, start)
+    b.output(b.reshape(cache, shape=(24,)))
+    return b.finish()
+
+
+def _attention() -> Graph:
+    b = GraphBuilder("forward")
+    q, k = b.input("q", (2, 1, 4)), b.input("k", (1, 6, 4))
+    b.output(b.attention(q, k, k, b.input("start", (1,), DType.i32), scale=1.0))
+    return b.finish()
+
+
+@pytest.fixture(params=["reference", "native"])
+def runner(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[Graph], Run]:
+    """Makes a graph into a function of its inputs, on either of the two."""
+    weights = {"table": normal(5, 4)}
+
+    def make(graph: Graph) -> Run:
+        if request.param == "reference":
+            interpreter = ReferenceInterpreter(lambda weight: weights[weight.name])
+            names = [v.name for v in graph.inputs]
+            return lambda *a: interpreter.run(graph, dict(zip(names, a, strict=True)))
+        needed = {w.name: weights[w.name] for w in graph.weights()}
+        return satchel.load(write_program(tmp_path / "x.satchel", [graph], needed)).method()
+
+    return make
+
+
+@pytest.mark.parametrize("row", [-1, 3])
+def test_row_out_of_range(runner: Callable[[Graph], Run], row: int) -> None:
+    run = runner(_take_rows())
+    run(normal(3, 2), i32(2))
+    with pytest.raises(ExecutionError, match=f"there is no row {row}"):
+        run(normal(3, 2), i32(row))
+
+
+@pytest.mark.parametrize("token", [-1, 5])
+def test_token_out_of_range(runner: Callable[[Graph], Run], token: int) -> None:
+    run = runner(_embedding())
+    run(i32(0, 4))
+    with pytest.raises(ExecutionError, match=f"there is no token {token}"):
+        run(i32(0, token))
+
+
+@pytest.mark.parametrize("start", [-1, 5, 2**31 - 1])
+def test_tokens_past_the_end_of_a_cache(runner: Callable[[Graph], Run], start: int) -> None:
+    run = runner(_cache_write())
+    run(normal(2, 1, 4), i32(4))
+    with pytest.raises(ExecutionError, match="do not fit in a context of 6"):
+        run(normal(2, 1, 4), i32(start))
+
+
+@pytest.mark.parametrize("start", [-1, 5])
+def test_attention_past_the_end_of_a_cache(runner: Callable[[Graph], Run], start: int) -> None:
+    run = runner(_attention())
+    run(normal(2, 1, 4), normal(1, 6, 4), i32(4))
+    with pytest.raises(ExecutionError, match="do not fit in a context of 6"):
+        run(normal(2, 1, 4), normal(1, 6, 4), i32(start))

@@ -1,0 +1,43 @@
+"""Damaged programs in a process of their own: no crash, no hang, a typed error or a safe run."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from attacks import good_bytes
+
+WORKER = Path(__file__).parent / "attack_worker.py"
+
+
+def _attack(folder: Path, *arguments: str) -> Any:
+    program = folder / "good.satchel"
+    program.write_bytes(good_bytes())
+    result = subprocess.run(
+        [sys.executable, str(WORKER), arguments[0], str(program), *arguments[1:]],
+        capture_output=True,
+        text=True,
+        timeout=240,
+        check=False,
+    )
+    assert result.returncode == 0, result.stderr[-4000:]
+    return json.loads(result.stdout)
+
+
+def test_every_byte_of_methods_and_index_flipped(tmp_path: Path) -> None:
+    """The checksums are made right again, so that the structure itself is what is checked."""
+    totals = _attack(tmp_path, "flip")
+    assert totals["files"] > 15_000
+    assert totals["refused"] > 10 * totals["files"] // 13
+    assert totals["loaded"] and totals["ran"]
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_random_changes(seed: int, tmp_path: Path) -> None:
+    totals = _attack(tmp_path, "random", "--count", "1500", "--seed", str(seed))
+    assert totals["files"] == 1500
+    assert totals["loaded"] > 150 and totals["ran"] > 150 and totals["refused"] > 500

@@ -1,0 +1,128 @@
+"""docs/format.md against the loader: a reader written from the spec sees what Program sees."""
+
+from __future__ import annotations
+
+import hashlib
+import struct
+from pathlib import Path
+
+import file_model as fm
+import numpy as np
+from attacks import good_bytes, good_model
+from numpy.typing import NDArray
+
+from satchel.program import format as writer_format
+from satchel.quantize.encoding import KINDS
+from satchel.runtime.program import Program
+from support.small_program import ENCODINGS, METADATA, SHAPES, TOKENIZER, WEIGHTS
+
+SPEC = Path(__file__).parents[2] / "docs" / "format.md"
+
+
+def _program(folder: Path) -> Program:
+    path = folder / "good.satchel"
+    path.write_bytes(good_bytes())
+    return Program(path)
+
+
+def test_reading_and_writing_by_the_spec_gives_the_same_bytes() -> None:
+    assert fm.write(good_model()) == good_bytes()
+
+
+def test_sections(tmp_path: Path) -> None:
+    program, records = _program(tmp_path), fm.read_records(good_bytes())
+    assert [(s["name"], s["offset"], s["size"], s["digest"]) for s in program.sections] == [
+        (r.kind, r.offset, r.size, r.digest) for r in records
+    ]
+    sections = fm.read_sections(good_bytes())
+    assert sections["tokenizer"] == TOKENIZER == program.section("tokenizer")
+    assert program.metadata == METADATA
+    for record in records:
+        if record.kind != "weights":
+            assert hashlib.sha256(sections[record.kind]).digest() == record.digest
+    digests = b"".join(w.digest for w in good_model().weights)
+    assert hashlib.sha256(digests).digest() == {r.kind: r.digest for r in records}["weights"]
+
+
+def test_weight_index(tmp_path: Path) -> None:
+    program, model = _program(tmp_path), good_model()
+    base = {r.kind: r.offset for r in fm.read_records(good_bytes())}["weights"]
+    assert [w["name"] for w in program.weights] == [w.name for w in model.weights]
+    for theirs, ours in zip(program.weights, model.weights, strict=True):
+        assert theirs["encoding"] == fm.ENCODINGS[ours.encoding]
+        assert theirs["shape"] == ours.shape and theirs["group"] == ours.group
+        assert theirs["offset"] == base + ours.offset
+        data = model.weight_bytes
+        codes = data[ours.offset : ours.offset + ours.codes_size]
+        scales = data[ours.scales_offset : ours.scales_offset + ours.scales_size]
+        assert hashlib.sha256(codes + scales).digest() == ours.digest == theirs["digest"]
+
+
+def _decode(model: fm.Model, w: fm.Weight) -> NDArray[np.float32]:
+    """A weight by the words of the spec: one element after another."""
+    data, offset = model.weight_bytes, w.offset
+    rows, cols = w.shape
+
+    def element(row: int, col: int) -> float:
+        tile, lane = divmod(row, 16)
+        if w.encoding in (16, 17):
+            form = "<f" if w.encoding == 16 else "<e"
+            at = offset + ((tile * cols + col) * 16 + lane) * struct.calcsize(form)
+            return float(struct.unpack_from(form, data, at)[0])
+        at = w.scales_offset + ((tile * (cols // w.group) + col // w.group) * 16 + lane) * 2
+        (scale,) = struct.unpack_from("<e", data, at)
+        if w.encoding == 19:
+            code = data[offset + ((tile * (cols // 4) + col // 4) * 16 + lane) * 4 + col % 4]
+            return float((code - 128) * scale)
+        byte = data[offset + ((tile * (cols // 8) + col // 8) * 16 + lane) * 4 + col % 4]
+        nibble = byte >> 4 if col % 8 >= 4 else byte & 15
+        return float((nibble - 8) * scale)
+
+    return np.array([[element(r, c) for c in range(cols)] for r in range(rows)], np.float32)
+
+
+def test_tiles(tmp_path: Path) -> None:
+    program, model = _program(tmp_path), good_model()
+    for name in (n for n, shape in SHAPES.items() if len(shape) == 2):
+        ours = _decode(model, model.weight(name))
+        np.testing.assert_array_equal(program.weight(name), ours, err_msg=name)
+        steps = {"matrix_q4": 7, "matrix_q8": 120}.get(ENCODINGS[name].kind, 2000)
+        allowed = np.abs(WEIGHTS[name]).max() / steps
+        assert np.abs(ours - WEIGHTS[name]).max() <= allowed, name
+
+
+def test_methods(tmp_path: Path) -> None:
+    program, model = _program(tmp_path), good_model()
+    states = [(s["name"], s["dtype"], s["shape"]) for s in program.states]
+    assert states == [(s.name, fm.DTYPES[s.dtype], s.shape) for s in model.states]
+    for theirs, ours in zip(program.methods, model.methods, strict=True):
+        assert theirs["name"] == ours.name and theirs["nodes"] == len(ours.nodes)
+        assert theirs["arena_bytes"] == ours.arena
+        for group, ids in (("inputs", ours.inputs), ("outputs", ours.outputs)):
+            for value, number in zip(theirs[group], ids, strict=True):
+                own = ours.values[number]
+                shape = [ours.symbols[-1 - d] if d < 0 else d for d in own.shape]
+                assert (value["name"], value["dtype"]) == (own.name, fm.DTYPES[own.dtype])
+                assert value["shape"] == shape
+        counted: dict[str, int] = {}
+        for node in ours.nodes:
+            counted[node.op] = counted.get(node.op, 0) + 1
+        assert theirs["ops"] == counted
+
+
+def test_the_spec_has_the_numbers_of_the_code() -> None:
+    text = SPEC.read_text()
+    for name, code in KINDS.items():
+        assert f"{code} `{name}`" in text, name
+    for section in writer_format.Section:
+        assert f"{section.value} `{section.name}`" in text
+    for code, dtype in enumerate(fm.DTYPES):
+        assert f"{code} `{dtype}`" in text
+    assert str(writer_format.MAX_GROUP) in text
+
+
+def test_the_spec_fits_on_two_pages() -> None:
+    """About 60 lines of 100 characters on a printed page."""
+    lines = SPEC.read_text().splitlines()
+    printed = sum(max(1, -(-len(line) // 100)) for line in lines if line.strip())
+    assert printed <= 120, printed
