@@ -8,8 +8,10 @@ import os
 for _name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
     os.environ.setdefault(_name, "1")
 
-from hypothesis import settings
 
-# No deadline on a busy machine, and the same examples in every run.
-settings.register_profile("satchel", deadline=None, derandomize=True)
-settings.load_profile("satchel")
+def pytest_configure() -> None:
+    from hypothesis import settings
+
+    # No deadline on a busy machine, and the same examples in every run.
+    settings.register_profile("satchel", deadline=None, derandomize=True)
+    settings.load_profile("satchel")

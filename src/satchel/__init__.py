@@ -1,9 +1,8 @@
 """Satchel packs a model once and carries it to any chip.
 
 >>> import satchel
->>> path = satchel.export("smollm2-135m")  # doctest: +SKIP
->>> print(satchel.LLM(path).generate("What is the capital of France?").finish().text)
-... # doctest: +SKIP
+>>> path = satchel.export("tiny-llama", "tiny.satchel")
+>>> text = satchel.LLM(path).generate("Hello", max_new_tokens=8).finish().text
 """
 
 from __future__ import annotations

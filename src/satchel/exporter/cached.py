@@ -12,7 +12,7 @@ from pathlib import Path
 from satchel.exporter.job import ExportJob, model_name
 from satchel.exporter.options import ExportOptions
 from satchel.program.format import MAGIC
-from satchel.sources import pull
+from satchel.sources import CATALOG, pull
 from satchel.sources.cache import locked, programs_folder
 from satchel.sources.progress import Progress
 
@@ -35,12 +35,14 @@ def program_for(
 ) -> Path:
     """The program of a path, a name or a checkpoint; it is exported if it is not there yet.
 
-    >>> program_for("smollm2-135m")  # doctest: +SKIP
-    PosixPath('…/satchel/programs/smollm2-135m-cpu-8da4w-g32-….satchel')
+    >>> program_for("tiny-llama").parent.name
+    'programs'
     """
     if is_program(Path(source)):
         return Path(source)
-    options = options or ExportOptions()
+    if options is None:
+        entry = CATALOG.get(os.fspath(source).lower())
+        options = ExportOptions(**entry.advised) if entry else ExportOptions()
     checkpoint = pull(source, progress)
     folder = programs_folder()
     stem = f"{model_name(source, checkpoint)}-cpu-{options.recipe}"
@@ -48,10 +50,8 @@ def program_for(
     if not path.exists():
         with locked(folder):
             if not path.exists():
-                say(
-                    f"Exporting {checkpoint.name} ({options.recipe}) for the first time; "
-                    f"it is kept in {folder}"
-                )
+                recipe = options.make_recipe().describe()
+                say(f"Exporting {checkpoint.name} for the first time ({recipe}) into {folder}")
                 ExportJob(source, options, progress).run(path)
     return path
 

@@ -239,8 +239,8 @@ def export(
 
     Returns the program's path, by default one that tells model, target and recipe.
 
-    >>> export("smollm2-135m", recipe="8da4w", group_size=32)  # doctest: +SKIP
-    PosixPath('smollm2-135m-cpu-8da4w-g32.satchel')
+    >>> export("tiny-llama", recipe="8da4w", group_size=32, context=128)
+    PosixPath('tiny-llama-cpu-8da4w-g32.satchel')
     """
     options = ExportOptions(recipe, group_size, embedding, head_bits, mode, prefill_ar_len, context)
     job = ExportJob(source, options, progress)

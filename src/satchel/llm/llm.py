@@ -22,9 +22,13 @@ Message = Mapping[str, Any]  # {"role": "user", "content": "…"}
 class LLM:
     """A language model with its tokenizer and chat template, all from one file.
 
-    >>> llm = LLM("smollm2-135m-cpu-8da4w-g32.satchel")  # doctest: +SKIP
-    >>> for piece in llm.generate("What is the capital of France?"):  # doctest: +SKIP
-    ...     print(piece, end="", flush=True)
+    >>> llm = LLM("model.satchel")
+    >>> answer = llm.generate("What is the capital of France?", max_new_tokens=8)
+    >>> pieces = list(answer)  # one by one, as they come
+    >>> "".join(pieces) == answer.text
+    True
+    >>> answer.stop_reason
+    'max_new_tokens'
     """
 
     def __init__(
@@ -131,8 +135,10 @@ class LLM:
 class Chat:
     """Keeps the messages; each turn reuses the KV cache of what the turns have in common.
 
-    >>> chat = llm.chat(system="Be brief.")  # doctest: +SKIP
-    >>> chat.send("Hello!").finish().text  # doctest: +SKIP
+    >>> chat = LLM("model.satchel").chat(system="Be brief.", max_new_tokens=4)
+    >>> text = chat.send("Hello!").finish().text
+    >>> chat.send("And now?").finish().stats.reused_tokens > 0
+    True
     """
 
     def __init__(self, llm: LLM, system: str | None, options: Mapping[str, Any]) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 from satchel.errors import GraphError
 from satchel.graph.ir import Attribute, DType, Graph, Sym, TensorType, Value
-from satchel.graph.memory_plan import MemoryPlan, needs_memory, plan_memory, shared_storage
+from satchel.graph.memory_plan import MemoryPlan, plan_memory, shared_storage
 from satchel.program.format import Encoder
 
 DTYPE_CODES = {
@@ -44,22 +44,9 @@ def encode_methods(graphs: Sequence[Graph], weight_numbers: Mapping[str, int]) -
     numbers = {name: i for i, name in enumerate(states)}
     out.u32(len(graphs))
     for graph in graphs:
-        _check_interface(graph)
+        graph.check()  # the loader checks the same rules
         _encode_method(out, graph, plan_memory(graph), weight_numbers, numbers)
     return out.finish()
-
-
-def _check_interface(graph: Graph) -> None:
-    """Callers choose inputs and outputs by name, and an output is something that a node made."""
-    for group in (graph.inputs, graph.outputs, graph.symbols()):
-        names = [item.name for item in group]
-        repeated = sorted({name for name in names if names.count(name) > 1})
-        if repeated:
-            raise GraphError(f"{graph.name}: the name {repeated[0]} is used twice")
-    given = {id(v) for v in graph.inputs}
-    for value in graph.outputs:
-        if id(value) in given or not needs_memory(value):
-            raise GraphError(f"{graph.name}: no node makes the output {value!r}")
 
 
 def _encode_method(

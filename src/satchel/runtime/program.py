@@ -75,8 +75,11 @@ def _convert(name: str, value: ArrayLike, dtype: np.dtype[Any]) -> NDArray[Any]:
 class Program:
     """A program file, validated and mapped; its weights are not read until a method runs.
 
-    >>> program = Program("model.satchel")  # doctest: +SKIP
-    >>> program.method("forward")(x)  # doctest: +SKIP
+    >>> program = Program("model.satchel")
+    >>> program.metadata["context"]
+    64
+    >>> program.method("kv_forward")(tokens=[65], position=[0]).shape
+    (1, 320)
     """
 
     def __init__(self, path: str | os.PathLike[str], verify: bool = False) -> None:
@@ -252,6 +255,6 @@ def _blocks(file: int, offset: int, size: int) -> Iterator[bytes]:
 def load(path: str | os.PathLike[str], verify: bool = False) -> Program:
     """Open a program file. ``verify`` also reads and checks all its weights.
 
-    >>> load("model.satchel").method("forward")(x)  # doctest: +SKIP
+    >>> logits = load("model.satchel", verify=True).method("kv_forward")([65], [0])
     """
     return Program(path, verify)

@@ -22,7 +22,8 @@ def pull(
     >>> pull("smollm2-135m")  # doctest: +SKIP
     PosixPath('…/satchel/checkpoints/smollm2-135m/SmolLM2-135M-Instruct.Q4_1.gguf')
     >>> pull("hf:ORG/REPO@REVISION")  # doctest: +SKIP
-    >>> pull("./my-model")  # doctest: +SKIP
+    >>> pull("./tiny-llama")
+    PosixPath('tiny-llama')
     """
     path = Path(name_or_path).expanduser()
     if path.exists():
