@@ -8,9 +8,9 @@ import pkgutil
 from pathlib import Path
 
 import pytest
-from support.tiny_llm import write_tiny_llm
 
 import satchel
+from support.tiny_llm import write_tiny_llm
 
 MODULES = sorted(
     m.name

@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 
 import pytest
+
 from support.tiny_llm import write_tiny_llm
 
 README = (Path(__file__).parents[1] / "README.md").read_text(encoding="utf-8")

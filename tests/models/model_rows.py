@@ -28,6 +28,39 @@ LLAMA3_SCALING = {
     "original_max_position_embeddings": 64,
 }
 
+# The test goes past position 32, and its programs have a context between the two.
+LONGROPE = {
+    "rope_type": "longrope",
+    "rope_theta": 10000.0,
+    "partial_rotary_factor": 0.75,
+    "short_factor": [1.0, 1.1, 1.3, 1.7, 2.0, 2.5],
+    "long_factor": [1.2, 1.9, 3.0, 4.5, 8.0, 20.0],
+}
+LONG, SHORT = {"original_max_position_embeddings": 32}, {"original_max_position_embeddings": 112}
+
+WINDOW = {"sliding_window": 24}
+FULL, SLIDING = "full_attention", "sliding_attention"
+LATER_LAYERS_SLIDE = {**WINDOW, "use_sliding_window": True, "max_window_layers": 1}
+TWO_ROPES = {
+    SLIDING: {"rope_type": "default", "rope_theta": 100.0},
+    FULL: {"rope_type": "linear", "rope_theta": 50000.0, "factor": 8.0},
+}
+GEMMA = {"head_dim": 32, "query_pre_attn_scalar": 40, **WINDOW}
+CAPS = {"attn_logit_softcapping": 5.0, "final_logit_softcapping": 3.0}
+NO_CAPS = {"attn_logit_softcapping": None, "final_logit_softcapping": None}
+EAGER = {"attn_implementation": "eager"}  # the only one that caps scores
+
+MULTIPLIERS = {
+    "embedding_multiplier": 3.0,
+    "residual_multiplier": 0.22,
+    "attention_multiplier": 0.4,
+    "logits_scaling": 0.7,
+}
+WHOLE_HEADS = {"rope_type": "default", "rope_theta": 10000.0, "partial_rotary_factor": 1.0}
+CODEGEN = {"intermediate_size": None, "num_key_value_heads": None, "rms_norm_eps": None}
+TIED = {"tie_word_embeddings": True}
+PAD = {"pad_token_id": 0}
+
 ROWS = [
     ModelRow("llama", "grouped_query"),
     ModelRow("llama", "tied", {"tie_word_embeddings": True}),
@@ -44,4 +77,57 @@ ROWS = [
     ModelRow("llama", "wide_heads", {"head_dim": 32}),
     ModelRow("llama", "odd_sizes", {"hidden_size": 60, "head_dim": 10, "intermediate_size": 77}),
     ModelRow("llama", "rms_eps", {"rms_norm_eps": 0.1}),
+    ModelRow("codegen", "partly_rotated", {**CODEGEN, "rotary_dim": 8}),
+    ModelRow(
+        "codegen",
+        "wholly_rotated",
+        {**CODEGEN, "rotary_dim": 16, "n_inner": 96, "activation_function": "gelu"},
+    ),
+    ModelRow("gemma", "multi_query", {"head_dim": 32, "num_key_value_heads": 1, **TIED}),
+    ModelRow(
+        "gemma", "legacy_gelu", {"head_dim": 16, "attention_bias": True, "hidden_act": "gelu"}
+    ),
+    ModelRow("gemma2", "soft_caps", {**GEMMA, **CAPS, **EAGER, "num_hidden_layers": 4, **TIED}),
+    ModelRow("gemma2", "no_caps", {**GEMMA, **NO_CAPS, "layer_types": [FULL, SLIDING]}),
+    ModelRow("gemma3_text", "five_to_one", {**GEMMA, "num_hidden_layers": 7, **TIED}),
+    ModelRow(
+        "gemma3_text",
+        "two_ropes",
+        {
+            **GEMMA,
+            "layer_types": [SLIDING, FULL],
+            "rope_parameters": TWO_ROPES,
+            "final_logit_softcapping": 3.0,
+            "attention_bias": True,
+        },
+    ),
+    ModelRow("glm", "partly_rotated", {"head_dim": 32, **PAD}),
+    ModelRow(
+        "glm",
+        "edge",
+        {"head_dim": 16, "attention_bias": False, "rope_parameters": WHOLE_HEADS, **TIED, **PAD},
+    ),
+    ModelRow("granite", "multipliers", {**MULTIPLIERS, **TIED}),
+    ModelRow("granite", "biases", {"attention_bias": True, "mlp_bias": True}),
+    ModelRow("phi3", "long", {"rope_parameters": LONGROPE, **LONG, **TIED, **PAD}),
+    ModelRow("phi3", "short", {"rope_parameters": LONGROPE, **SHORT, **PAD}),
+    ModelRow("phi3", "window", {**WINDOW, **PAD}),
+    ModelRow("qwen2", "tied", TIED),
+    ModelRow("qwen2", "window", LATER_LAYERS_SLIDE),
+    ModelRow("qwen3", "wide_heads", {"head_dim": 32, **TIED}),
+    ModelRow("qwen3", "window", {"head_dim": 16, "attention_bias": True, **LATER_LAYERS_SLIDE}),
+    ModelRow("smollm3", "every_fourth", {"num_hidden_layers": 5, **TIED, **PAD}),
+    ModelRow(
+        "smollm3",
+        "listed",
+        {
+            "num_hidden_layers": 3,
+            "no_rope_layers": [0, 1, 0],
+            "use_sliding_window": True,
+            **WINDOW,
+            "attention_bias": True,
+            "mlp_bias": True,
+            **PAD,
+        },
+    ),
 ]

@@ -3,7 +3,7 @@
 A crash here ends this process and not the tests. Prints counts as JSON. By hand, for longer, and
 best with a native core built with -fsanitize=address,undefined:
 
-    python tests/program/attack_worker.py random PROGRAM --seconds 300
+    PYTHONPATH=tests python tests/program/attack_worker.py random PROGRAM --seconds 300
 """
 
 from __future__ import annotations
@@ -20,15 +20,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
-
-sys.path.insert(0, str(Path(__file__).parent))
-
-import file_model as fm
 from mutations import mutate
+from numpy.typing import NDArray
 
 from satchel.errors import ExecutionError, ProgramFormatError
 from satchel.runtime.program import Program
+from support import program_file as fm
 
 DTYPES = {"f32": "f4", "f16": "f2", "i32": "i4", "i64": "i8", "i8": "i1", "u8": "u1", "bool": "?"}
 LARGEST_INPUT = 1 << 20

@@ -6,11 +6,11 @@ import functools
 import tempfile
 from pathlib import Path
 
-import file_model as fm
 import pytest
 
 from satchel.errors import ChecksumError, ProgramFormatError
 from satchel.runtime.program import Program
+from support import program_file as fm
 from support.small_program import write_small_program
 
 

@@ -6,8 +6,8 @@ import copy
 import random
 from collections.abc import Callable
 
-import file_model as fm
-from file_model import ARENA, INPUT, STATE, WEIGHT, Method, Model, Value
+from support import program_file as fm
+from support.program_file import ARENA, INPUT, STATE, WEIGHT, Method, Model, Value
 
 OPS = (
     "add mul sub div maximum minimum silu_mul gelu_tanh_mul matmul linear embedding rms_norm "

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -17,11 +18,13 @@ WORKER = Path(__file__).parent / "attack_worker.py"
 def _attack(folder: Path, *arguments: str) -> Any:
     program = folder / "good.satchel"
     program.write_bytes(good_bytes())
+    paths = [str(WORKER.parents[1]), os.environ.get("PYTHONPATH", "")]
     result = subprocess.run(
         [sys.executable, str(WORKER), arguments[0], str(program), *arguments[1:]],
         capture_output=True,
         text=True,
         timeout=240,
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, paths))},
         check=False,
     )
     assert result.returncode == 0, result.stderr[-4000:]

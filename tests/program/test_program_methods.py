@@ -8,13 +8,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import file_model as fm
 import pytest
 from attacks import good_bytes, good_model, not_by_checksum, refused
-from file_model import ABSENT, ARENA, INPUT, STATE, WEIGHT, Method, Model, Node, Value
 
 from satchel.errors import ExecutionError
 from satchel.runtime.program import Program
+from support import program_file as fm
+from support.program_file import ABSENT, ARENA, INPUT, STATE, WEIGHT, Method, Model, Node, Value
 
 Change = Callable[[Model, Method], object]
 

@@ -8,12 +8,12 @@ import struct
 from collections.abc import Callable
 from pathlib import Path
 
-import file_model as fm
 import pytest
 from attacks import good_bytes, good_model, not_by_checksum, refused
 
 from satchel.errors import ChecksumError, ProgramFormatError
 from satchel.runtime.program import Program
+from support import program_file as fm
 
 TABLE = 64 + 64 * 5
 

@@ -6,7 +6,6 @@ import hashlib
 import struct
 from pathlib import Path
 
-import file_model as fm
 import numpy as np
 from attacks import good_bytes, good_model
 from numpy.typing import NDArray
@@ -14,6 +13,7 @@ from numpy.typing import NDArray
 from satchel.program import format as writer_format
 from satchel.quantize.encoding import KINDS
 from satchel.runtime.program import Program
+from support import program_file as fm
 from support.small_program import ENCODINGS, METADATA, SHAPES, TOKENIZER, WEIGHTS
 
 SPEC = Path(__file__).parents[2] / "docs" / "format.md"

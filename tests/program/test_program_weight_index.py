@@ -8,10 +8,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import file_model as fm
 import pytest
 from attacks import good_bytes, good_model, not_by_checksum, refused
-from file_model import Model
+
+from support import program_file as fm
+from support.program_file import Model
 
 
 def _change(which: str, **fields: Any) -> Callable[[Model], None]:

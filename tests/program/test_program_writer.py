@@ -8,8 +8,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from support.programs import write_program
-from support.small_program import ENCODINGS, METADATA, TOKENIZER, graphs, write_small_program
 
 from satchel.errors import GraphError, OutputExistsError
 from satchel.graph.builder import GraphBuilder
@@ -17,6 +15,8 @@ from satchel.graph.ir import DType, Graph, Sym, TensorType, Value, Weight
 from satchel.program.writer import ProgramWriter
 from satchel.quantize.encoding import Encoding
 from satchel.runtime.program import load
+from support.programs import write_program
+from support.small_program import ENCODINGS, METADATA, TOKENIZER, graphs, write_small_program
 
 
 def _small(name: str = "forward") -> GraphBuilder:

@@ -8,37 +8,19 @@ import transformers
 
 from satchel.errors import DownloadError
 from satchel.sources import CATALOG, find_entry
-
-# layers, hidden, heads, key-value heads, feed-forward, vocabulary (head size 128 in the 3B)
-SHAPES = {
-    "smollm2-135m": (30, 576, 9, 3, 1536, 49152),
-    "smollm2-360m": (32, 960, 15, 5, 2560, 49152),
-    "llama3_2-1b": (16, 2048, 32, 8, 8192, 128256),
-    "llama3_2-3b": (28, 3072, 24, 8, 8192, 128256),
-    "stories260k": (5, 64, 8, 4, 172, 512),
-    "stories15m": (6, 288, 6, 6, 768, 32000),
-    "stories110m": (12, 768, 12, 12, 2048, 32000),
-}
+from support.real_configs import real_config
 
 
 @pytest.mark.parametrize("name", CATALOG)
-def test_parameters_are_those_of_transformers_model(name: str) -> None:
-    layers, hidden, heads, kv_heads, feed_forward, vocabulary = SHAPES[
-        name.removesuffix("-instruct")
-    ]
-    config = transformers.LlamaConfig(
-        num_hidden_layers=layers,
-        hidden_size=hidden,
-        num_attention_heads=heads,
-        num_key_value_heads=kv_heads,
-        intermediate_size=feed_forward,
-        vocab_size=vocabulary,
-        tie_word_embeddings=True,
-    )
+def test_figures_are_those_of_transformers_model(name: str) -> None:
+    config = transformers.AutoConfig.for_model(**real_config(name))
     with torch.device("meta"):
-        model = transformers.LlamaForCausalLM(config)
+        model = transformers.AutoModelForCausalLM.from_config(config)
     model.tie_weights()
-    assert CATALOG[name].parameters == sum(tensor.numel() for tensor in model.parameters())
+    entry = CATALOG[name]
+    assert entry.parameters == sum(tensor.numel() for tensor in model.parameters())
+    assert entry.architecture == config.model_type
+    assert entry.context == config.max_position_embeddings
 
 
 def test_entries_are_found_by_name() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from copy import deepcopy
 from typing import Any
 
 Config = dict[str, Any]
@@ -122,4 +123,4 @@ REAL_CONFIGS: dict[str, Config] = {
 
 def real_config(name: str) -> Config:
     """The configuration of a model in the catalogue; base and instruct models share one."""
-    return REAL_CONFIGS[name.removesuffix("-instruct")]
+    return deepcopy(REAL_CONFIGS[name.removesuffix("-instruct")])  # transformers changes it

@@ -83,7 +83,7 @@ def _graph(name: str, tokens: int | Sym) -> Graph:
         axis=1,
     )
     b.output(b.affine(b.reduce_mean(parts, axes=(1,), keepdims=1), scale=2.0), "mean")
-    counts = b.constant("counts", np.arange(4, dtype=np.int32))
+    counts = b.constant("counts", np.arange(TOKENS, dtype=np.int32))
     b.output(b.take_rows(counts, rows), "count")
     return b.finish()
 

@@ -24,7 +24,13 @@ def generation_options(arguments: argparse.Namespace) -> dict[str, Any]:
         "sampling": sampling_options(arguments),
         "stop": arguments.stop,
         "on_context_full": arguments.on_context_full,
+        "template_variables": template_variables(arguments),
     }
+
+
+def template_variables(arguments: argparse.Namespace) -> dict[str, Any]:
+    """Templates of models that reason look at ``enable_thinking``."""
+    return {} if arguments.thinking is None else {"enable_thinking": arguments.thinking == "on"}
 
 
 def answer(llm: LLM, prompt: str, arguments: argparse.Namespace) -> None:

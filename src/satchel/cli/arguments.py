@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import argparse
-from typing import TYPE_CHECKING
+import json
+from dataclasses import fields
+from typing import TYPE_CHECKING, Any
+
+from satchel.errors import ConfigError
 
 if TYPE_CHECKING:
-    from satchel.exporter import ExportOptions
     from satchel.llm.sampling import SamplingOptions
 
 
@@ -19,20 +22,33 @@ def positive(text: str) -> int:
 
 def bits_and_group(text: str) -> tuple[int, int]:
     """``4,32`` is 4 bits in groups of 32; ``8,0`` is 8 bits with one scale per row."""
-    parts = text.split(",")
-    if len(parts) != 2 or not all(p.strip().isdigit() for p in parts):
-        raise argparse.ArgumentTypeError(f"{text!r} is not BITS,GROUP such as 4,32 or 8,0")
-    return int(parts[0]), int(parts[1])
+    from satchel.exporter.options import parse_embedding
+
+    try:
+        return parse_embedding(text)
+    except ConfigError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+
+
+def json_object(text: str) -> dict[str, Any]:
+    try:
+        value = json.loads(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(f"{text!r} is not JSON: {error}") from None
+    if not isinstance(value, dict):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a JSON object")
+    return value
 
 
 def add_export_options(parser: argparse.ArgumentParser) -> None:
+    """Nothing has a default here, so that a YAML file can tell what was not given."""
     group = parser.add_argument_group("what to make of the model")
-    group.add_argument("--recipe", default="8da4w", metavar="NAME", help="fp32, fp16 or 8da4w")
+    group.add_argument("--recipe", metavar="NAME", help="fp32, fp16 or 8da4w (8da4w)")
     group.add_argument(
         "--group-size",
         type=positive,
         metavar="N",
-        help="8da4w: weights that share a scale: 32, 64, 128 or 256 (32 if not given)",
+        help="8da4w: weights that share a scale: 32, 64, 128 or 256 (32)",
     )
     group.add_argument(
         "--embedding",
@@ -45,38 +61,40 @@ def add_export_options(parser: argparse.ArgumentParser) -> None:
     )
     group.add_argument(
         "--mode",
-        default="hybrid",
         choices=("hybrid", "kv"),
-        help="hybrid reads prompts in blocks; kv one token at a time",
+        help="hybrid reads prompts in blocks, kv one token at a time (hybrid)",
     )
     group.add_argument(
         "--prefill-ar-len",
         type=positive,
-        default=128,
         metavar="N",
-        help="hybrid: the most prompt tokens read at once",
+        help="hybrid: the most prompt tokens read at once (128)",
     )
     group.add_argument(
         "--context",
         type=positive,
-        default=2048,
         metavar="N",
-        help="the most tokens of prompt and answer together",
+        help="the most tokens of prompt and answer together (2048)",
+    )
+    group.add_argument(
+        "--metadata",
+        type=json_object,
+        metavar="JSON",
+        help="""override the checkpoint's tokens: '{"get_bos_id": 1, "get_eos_ids": [2]}'""",
+    )
+    group.add_argument(
+        "--config", metavar="FILE", help="a YAML file with these options; flags override it"
     )
 
 
-def export_options(arguments: argparse.Namespace) -> ExportOptions:
-    from satchel.exporter import ExportOptions
+def export_choices(arguments: argparse.Namespace) -> dict[str, Any]:
+    """What the YAML file and the flags chose, flags first; includes source and output."""
+    from satchel.exporter.options import ExportOptions, read_options_file
 
-    return ExportOptions(
-        recipe=arguments.recipe,
-        group_size=arguments.group_size,
-        embedding=arguments.embedding,
-        head_bits=arguments.head_bits,
-        mode=arguments.mode,
-        prefill_ar_len=arguments.prefill_ar_len,
-        context=arguments.context,
-    )
+    choices = read_options_file(arguments.config) if arguments.config else {}
+    names = [f.name for f in fields(ExportOptions)] + ["source", "output"]
+    given = {name: getattr(arguments, name) for name in names}
+    return choices | {name: value for name, value in given.items() if value is not None}
 
 
 def add_generation_options(parser: argparse.ArgumentParser) -> None:
@@ -116,6 +134,11 @@ def add_generation_options(parser: argparse.ArgumentParser) -> None:
         help="stop, or slide: forget the oldest half and go on",
     )
     group.add_argument("--system", metavar="TEXT", help="a system message to begin with")
+    group.add_argument(
+        "--thinking",
+        choices=("on", "off"),
+        help="for models that can: reason first, or answer at once",
+    )
 
 
 def sampling_options(arguments: argparse.Namespace) -> SamplingOptions:

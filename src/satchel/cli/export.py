@@ -7,15 +7,19 @@ import time
 from pathlib import Path
 from typing import Any
 
-from satchel.cli.arguments import add_export_options, export_options
+from satchel.cli.arguments import add_export_options, export_choices
 from satchel.cli.output import ProgressBar, count, megabytes, print_json
+from satchel.errors import ConfigError
 
 HELP = "pack a checkpoint into one .satchel file"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "source", metavar="SOURCE", help="a name, hf:ORG/REPO, or a checkpoint's path"
+        "source",
+        metavar="SOURCE",
+        nargs="?",
+        help="a name, hf:ORG/REPO, or a checkpoint's path; may come from --config",
     )
     parser.add_argument(
         "-o", "--output", metavar="FILE", help="default: named after model, target and recipe"
@@ -30,13 +34,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def execute(arguments: argparse.Namespace) -> None:
-    from satchel.exporter import ExportJob
+    from satchel.exporter import ExportJob, ExportOptions
 
     started = time.perf_counter()
-    options = export_options(arguments)
+    choices = export_choices(arguments)
+    source, named = choices.pop("source", None), choices.pop("output", None)
+    if source is None:
+        raise ConfigError("there is nothing to export", "Give SOURCE, or source: in --config.")
     bar = ProgressBar()
-    job = ExportJob(arguments.source, options, bar)
-    output = Path(arguments.output) if arguments.output else job.default_output
+    job = ExportJob(source, ExportOptions(**choices), bar)
+    output = Path(named) if named else job.default_output
     plan = job.plan()
     document: dict[str, Any] = {
         "output": str(output),
@@ -80,8 +87,7 @@ def _report(
         return
     print(f"{output}  {megabytes(program.size)}, {document['recipe']}")
     print(f"in {seconds:.1f} s with at most {megabytes(peak_rss())} of memory")
-    worst = sorted(errors.items(), key=lambda item: -item[1])[:5]
-    if worst and worst[0][1] > 0:
-        print("largest relative weight errors:")
-        for name, error in worst:
+    if any(errors.values()):
+        print("relative weight error by kind of layer:")
+        for name, error in sorted(errors.items(), key=lambda item: -item[1]):
             print(f"  {error:7.4f}  {name}")

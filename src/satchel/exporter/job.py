@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
@@ -14,7 +14,7 @@ from satchel.checkpoints import open_checkpoint
 from satchel.checkpoints.base import Checkpoint
 from satchel.errors import CheckpointError, ConfigError
 from satchel.exporter.checks import check_free_space, check_tensors, check_vocabulary
-from satchel.exporter.options import ExportOptions
+from satchel.exporter.options import METADATA, ExportOptions
 from satchel.exporter.weights import BLOCK_BYTES, WeightError, WeightPacker
 from satchel.files import refuse_existing
 from satchel.graph.ir import Graph, Sym
@@ -86,6 +86,7 @@ class ExportJob:
         spec = read_tokenizer(self.checkpoint.tokenizer)
         check_vocabulary(Tokenizer(spec).vocab_size, self.model.vocab_size)
         self.tokenizer = replace(spec, eos_ids=self._end_tokens(spec.eos_ids))
+        self._override_tokens(options.metadata)
         self.writer = ProgramWriter(self.graphs, self.encodings, self.tokenizer.json.encode())
 
     def _graphs(self) -> list[Graph]:
@@ -103,6 +104,23 @@ class ExportJob:
         if not all(isinstance(e, int) and 0 <= e < self.model.vocab_size for e in listed):
             raise ConfigError(f"the end tokens {listed} are not in the vocabulary")
         return tuple(dict.fromkeys([*listed, *tokenizer_ends]))
+
+    def _override_tokens(self, metadata: Mapping[str, Any]) -> None:
+        """What --metadata says counts more than what the checkpoint says."""
+        for key, name in METADATA.items():
+            value = metadata.get(key)
+            if value is None:
+                continue
+            ids = value if isinstance(value, list) else [value]
+            beyond = [i for i in ids if i >= self.model.vocab_size]
+            if beyond:
+                raise ConfigError(
+                    f"{key} names the token {beyond[0]}, and there are {self.model.vocab_size}"
+                )
+            if name == "eos_ids":
+                self.tokenizer = replace(self.tokenizer, eos_ids=tuple(ids))
+            else:
+                self.tokenizer = replace(self.tokenizer, bos_id=value)
 
     @property
     def default_output(self) -> Path:
@@ -231,6 +249,7 @@ def export(
     mode: str = "hybrid",
     prefill_ar_len: int = 128,
     context: int = 2048,
+    metadata: Mapping[str, Any] | None = None,
     overwrite: bool = False,
     threads: int = 0,
     progress: Progress | None = None,
@@ -242,6 +261,15 @@ def export(
     >>> export("tiny-llama", recipe="8da4w", group_size=32, context=128)
     PosixPath('tiny-llama-cpu-8da4w-g32.satchel')
     """
-    options = ExportOptions(recipe, group_size, embedding, head_bits, mode, prefill_ar_len, context)
+    options = ExportOptions(
+        recipe=recipe,
+        group_size=group_size,
+        embedding=embedding,
+        head_bits=head_bits,
+        mode=mode,
+        prefill_ar_len=prefill_ar_len,
+        context=context,
+        metadata=metadata or {},
+    )
     job = ExportJob(source, options, progress)
     return job.run(Path(output) if output else job.default_output, overwrite, threads)

@@ -1,8 +1,12 @@
-"""What can be chosen at export."""
+"""What can be chosen at export, and the YAML file that may hold the choices."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import difflib
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any
 
 from satchel.errors import ConfigError
 from satchel.quantize.recipe import Recipe
@@ -11,6 +15,9 @@ MODES = ("hybrid", "kv")
 DEFAULT_CONTEXT = 2048
 DEFAULT_PREFILL_AR_LEN = 128
 
+# What `metadata` may override, and the field of the tokenizer that it sets.
+METADATA = {"get_bos_id": "bos_id", "get_eos_ids": "eos_ids"}
+
 
 @dataclass(frozen=True)
 class ExportOptions:
@@ -18,7 +25,8 @@ class ExportOptions:
 
     ``hybrid`` programs read a prompt ``prefill_ar_len`` tokens at a time and then go on one
     token at a time; ``kv`` programs only have the latter. ``context`` is capped by what the
-    model was made for.
+    model was made for. ``metadata`` overrides what the checkpoint says of its tokens:
+    ``{"get_bos_id": 128000, "get_eos_ids": [128009, 128001]}``.
     """
 
     recipe: str = "8da4w"
@@ -28,6 +36,7 @@ class ExportOptions:
     mode: str = "hybrid"
     prefill_ar_len: int = DEFAULT_PREFILL_AR_LEN
     context: int = DEFAULT_CONTEXT
+    metadata: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if self.mode not in MODES:
@@ -38,6 +47,86 @@ class ExportOptions:
             raise ConfigError(
                 f"prefill_ar_len must be at least 2, not {self.prefill_ar_len}", "Or use mode kv."
             )
+        check_keys(self.metadata, METADATA, "the metadata")
+        _check_ids(self.metadata)
 
     def make_recipe(self) -> Recipe:
         return Recipe.named(self.recipe, self.group_size, self.embedding, self.head_bits)
+
+
+def check_keys(given: Mapping[str, Any], known: Mapping[str, Any], where: str) -> None:
+    """A key that nobody knows is an error that names the nearest one that somebody does."""
+    for key in given:
+        if key not in known:
+            near = difflib.get_close_matches(str(key), known, 1)
+            listed = f"It may have {', '.join(known)}."
+            raise ConfigError(
+                f"{where} has the unknown key {key!r}",
+                f"Did you mean {near[0]!r}?" if near else listed,
+            )
+
+
+def _check_ids(metadata: Mapping[str, Any]) -> None:
+    def is_id(value: object) -> bool:
+        return isinstance(value, int) and not isinstance(value, bool) and value >= 0
+
+    bos, ends = metadata.get("get_bos_id"), metadata.get("get_eos_ids")
+    if bos is not None and not is_id(bos):
+        raise ConfigError(f"get_bos_id must be a token id, not {bos!r}")
+    if ends is not None and not (isinstance(ends, list) and ends and all(map(is_id, ends))):
+        raise ConfigError(f"get_eos_ids must be a list of token ids, not {ends!r}")
+
+
+# What a file may say besides the fields of ExportOptions.
+_FILE_KEYS = {"source": str, "output": str}
+_TYPES: dict[str, tuple[type, ...]] = {
+    "recipe": (str,),
+    "group_size": (int,),
+    "embedding": (str, list),
+    "head_bits": (int,),
+    "mode": (str,),
+    "prefill_ar_len": (int,),
+    "context": (int,),
+    "metadata": (dict,),
+    "source": (str,),
+    "output": (str,),
+}
+
+
+def parse_embedding(text: str) -> tuple[int, int]:
+    """
+    >>> parse_embedding("8,0")
+    (8, 0)
+    """
+    parts = text.split(",")
+    if len(parts) != 2 or not all(p.strip().isdigit() for p in parts):
+        raise ConfigError(f"{text!r} is not BITS,GROUP", "Write for example 4,32 or 8,0.")
+    return int(parts[0]), int(parts[1])
+
+
+def read_options_file(path: str | Path) -> dict[str, Any]:
+    """The choices in a YAML file: ``source``, ``output`` and the fields of ExportOptions."""
+    import yaml
+
+    try:
+        document = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        reason = " ".join(str(error).split())
+        raise ConfigError(f"{path} is not YAML: {reason}") from None
+    if document is None:
+        return {}
+    if not isinstance(document, dict):
+        raise ConfigError(f"{path} must hold keys and values", "For example recipe: 8da4w.")
+    choices = {str(key).replace("-", "_"): value for key, value in document.items()}
+    known = {f.name: None for f in fields(ExportOptions)} | _FILE_KEYS
+    check_keys(choices, known, str(path))
+    for key, value in choices.items():
+        wanted = _TYPES[key]
+        if not isinstance(value, wanted) or isinstance(value, bool):
+            kinds = " or ".join(t.__name__ for t in wanted)
+            raise ConfigError(f"{key} in {path} must be {kinds}, not {value!r}")
+    embedding = choices.get("embedding")
+    if embedding is not None:
+        text = embedding if isinstance(embedding, str) else ",".join(map(str, embedding))
+        choices["embedding"] = parse_embedding(text)
+    return choices

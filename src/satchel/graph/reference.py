@@ -9,11 +9,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from satchel.errors import ExecutionError
-from satchel.graph.ir import Graph, Sym, Value, Weight, largest
+from satchel.graph.ir import Graph, Node, Sym, Value, Weight, largest
 from satchel.graph.ops import find_op
 
 Array = NDArray[Any]
 WeightReader = Callable[[Weight], Array]
+# Sees a node and the arrays it is about to read, and returns those that it shall read.
+BeforeNode = Callable[[Node, list[Array | None]], list[Array | None]]
 
 
 class ReferenceInterpreter:
@@ -28,7 +30,9 @@ class ReferenceInterpreter:
         self._weights: dict[str, Array] = {}
         self.states: dict[str, Array] = {}
 
-    def run(self, graph: Graph, inputs: Mapping[str, Array]) -> dict[str, Array]:
+    def run(
+        self, graph: Graph, inputs: Mapping[str, Array], before_node: BeforeNode | None = None
+    ) -> dict[str, Array]:
         """All outputs by name."""
         for name, type in graph.states.items():
             if name not in self.states:
@@ -43,6 +47,8 @@ class ReferenceInterpreter:
             computed[id(value)] = array
         for node in graph.nodes:
             arrays = [self._array(v, computed) for v in node.inputs]
+            if before_node:
+                arrays = before_node(node, arrays)
             with np.errstate(all="ignore"):  # infinities and NaN are results like others
                 results = find_op(node.op).reference(arrays, node.attrs)  # type: ignore[arg-type]
             for value, made in zip(node.outputs, results, strict=True):

@@ -10,14 +10,15 @@ from satchel.errors import ConfigError
 
 # Fields that say nothing about what the model computes.
 HARMLESS = frozenset(
-    """_attn_implementation _name_or_path architectures attention_dropout attn_implementation
-    auto_map bos_token_id chunk_size_feed_forward decoder_start_token_id dtype eos_token_id
-    finetuning_task forced_bos_token_id forced_eos_token_id id2label initializer_range
-    is_decoder is_encoder_decoder is_llama_config label2id model_type output_attentions
+    """_attn_implementation _name_or_path add_cross_attention architectures attention_dropout
+    attn_implementation auto_map bos_token_id cache_implementation chunk_size_feed_forward
+    cross_attention_hidden_size decoder_start_token_id dtype eos_token_id finetuning_task
+    forced_bos_token_id forced_eos_token_id id2label initializer_range is_decoder
+    is_encoder_decoder is_llama_config label2id model_type name_or_path output_attentions
     output_hidden_states pad_token_id prefix pretraining_tp problem_type return_dict
-    rope_interleaved sep_token_id task_specific_params tokenizer_class torch_dtype torchscript
-    transformers_version transformers.js_config unk_token_id use_cache use_return_dict
-    add_cross_attention cross_attention_hidden_size tie_encoder_decoder name_or_path""".split()
+    rope_interleaved sep_token_id task_specific_params tie_encoder_decoder tokenizer_class
+    torch_dtype torchscript transformers.js_config transformers_version unk_token_id use_cache
+    use_return_dict""".split()
 )
 
 # What Hugging Face calls an activation -> the op. "gelu_new" is the same formula as the tanh one.

@@ -89,7 +89,7 @@ def rope_of(
         rope = Rope((inverse / _take(settings, "factor")).astype(np.float32))
     elif kind == "llama3":
         rope = Rope(_llama3(inverse, settings).astype(np.float32))
-    elif kind in ("longrope", "su") and lengths:
+    elif kind == "longrope" and lengths:
         rope = _longrope(inverse, settings, *lengths)
     else:
         raise ConfigError(f"rotary scaling of the type {kind!r} is not supported")

@@ -1,0 +1,113 @@
+"""What the shared check of logits leaves open: CodeGen2, formats, older configs, bad ones."""
+
+from __future__ import annotations
+
+import json
+from copy import deepcopy
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import transformers
+from safetensors.torch import load_file, save_file
+
+import satchel
+from models.family_check import BLOCK, CONTEXT, TOKENS, TOLERANCE, prefill_then_decode
+from models.model_rows import LONGROPE, PAD, ROWS
+from models.quantized_check import QuantizedPair
+from satchel.errors import CheckpointError, ConfigError, UnsupportedModelError
+from satchel.models import architectures, build_model
+from satchel.sources import CATALOG
+from support.real_configs import REAL_CONFIGS, real_config
+from support.tiny_models import logits_of, tiny_model, write_checkpoint
+
+FP32: dict[str, Any] = {"recipe": "fp32", "context": CONTEXT, "prefill_ar_len": BLOCK}
+SHARED = Path(__file__).resolve().parents[2].parent / "shared" / "data" / "model_configs"
+# Fields that a toolkit added to its copies of the configurations.
+ADDED = {"tokenizer", "mask_value"}
+
+
+def graph_text(config: dict[str, Any], context: int = 8192) -> str:
+    """The whole graph of a configuration; a constant's name tells its content."""
+    return str(build_model(config).method("kv_forward", 1, context))
+
+
+def parameters(config: dict[str, Any]) -> int:
+    weights = build_model(config).method("kv_forward", 1, 64).weights()
+    return sum(int(np.prod(weight.shape)) for weight in weights)
+
+
+# --- CodeGen2 ---
+
+
+@pytest.fixture
+def codegen2(tmp_path: Path) -> tuple[Path, Any]:
+    """A checkpoint in 8 blocks, which transformers has no class for, and its oracle.
+
+    The oracle is a CodeGen model, whose qkv_proj lies in 4 blocks; the checkpoint has the same
+    rows in the order of CodeGen2.
+    """
+    heads, hidden = 8, 64
+    no_fields = {"intermediate_size": None, "num_key_value_heads": None, "rms_norm_eps": None}
+    model = tiny_model("codegen", num_attention_heads=heads, rotary_dim=4, **no_fields)
+    folder = write_checkpoint(tmp_path / "codegen2", model)
+    tensors = load_file(folder / "model.safetensors")
+    for name, tensor in tensors.items():
+        if name.endswith("qkv_proj.weight"):
+            parts = tensor.view(4, 3, hidden // 4, hidden).transpose(0, 1)  # q, v, k of all heads
+            eight = parts.reshape(3, 8, hidden // 8, hidden).transpose(0, 1)
+            tensors[name] = eight.reshape(3 * hidden, hidden).contiguous()
+    save_file(tensors, folder / "model.safetensors")
+    return folder, model
+
+
+def edit_config(folder: Path, **fields: Any) -> None:
+    path = folder / "config.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), **fields}))
+
+
+@pytest.mark.parametrize("sign", [{"head_dim": 8}, {"mp_num": 8}], ids=str)
+def test_codegen2_has_eight_blocks(
+    codegen2: tuple[Path, Any], tmp_path: Path, sign: dict[str, int]
+) -> None:
+    folder, oracle = codegen2
+    edit_config(folder, **sign)
+    program = satchel.export(folder, tmp_path / "codegen2.satchel", **FP32)
+    got = prefill_then_decode(satchel.load(program))
+    np.testing.assert_allclose(got, logits_of(oracle, TOKENS), rtol=0, atol=TOLERANCE)
+
+
+# --- longrope ---
+
+
+def test_longrope_is_short_in_a_program_of_a_short_context(tmp_path: Path) -> None:
+    """The same checkpoint on both sides of the switch, each as transformers runs that length."""
+    original = 40
+    model = tiny_model(
+        "phi3", rope_parameters=LONGROPE, original_max_position_embeddings=original, **PAD
+    )
+    folder = write_checkpoint(tmp_path / "phi3", model)
+    for context in (original, original + 1):
+        program = satchel.export(
+            folder, tmp_path / f"{context}.satchel", recipe="fp32", context=context, mode="kv"
+        )
+        kv = satchel.load(program).instance(threads=1).method("kv_forward")
+        tokens = TOKENS[:context]
+        got = np.concatenate([kv.run(tokens[at : at + 1], [at])[0] for at in range(context)])
+        np.testing.assert_allclose(got, logits_of(model, tokens), rtol=0, atol=TOLERANCE)
+
+
+# --- quantised ---
+
+
+@pytest.mark.parametrize("architecture", architectures())
+def test_quantised_programs_run_as_the_reference_does(tmp_path: Path, architecture: str) -> None:
+    row = next(row for row in ROWS if row.model_type == architecture)
+    folder = write_checkpoint(tmp_path / row.id, tiny_model(architecture, **row.config))
+    options = {"recipe": "8da4w", "context": 64, "prefill_ar_len": 32}
+    pair = QuantizedPair(folder, tmp_path / "q.satchel", **options)
+    assert {kind for kind, _ in pair.encodings.values()} == {"matrix_q4", "f32"}
+    native, reference = pair.run_all(TOKENS[:36], prefill=30)  # past the windows
+    assert relative_difference(native, reference) <= QUANTISED_TOLERANCE

@@ -1,0 +1,137 @@
+
+
+@pytest.mark.parametrize("name", CATALOG)
+def test_real_sizes_give_the_parameters_of_the_catalogue(name: str) -> None:
+    model = build_model(real_config(name))
+    assert parameters(real_config(name)) == CATALOG[name].parameters
+    assert model.context == CATALOG[name].context
+
+
+OLDER: dict[str, dict[str, Any]] = {
+    **{name: config for name, config in REAL_CONFIGS.items() if config["model_type"] != "codegen"},
+    "qwen2, window on": REAL_CONFIGS["qwen2_5-0_5b"]
+    | {"use_sliding_window": True, "sliding_window": 1024, "max_window_layers": 20},
+    "smollm3, window on": REAL_CONFIGS["smollm3-3b"]
+    | {"use_sliding_window": True, "sliding_window": 1024},
+    "gemma3, scaled": REAL_CONFIGS["gemma3-1b"]
+    | {"rope_scaling": {"rope_type": "linear", "factor": 8.0}, "sliding_window_pattern": 3},
+    "phi3, su": REAL_CONFIGS["phi4-mini"]
+    | {"rope_scaling": {**REAL_CONFIGS["phi4-mini"]["rope_scaling"], "type": "su"}},
+    "glm, partial": REAL_CONFIGS["glm-edge-1_5b"] | {"partial_rotary_factor": 0.5},
+}
+
+
+@pytest.mark.parametrize("name", OLDER)
+def test_older_configs_mean_what_transformers_makes_of_them(tmp_path: Path, name: str) -> None:
+    """Old fields (rope_theta, sliding_window_pattern, …) against the new ones that it writes."""
+    transformers.AutoConfig.for_model(**deepcopy(OLDER[name])).save_pretrained(tmp_path)
+    newer = json.loads((tmp_path / "config.json").read_text())
+    assert graph_text(OLDER[name]) == graph_text(newer)
+
+
+def test_configs_found_elsewhere_are_understood() -> None:
+    if not SHARED.is_dir():
+        pytest.skip("configurations (../shared/data/model_configs) are not here")
+    built = {}
+    for path in sorted(SHARED.glob("*.json")):
+        config = json.loads(path.read_text())
+        if config.get("model_type") in architectures():
+            clean = {name: value for name, value in config.items() if name not in ADDED}
+            built[path.stem] = parameters(clean)
+    named = {
+        "mlc_llama3_2_1b": "llama3_2-1b",
+        "mlc_llama3_2_3b": "llama3_2-3b",
+        "mlc_gemma_2b": "gemma-2b",
+        "mlc_gemma2_2b": "gemma2-2b",
+        "mlc_gemma3_1b_it": "gemma3-1b",
+        "mlc_qwen3_0.6b": "qwen3-0_6b",
+        "mlc_qwen3_1.7b": "qwen3-1_7b",
+        "mlc_smollm2_135m": "smollm2-135m",
+        "mlc_smollm2_360m": "smollm2-360m",
+        "executorch_mtk_Qwen2.5-0.5B-Instruct_config": "qwen2_5-0_5b",
+        "executorch_mtk_Qwen3-4B_config": "qwen3-4b",
+        "executorch_mtk_gemma2_2b_it_config": "gemma2-2b",
+    }
+    assert {file: built[file] for file in named} == {
+        file: CATALOG[name].parameters for file, name in named.items()
+    }
+
+
+def test_phi_4_mini_as_found_elsewhere_has_its_factors() -> None:
+    path = SHARED / "mlc_phi-4.json"
+    if not path.is_file():
+        pytest.skip("configurations (../shared/data/model_configs) are not here")
+    config = json.loads(path.read_text())
+    rope = build_model(config).rope  # type: ignore[attr-defined]
+    assert rope.dim == 96 and rope.scale == pytest.approx(1.1902, abs=1e-4)
+    assert (rope.frequencies(4096) != rope.frequencies(4097)).sum() == 47  # the first is by 1
+
+
+# --- mistakes ---
+
+
+@pytest.mark.parametrize(
+    "name", {c["model_type"]: name for name, c in REAL_CONFIGS.items()}.values()
+)
+def test_a_field_that_is_not_understood_is_named(name: str) -> None:
+    with pytest.raises(ConfigError, match=r"the field 'logit_bias' of this \w+ model is not"):
+        build_model(real_config(name) | {"logit_bias": 1.0})
+
+
+MISTAKES: list[tuple[str, dict[str, Any], str]] = [
+    ("gemma2-2b", {"layer_types": ["full_attention"]}, "'layer_types' must be a list of 26"),
+    ("gemma2-2b", {"layer_types": ["mamba"] * 26}, "layers of the type 'mamba'"),
+    ("gemma2-2b", {"sliding_window": None}, "there is no sliding window"),
+    ("gemma3-1b", {"attn_logit_softcapping": 5.0}, "'attn_logit_softcapping' is 5.0"),
+    ("gemma3-1b", {"rope_parameters": {"rope_theta": 5.0}}, "the field 'rope_theta' of 'rope_para"),
+    ("gemma-2b", {"hidden_activation": "gelu"}, "'hidden_activation' is 'gelu'"),
+    ("qwen2_5-0_5b", {"num_key_value_heads": 3}, "14 attention heads cannot share 3"),
+    ("qwen3-0_6b", {"hidden_act": "relu2"}, "'hidden_act' is 'relu2', and only 'silu'"),
+    ("codegen2-1b", {"head_dim": 64}, r"'head_dim' is 64, and n_embd / n_head 128"),
+    ("codegen2-1b", {"mp_num": 3}, "16 heads do not lie in 3 blocks"),
+    ("smollm3-3b", {"no_rope_layers": [1, 0]}, "'no_rope_layers' has 2 numbers, and 36"),
+    ("smollm3-3b", {"no_rope_layers": "all"}, "'no_rope_layers' must be a list of numbers"),
+    ("granite3_3-2b", {"logits_scaling": 0}, "'logits_scaling' must be above zero"),
+    ("phi4-mini", {"partial_rotary_factor": 1.5}, "'partial_rotary_factor' 1.5 is not supported"),
+    ("phi4-mini", {"partial_rotary_factor": 0.5}, "'short_factor' must be a list of 32 numbers"),
+    (
+        "llama3_2-1b",
+        {"rope_scaling": {"partial_rotary_factor": 0.5}},
+        "'partial_rotary_factor' 0.5",
+    ),
+    ("llama3_2-1b", {"rope_scaling": {"rope_type": "yarn"}}, "of the type 'yarn' is not supported"),
+    ("llama3_2-1b", {"rope_scaling": "linear"}, "must be a dictionary, not 'linear'"),
+    ("llama3_2-1b", {"rope_scaling": {"beta": 1}}, "rotary scaling field 'beta' is not understood"),
+    ("llama3_2-1b", {"head_dim": 63}, "63 values cannot be rotated"),
+]
+
+
+@pytest.mark.parametrize(("name", "changes", "message"), MISTAKES)
+def test_a_wrong_field_is_named(name: str, changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        build_model(real_config(name) | changes)
+
+
+def test_a_longrope_factor_of_zero_is_refused() -> None:
+    scaling = {"type": "longrope", "short_factor": [0.0] * 48, "long_factor": [1.0] * 48}
+    with pytest.raises(ConfigError, match="'short_factor' has a value that is not above zero"):
+        build_model(real_config("phi4-mini") | {"rope_scaling": scaling})
+
+
+def test_an_unknown_architecture_gives_those_there_are() -> None:
+    with pytest.raises(UnsupportedModelError, match=r"'mamba'.*codegen, gemma, gemma2, gemma3_te"):
+        build_model({"model_type": "mamba"})
+
+
+@pytest.mark.parametrize("more", [-1, 1])
+def test_a_fused_tensor_of_the_wrong_height_is_named(tmp_path: Path, more: int) -> None:
+    folder = write_checkpoint(tmp_path / "phi3", tiny_model("phi3", **PAD))
+    tensors = load_file(folder / "model.safetensors")
+    name = "model.layers.1.self_attn.qkv_proj.weight"
+    rows = tensors[name].shape[0]
+    tensors[name] = torch.zeros(rows + more, 64)
+    save_file(tensors, folder / "model.safetensors")
+    message = rf"qkv_proj.weight has the shape \[{rows + more}, 64\].* asks for \[{rows}, 64\]"
+    with pytest.raises(CheckpointError, match=message):
+        satchel.export(folder, tmp_path / "phi3.satchel")
+    assert not (tmp_path / "phi3.satchel").exists()
