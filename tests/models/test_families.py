@@ -1,45 +1,27 @@
-"""What the shared check of logits leaves open: CodeGen2, formats, older configs, bad ones."""
+"""What the shared check of logits leaves open: CodeGen2, both sides of longrope, 4 bits."""
 
 from __future__ import annotations
 
 import json
-from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-import transformers
 from safetensors.torch import load_file, save_file
 
 import satchel
 from models.family_check import BLOCK, CONTEXT, TOKENS, TOLERANCE, prefill_then_decode
-from models.model_rows import LONGROPE, PAD, ROWS
+from models.model_rows import CODEGEN, LONGROPE, PAD, ROWS
 from models.quantized_check import QuantizedPair
-from satchel.errors import CheckpointError, ConfigError, UnsupportedModelError
-from satchel.models import architectures, build_model
-from satchel.sources import CATALOG
-from support.real_configs import REAL_CONFIGS, real_config
+from satchel.errors import CheckpointError
+from satchel.models import architectures
+from support.compare import relative_difference
 from support.tiny_models import logits_of, tiny_model, write_checkpoint
 
 FP32: dict[str, Any] = {"recipe": "fp32", "context": CONTEXT, "prefill_ar_len": BLOCK}
-SHARED = Path(__file__).resolve().parents[2].parent / "shared" / "data" / "model_configs"
-# Fields that a toolkit added to its copies of the configurations.
-ADDED = {"tokenizer", "mask_value"}
-
-
-def graph_text(config: dict[str, Any], context: int = 8192) -> str:
-    """The whole graph of a configuration; a constant's name tells its content."""
-    return str(build_model(config).method("kv_forward", 1, context))
-
-
-def parameters(config: dict[str, Any]) -> int:
-    weights = build_model(config).method("kv_forward", 1, 64).weights()
-    return sum(int(np.prod(weight.shape)) for weight in weights)
-
-
-# --- CodeGen2 ---
+QUANTISED_TOLERANCE = 1e-3
 
 
 @pytest.fixture
@@ -50,8 +32,7 @@ def codegen2(tmp_path: Path) -> tuple[Path, Any]:
     rows in the order of CodeGen2.
     """
     heads, hidden = 8, 64
-    no_fields = {"intermediate_size": None, "num_key_value_heads": None, "rms_norm_eps": None}
-    model = tiny_model("codegen", num_attention_heads=heads, rotary_dim=4, **no_fields)
+    model = tiny_model("codegen", num_attention_heads=heads, rotary_dim=4, **CODEGEN)
     folder = write_checkpoint(tmp_path / "codegen2", model)
     tensors = load_file(folder / "model.safetensors")
     for name, tensor in tensors.items():
@@ -79,9 +60,6 @@ def test_codegen2_has_eight_blocks(
     np.testing.assert_allclose(got, logits_of(oracle, TOKENS), rtol=0, atol=TOLERANCE)
 
 
-# --- longrope ---
-
-
 def test_longrope_is_short_in_a_program_of_a_short_context(tmp_path: Path) -> None:
     """The same checkpoint on both sides of the switch, each as transformers runs that length."""
     original = 40
@@ -99,9 +77,6 @@ def test_longrope_is_short_in_a_program_of_a_short_context(tmp_path: Path) -> No
         np.testing.assert_allclose(got, logits_of(model, tokens), rtol=0, atol=TOLERANCE)
 
 
-# --- quantised ---
-
-
 @pytest.mark.parametrize("architecture", architectures())
 def test_quantised_programs_run_as_the_reference_does(tmp_path: Path, architecture: str) -> None:
     row = next(row for row in ROWS if row.model_type == architecture)
@@ -111,3 +86,17 @@ def test_quantised_programs_run_as_the_reference_does(tmp_path: Path, architectu
     assert {kind for kind, _ in pair.encodings.values()} == {"matrix_q4", "f32"}
     native, reference = pair.run_all(TOKENS[:36], prefill=30)  # past the windows
     assert relative_difference(native, reference) <= QUANTISED_TOLERANCE
+
+
+@pytest.mark.parametrize("more", [-1, 1])
+def test_a_fused_tensor_of_the_wrong_height_is_named(tmp_path: Path, more: int) -> None:
+    folder = write_checkpoint(tmp_path / "phi3", tiny_model("phi3", **PAD))
+    tensors = load_file(folder / "model.safetensors")
+    name = "model.layers.1.self_attn.qkv_proj.weight"
+    rows = tensors[name].shape[0]
+    tensors[name] = torch.zeros(rows + more, 64)
+    save_file(tensors, folder / "model.safetensors")
+    message = rf"qkv_proj.weight has the shape \[{rows + more}, 64\].* asks for \[{rows}, 64\]"
+    with pytest.raises(CheckpointError, match=message):
+        satchel.export(folder, tmp_path / "phi3.satchel")
+    assert not (tmp_path / "phi3.satchel").exists()

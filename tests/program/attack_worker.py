@@ -29,8 +29,6 @@ from support import program_file as fm
 
 DTYPES = {"f32": "f4", "f16": "f2", "i32": "i4", "i64": "i8", "i8": "i1", "u8": "u1", "bool": "?"}
 LARGEST_INPUT = 1 << 20
-# A loader or a method that needs longer than this on a file of some kilobytes hangs.
-SLOWEST = 5.0
 
 
 def flipped(data: bytes, patterns: tuple[int, ...]) -> Iterator[bytearray]:

@@ -69,7 +69,7 @@ def lay_out_arena(method: Method) -> None:
 
 def _replace(model: Model, sizes: dict[int, int], rng: random.Random) -> None:
     """Other sizes, in shapes and in attributes, with places and groups that fit them."""
-    for thing in [*model.states, *model.weights, *(v for m in model.methods for v in m.values)]:
+    for thing in model.shaped():
         thing.shape = [sizes.get(d, d) for d in thing.shape]
     for w in model.weights:
         if w.group:
@@ -97,11 +97,12 @@ def replace_dimension(model: Model, rng: random.Random) -> None:
 def scale_model(model: Model, rng: random.Random) -> None:
     """The small program with heads, vocabulary and context of other sizes: a valid one."""
     dim = rng.choice([4, 6, 8, 10, 12, 16, 18, 20, 32, 34, 36, 64, 66, 80])
-    names = [v for m in model.methods for v in m.values if v.name.startswith("frequencies")]
-    for thing in [*names, *(w for w in model.weights if w.name.startswith("frequencies"))]:
-        thing.shape = [dim // 2]
     sizes = {8: dim, 16: 2 * dim, 32: 4 * dim, 40: 5 * dim}
     _replace(model, sizes | {20: rng.choice(DIMS), 12: rng.choice(DIMS)}, rng)
+    for thing in model.shaped():
+        if thing.name.startswith("frequencies"):
+            thing.shape = [dim // 2]
+    lay_out_weights(model, rng)
 
 
 def change_symbol(model: Model, rng: random.Random) -> None:

@@ -395,7 +395,7 @@ def test_outputs_larger_than_the_machine(tmp_path: Path) -> None:
 
 def test_a_cache_larger_than_the_machine_costs_nothing_until_used(tmp_path: Path) -> None:
     model = good_model()
-    for thing in [*model.states, *(v for m in model.methods for v in m.values)]:
+    for thing in model.shaped():
         if thing.shape == [2, 12, 8]:
             thing.shape = [2, 1 << 36, 8]
     method = _load(tmp_path, model).method("one")
@@ -427,7 +427,7 @@ def test_many_values_and_nodes_load_quickly(tmp_path: Path) -> None:
     values += [Value(f"v{i}", ARENA, 64 * i, 0, [1]) for i in range(count)]
     nodes = [Node("neg", [i], [i + 1], []) for i in range(count)]
     method = Method("m", 64 * count, [], values, [0], [count], nodes)
-    result = _load(tmp_path, Model(methods=[method])).method("m")([3.0])
+    (result,) = _load(tmp_path, Model(methods=[method])).method("m").run([3.0])
     assert result.tolist() == [3.0]
 
 

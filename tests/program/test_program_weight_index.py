@@ -39,6 +39,10 @@ def _fewer_bytes(model: Model) -> None:
     model.weight_bytes = model.weight_bytes[:-1]
 
 
+def _leave_out(model: Model) -> None:
+    del model.weights[-1]
+
+
 LIES: dict[str, tuple[Callable[[Model], None], str]] = {
     "name repeated": (_change("norm", name="embed"), "weight embed is repeated"),
     "no name": (_change("norm", name=""), "has no name"),
@@ -75,7 +79,7 @@ LIES: dict[str, tuple[Callable[[Model], None], str]] = {
     "scales where none are": (_change("norm", scales_offset=64), "scales in the wrong place"),
     "section too long": (_more_bytes, "longer than its weights"),
     "section too short": (_fewer_bytes, "past the weights section"),
-    "weight left out": (lambda model: model.weights.pop() and None, "longer than its weights"),
+    "weight left out": (_leave_out, "longer than its weights"),
 }
 
 

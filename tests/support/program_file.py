@@ -81,6 +81,9 @@ class Method:
         return [n for n in self.nodes if n.op == op][number]
 
 
+Shaped = Weight | State | Value
+
+
 @dataclass
 class Model:
     states: list[State] = field(default_factory=list)
@@ -89,6 +92,10 @@ class Model:
     weight_bytes: bytes = b""
     tokenizer: bytes = b""
     metadata: bytes = b"{}"
+
+    def shaped(self) -> list[Shaped]:
+        """Everything that has a shape."""
+        return [*self.states, *self.weights, *(v for m in self.methods for v in m.values)]
 
     def weight(self, name: str) -> Weight:
         return next(w for w in self.weights if w.name == name)
@@ -164,8 +171,11 @@ def _read_index(r: Reader) -> list[Weight]:
             r.take("B"),
             r.dims(),
             r.take("I"),
-            *(r.take("Q") for _ in range(4)),
-            digest=r.take("32s"),
+            r.take("Q"),
+            r.take("Q"),
+            r.take("Q"),
+            r.take("Q"),
+            r.take("32s"),
         )
         for _ in range(r.take("I"))
     ]
