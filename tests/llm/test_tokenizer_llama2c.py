@@ -126,3 +126,15 @@ def test_a_file_without_the_bytes() -> None:
     token = struct.pack("<fi", 0.0, 1) + b"a"
     with pytest.raises(TokenizerError, match="not the 256 bytes"):
         read(struct.pack("<i", 1) + token * 300)
+
+
+def test_bytes_as_the_first_llama2c_wrote_them() -> None:
+    """Older files have the characters 0 to 255 where newer ones have the names of the bytes."""
+    data = file()
+    for byte in range(256):
+        name, character = f"<0x{byte:02X}>".encode(), chr(byte).encode()
+        new = struct.pack("<i", len(name)) + name
+        old = struct.pack("<i", len(character)) + character
+        assert data.count(new) == 1
+        data = data.replace(new, old)
+    assert read(data).json == ours().spec.json

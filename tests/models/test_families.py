@@ -77,6 +77,27 @@ def test_longrope_is_short_in_a_program_of_a_short_context(tmp_path: Path) -> No
         np.testing.assert_allclose(got, logits_of(model, tokens), rtol=0, atol=TOLERANCE)
 
 
+@pytest.mark.parametrize(
+    ("model_type", "config"),
+    [
+        ("glm", {"head_dim": 24, **PAD}),
+        ("codegen", {**CODEGEN, "hidden_size": 96, "rotary_dim": 10}),
+        ("phi3", {"head_dim": 24, **PAD}),
+    ],
+)
+def test_rows_are_the_same_however_many_are_read_at_a_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, model_type: str, config: dict[str, Any]
+) -> None:
+    """Blocks of 16 rows begin and end within the heads of 24 whose rows change places."""
+    folder = write_checkpoint(tmp_path / model_type, tiny_model(model_type, **config))
+    digests = []
+    for block_bytes in (8 << 20, 1):
+        monkeypatch.setattr("satchel.exporter.weights.BLOCK_BYTES", block_bytes)
+        program = satchel.export(folder, tmp_path / f"{block_bytes}.satchel", recipe="fp32")
+        digests.append([(w["name"], w["digest"]) for w in satchel.load(program).weights])
+    assert digests[0] == digests[1]
+
+
 @pytest.mark.parametrize("architecture", architectures())
 def test_quantised_programs_run_as_the_reference_does(tmp_path: Path, architecture: str) -> None:
     row = next(row for row in ROWS if row.model_type == architecture)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import doctest
 from typing import Any
 
 import numpy as np
@@ -11,7 +10,6 @@ import pytest
 from satchel.errors import ConfigError, UnsupportedModelError
 from satchel.graph.ir import Sym
 from satchel.models import architectures, build_model
-from satchel.models import config as config_module
 from satchel.models.config import ConfigReader
 from satchel.models.rope import read_rope
 
@@ -23,11 +21,6 @@ LLAMA: dict[str, Any] = {
     "num_hidden_layers": 1,
     "num_attention_heads": 2,
 }
-
-
-def test_the_example_in_the_documentation_runs() -> None:
-    result = doctest.testmod(config_module)
-    assert result.attempted > 0 and result.failed == 0
 
 
 def test_an_unknown_architecture_is_named_with_those_that_exist() -> None:
@@ -77,7 +70,7 @@ def test_methods_and_their_inputs() -> None:
         ({"hidden_size": True}, "'hidden_size' must be a whole number"),
         ({"rms_norm_eps": "small"}, "'rms_norm_eps' must be a number"),
         ({"tie_word_embeddings": 1}, "'tie_word_embeddings' must be true or false"),
-        ({"hidden_act": "gelu"}, "'hidden_act' is 'gelu', and only 'silu' is supported"),
+        ({"hidden_act": "relu2"}, "'hidden_act' is 'relu2', and only 'silu'"),
         ({"sliding_window": 128}, "the field 'sliding_window' .* is not understood"),
         ({"rope_parameters": {"rope_type": "yarn"}}, "type 'yarn' is not supported"),
         ({"rope_parameters": {"colour": 1}}, "field 'colour' is not understood"),

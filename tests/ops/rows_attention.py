@@ -113,9 +113,9 @@ def _attention(scale: float, window: int = 0, softcap: float = 0.0) -> Callable[
     return attend
 
 
-def _cache(heads: int, capacity: int, dim: int, used: int, dtype: str, seed: str) -> np.ndarray:
+def _cache(shape: tuple[int, int, int], used: int, dtype: str, seed: str) -> np.ndarray:
     """What lies beyond the used part is NaN, which must not come through."""
-    cache = normal(heads, capacity, dim, seed=seed)
+    cache = normal(*shape, seed=seed)
     cache[:, used:] = np.nan
     return cache.astype(dtype)
 
@@ -144,8 +144,8 @@ def _attention_rows() -> list[OpCase]:
         for dtype in ("float32", "float16"):
             name = f"{queries}x{heads}x{dim}_kv{kv_heads}_at{at}_of{capacity}"
             name += f"_window{window}_softcap{softcap}_{dtype}"
-            k = _cache(kv_heads, capacity, dim, at + queries, dtype, "k")
-            v = _cache(kv_heads, capacity, dim, at + queries, dtype, "v")
+            k = _cache((kv_heads, capacity, dim), at + queries, dtype, "k")
+            v = _cache((kv_heads, capacity, dim), at + queries, dtype, "v")
             inputs = [normal(queries, heads, dim, scale=2), k, v, i32(at)]
             oracle = _attention(0.25, window, softcap)
             attrs = {"scale": 0.25, "window": window, "softcap": softcap}
@@ -187,7 +187,7 @@ def _session_rows() -> list[OpCase]:
                 [
                     normal(n, 4, 8, seed=at),
                     normal(n, 2, 8, seed=at),
-                    normal(n, 2, 8, seed=-at),
+                    normal(n, 2, 8, seed=f"v{at}"),
                     i32(at),
                 ]
                 for n, at in ((5, 0), (4, 5), (1, 9), (1, 10), (3, 6), (5, 9))

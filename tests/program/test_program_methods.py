@@ -402,6 +402,13 @@ def test_a_cache_larger_than_the_machine_costs_nothing_until_used(tmp_path: Path
     assert method([1], [100_000], [0])["logits"].shape == (1, 20)
 
 
+def test_caches_larger_than_the_address_space(tmp_path: Path) -> None:
+    model = good_model()
+    model.states += [fm.State(f"more {i}", 4, [1 << 40, 1 << 6]) for i in range(8)]
+    with pytest.raises(ExecutionError, match="the system has no 70368744177664 bytes"):
+        _load(tmp_path, model).instance()
+
+
 def test_a_scalar_and_a_symbol_that_no_input_has(tmp_path: Path) -> None:
     x = Value("x", INPUT, 0, 0, [])
     y = Value("y", ARENA, 0, 0, [])

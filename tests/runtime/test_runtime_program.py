@@ -313,6 +313,14 @@ def test_calls_from_two_threads_do_not_disturb_each_other(shared: bool, program:
         np.testing.assert_array_equal(mine, theirs)
 
 
+def test_one_array_may_be_several_inputs(program: Program) -> None:
+    method = program.method("forward")
+    zero = np.zeros(1, np.int32)
+    want = method.run([0], [0], [0])[0]
+    np.testing.assert_array_equal(method.run(zero, zero, zero)[0], want)
+    assert zero.tolist() == [0]
+
+
 def test_outputs_are_copies(program: Program) -> None:
     method = program.method("forward")
     first = method.run(**small_inputs(3))[0]

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from satchel.files import PARTIAL_PREFIX
 from satchel.sources import cache
 
 
@@ -36,29 +37,9 @@ def test_the_folder_follows_the_environment(
     assert cache.cache_folder() == tmp_path / ".cache" / "satchel"
 
 
-def test_a_file_appears_whole_or_not_at_all(tmp_path: Path) -> None:
-    target = tmp_path / "new" / "file"
-    with cache.atomic_write(target) as file:
-        file.write(b"first")
-        assert not target.exists()
-    assert target.read_bytes() == b"first"
-    with pytest.raises(KeyboardInterrupt), cache.atomic_write(target) as file:
-        file.write(b"second")
-        raise KeyboardInterrupt
-    assert target.read_bytes() == b"first"
-    assert os.listdir(target.parent) == ["file"]
-
-
-def test_a_finished_file_has_the_rights_of_any_new_file(tmp_path: Path) -> None:
-    with cache.atomic_write(tmp_path / "ours"):
-        pass
-    (tmp_path / "plain").touch()
-    assert (tmp_path / "ours").stat().st_mode == (tmp_path / "plain").stat().st_mode
-
-
 def test_leftovers_of_a_killed_process_are_removed(tmp_path: Path) -> None:
-    (tmp_path / f"{cache.PARTIAL_PREFIX}file").touch()
-    (tmp_path / f"{cache.PARTIAL_PREFIX}folder" / "inner").mkdir(parents=True)
+    (tmp_path / f"{PARTIAL_PREFIX}file").touch()
+    (tmp_path / f"{PARTIAL_PREFIX}folder" / "inner").mkdir(parents=True)
     (tmp_path / "kept").touch()
     cache.remove_partials(tmp_path)
     assert os.listdir(tmp_path) == ["kept"]

@@ -41,7 +41,7 @@ class GraphSpec:
 
 def _step(b: GraphBuilder, op: str, x: Value, y: Value) -> Value:
     """Values are [S, 4], [1, 4] or [S, 1]; what does not fit is replaced by something that does."""
-    rows, cols = x.shape
+    cols = x.shape[1]
     if op in UNARY:
         return b.node(op, x)
     if op in BINARY:

@@ -117,7 +117,12 @@ REAL_CONFIGS: dict[str, Config] = {
     "qwen3-1_7b": _sizes("qwen3", 28, 2048, 16, 8, 6144, 151936, 40960) | QWEN | {"head_dim": 128},
     "qwen3-4b": _sizes("qwen3", 36, 2560, 32, 8, 9728, 151936, 40960) | QWEN | {"head_dim": 128},
     "smollm3-3b": _sizes("smollm3", 36, 2048, 16, 4, 11008, 128256, 65536)
-    | {"rope_theta": 5e6, "no_rope_layer_interval": 4, "pad_token_id": 128004},
+    | {
+        "rope_theta": 5e6,
+        "no_rope_layer_interval": 4,
+        "max_window_layers": 28,
+        "pad_token_id": 128004,
+    },
 }
 
 

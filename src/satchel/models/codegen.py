@@ -36,6 +36,7 @@ class Model(Decoder):
         self.rope = plain_rope(fields.positive("rotary_dim", 64))
         self.blocks = self._blocks(fields)
         fields.only("scale_attn_weights", True)
+        fields.only("rotary", True)
         for name in ("n_ctx", "attn_pdrop", "embd_pdrop", "resid_pdrop", "gradient_checkpointing"):
             fields.optional(name)  # without effect on what is computed
         for name in ("activation", "first_dropout", "proj_to_labels", "type", "use_proj"):

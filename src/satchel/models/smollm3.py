@@ -21,6 +21,7 @@ class Model(Decoder):
         self.rope = read_rope(fields, self.head_dim, default_theta=2e6)
         self.rotates = self._rotating_layers(fields)
         self.windows = self._windows(fields)
+        fields.optional("max_window_layers")  # in the released configuration, used by nothing
         fields.finish()
 
     def _rotating_layers(self, fields: ConfigReader) -> list[bool]:

@@ -7,11 +7,11 @@ import shutil
 import sys
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
 
-PARTIAL_PREFIX = ".partial-"
+from satchel.files import PARTIAL_PREFIX
 
 
 def cache_folder() -> Path:
@@ -34,32 +34,6 @@ def checkpoints_folder() -> Path:
 def programs_folder() -> Path:
     """Where programs are kept that first use exports."""
     return cache_folder() / "programs"
-
-
-@contextmanager
-def atomic_write(path: Path) -> Iterator[IO[bytes]]:
-    """A file to write to that takes ``path``'s place at the end, and vanishes on an error.
-
-    >>> with atomic_write(folder / "notes.txt") as file:  # doctest: +SKIP
-    ...     file.write(b"whole or not at all")
-    """
-    path.parent.mkdir(parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(prefix=PARTIAL_PREFIX, dir=path.parent)
-    try:
-        with os.fdopen(handle, "wb") as file:
-            yield file
-            file.flush()
-            os.fsync(file.fileno())
-        if os.name == "posix":
-            # mkstemp's files are private; a finished one has the rights of any new file.
-            mask = os.umask(0)
-            os.umask(mask)
-            os.chmod(name, 0o666 & ~mask)
-        os.replace(name, path)
-    except BaseException:
-        with suppress(OSError):
-            os.unlink(name)
-        raise
 
 
 @contextmanager

@@ -7,7 +7,8 @@ import shutil
 from pathlib import Path
 
 from satchel.errors import DownloadError
-from satchel.sources.cache import atomic_write, checkpoints_folder, locked, remove_partials
+from satchel.files import atomic_write
+from satchel.sources.cache import checkpoints_folder, locked, remove_partials
 from satchel.sources.catalog import CatalogEntry, HubSource, WheelSource, find_entry
 from satchel.sources.hub import fetch_from_hub, parse_hub_address
 from satchel.sources.progress import Progress, silent

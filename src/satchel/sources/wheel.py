@@ -11,7 +11,8 @@ import zipfile
 from pathlib import Path
 
 from satchel.errors import DownloadError
-from satchel.sources.cache import atomic_write, partial_folder
+from satchel.files import atomic_write
+from satchel.sources.cache import partial_folder
 from satchel.sources.catalog import WheelSource
 from satchel.sources.progress import Progress
 

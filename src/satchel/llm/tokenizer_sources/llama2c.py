@@ -18,6 +18,7 @@ from satchel.llm.tokenizer_sources.spec import TokenizerSpec
 
 _SPECIAL = ("<unk>", "<s>", "</s>")
 _BYTES = tuple(f"<0x{byte:02X}>" for byte in range(256))
+_OLD_BYTES = tuple(map(chr, range(256)))  # how the first llama2.c wrote them
 _MAX_PIECE = 1 << 16
 
 
@@ -25,7 +26,7 @@ def read_llama2c(source: TokenizerSource) -> TokenizerSpec:
     """Read a tokenizer.bin. It does not say how many tokens it has: it ends with the last one."""
     pieces, scores = _read_pieces(read_bytes(source.path), source.path.name)
     fixed = len(_SPECIAL) + len(_BYTES)
-    if tuple(pieces[3:fixed]) != _BYTES:
+    if tuple(pieces[3:fixed]) not in (_BYTES, _OLD_BYTES):
         raise TokenizerError(
             f"{source.path.name}: tokens 3 to 258 are not the 256 bytes",
             "Give the tokenizer.bin that belongs to the model (llama2.c's tokenizer.py writes it)",
