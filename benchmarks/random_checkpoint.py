@@ -22,7 +22,9 @@ from tokenizers import decoders as token_decoders
 from satchel.models import build_model
 
 SHARD_BYTES = 2_000_000_000
-POOL = 1 << 23
+# Tensors continue in the pool where the last one ended. An odd length sees to it that no two of
+# them are alike, for exporters that store equal tensors once.
+POOL = (1 << 23) - 9
 
 
 def tensor_shapes(config: dict[str, Any]) -> dict[str, tuple[int, ...]]:
@@ -43,7 +45,10 @@ def random_pool(seed: int) -> np.ndarray:
     return (values.view(np.uint32) >> 16).astype(np.uint16)
 
 
-def write_shard(path: Path, tensors: dict[str, tuple[int, ...]], pool: np.ndarray) -> None:
+def write_shard(
+    path: Path, tensors: dict[str, tuple[int, ...]], pool: np.ndarray, position: int
+) -> int:
+    """Returns where in the pool the next shard goes on."""
     header: dict[str, Any] = {}
     at = 0
     for name, shape in tensors.items():
@@ -57,10 +62,15 @@ def write_shard(path: Path, tensors: dict[str, tuple[int, ...]], pool: np.ndarra
         file.write(struct.pack("<Q", len(document)) + document)
         for shape in tensors.values():
             left = int(np.prod(shape))
-            source = ones if len(shape) == 1 else pool
+            if len(shape) == 1:
+                file.write(ones[:left].tobytes())
+                continue
             while left:
-                file.write(source[:left].tobytes())
-                left -= min(left, len(source))
+                part = pool[position : position + left]
+                file.write(part.tobytes())
+                left -= len(part)
+                position = (position + len(part)) % POOL
+    return position
 
 
 def write_tokenizer(folder: Path) -> None:
@@ -94,9 +104,10 @@ def write_checkpoint(name: str, folder: Path, layers: int | None = None, seed: i
         total += size
     pool = random_pool(seed)
     places = {}
+    position = 0
     for number, tensors in enumerate(shards, 1):
         file = f"model-{number:05}-of-{len(shards):05}.safetensors"
-        write_shard(folder / file, tensors, pool)
+        position = write_shard(folder / file, tensors, pool, position)
         places |= dict.fromkeys(tensors, file)
     index = {"metadata": {"total_size": total}, "weight_map": places}
     (folder / "model.safetensors.index.json").write_text(json.dumps(index))

@@ -12,6 +12,20 @@ _LLAMA3_ROPE = {
     "original_max_position_embeddings": 8192,
 }
 
+# 96 of 128 values of a head are rotated; the divisors have the ends of the real ones.
+_PHI4_ROPE = {
+    "type": "longrope",
+    "short_factor": [1.0] * 48,
+    "long_factor": [1.0 + 46.77 * i / 47 for i in range(48)],
+}
+
+# Peers choose their model class by this name.
+_ARCHITECTURES = {
+    "llama": "LlamaForCausalLM",
+    "qwen3": "Qwen3ForCausalLM",
+    "phi3": "Phi3ForCausalLM",
+}
+
 
 def _config(
     model_type: str,
@@ -40,6 +54,10 @@ def _config(
         "max_position_embeddings": context,
         "tie_word_embeddings": True,
         "hidden_act": "silu",
+        "architectures": [_ARCHITECTURES[model_type]],
+        "torch_dtype": "bfloat16",
+        "bos_token_id": 256,
+        "eos_token_id": 257,
         **more,
     }
 
@@ -69,5 +87,21 @@ SHAPES: dict[str, dict[str, Any]] = {
         500000.0,
         131072,
         rope_scaling=_LLAMA3_ROPE,
+    ),
+    "qwen3-0_6b": _config("qwen3", 28, 1024, (16, 8, 128), 3072, 151936, 1e-6, 1000000.0, 40960),
+    "qwen3-4b": _config("qwen3", 36, 2560, (32, 8, 128), 9728, 151936, 1e-6, 1000000.0, 40960),
+    "phi4-mini": _config(
+        "phi3",
+        32,
+        3072,
+        (24, 8, 128),
+        8192,
+        200064,
+        1e-5,
+        10000.0,
+        131072,
+        original_max_position_embeddings=4096,
+        partial_rotary_factor=0.75,
+        rope_scaling=_PHI4_ROPE,
     ),
 }

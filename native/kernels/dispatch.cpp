@@ -130,25 +130,34 @@ const std::string& amx_problem() {
   return problem;
 }
 
-const KernelTable& amx_table() {
-  static const KernelTable table = [] {
-    KernelTable t = avx512_table;
-    t.name = "amx";
-    t.linear_q4 = amx_linear_q4;
-    t.linear_q8 = amx_linear_q8;
-    return t;
-  }();
-  return table;
-}
-
 #endif
+
+// A table that differs from another in its name and the quantised linear layers.
+[[maybe_unused]] KernelTable derived_table(KernelTable base, const char* name,
+                                           decltype(KernelTable::linear_q4) linear_q4,
+                                           decltype(KernelTable::linear_q8) linear_q8) {
+  base.name = name;
+  base.linear_q4 = linear_q4;
+  base.linear_q8 = linear_q8;
+  return base;
+}
 
 std::vector<const KernelTable*> find_kernels() {
   std::vector<const KernelTable*> tables{&portable_table};
 #ifdef SATCHEL_X86_64
   if (features().avx2) tables.push_back(&avx2_table);
   if (features().avx512) tables.push_back(&avx512_table);
-  if (amx_problem().empty()) tables.push_back(&amx_table());
+  static const KernelTable amx = derived_table(avx512_table, "amx", amx_linear_q4, amx_linear_q8);
+  if (amx_problem().empty()) tables.push_back(&amx);
+#endif
+#ifdef SATCHEL_AARCH64
+  static const KernelTable dotprod =
+      derived_table(neon_table, "dotprod", dotprod_linear_q4, dotprod_linear_q8);
+  static const KernelTable i8mm = derived_table(neon_table, "i8mm", i8mm_linear_q4, i8mm_linear_q8);
+  const ArmFeatures arm = arm_features();
+  tables.push_back(&neon_table);
+  if (arm.dotprod) tables.push_back(&dotprod);
+  if (arm.dotprod && arm.i8mm) tables.push_back(&i8mm);
 #endif
   return tables;
 }
@@ -164,6 +173,11 @@ size_t attention_scratch(int64_t heads_per_kv, int64_t dim) {
 std::vector<std::string> cpu_features() {
 #ifdef SATCHEL_X86_64
   return features().names;
+#elif defined(SATCHEL_AARCH64)
+  std::vector<std::string> names{"neon"};
+  if (arm_features().dotprod) names.emplace_back("dotprod");
+  if (arm_features().i8mm) names.emplace_back("i8mm");
+  return names;
 #else
   return {};
 #endif

@@ -112,8 +112,8 @@ size_t attention_scratch(int64_t heads_per_kv, int64_t dim);
 const std::vector<const KernelTable*>& available_kernels();
 
 // The best table, or the one that the environment variable SATCHEL_ISA names
-// (portable, avx2, avx512, amx; neon later). Throws std::invalid_argument for a name that this
-// machine cannot run.
+// (portable; avx2, avx512, amx; neon, dotprod, i8mm). Throws std::invalid_argument for a name that
+// this machine cannot run.
 const KernelTable& selected_kernels();
 const KernelTable& kernels_by_name(const std::string& name);
 

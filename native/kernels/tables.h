@@ -1,6 +1,6 @@
 // What the instruction sets share among themselves; not for users of the library.
 //
-// A file compiled for AVX must not emit a function that other files could be linked to: helpers
+// A file compiled for more than the baseline must not emit a function that other files could be linked to: helpers
 // here and in the .inl files have internal linkage, and no std:: templates are used there.
 #pragma once
 
@@ -30,6 +30,26 @@ void amx_linear_q8(const QuantizedRows& x, const PackedMatrix& w, const float* b
                    int64_t tile_begin, int64_t tile_end, float* y, int64_t ldy);
 // One tile product compared with plain arithmetic. May fault where AMX does not work.
 bool amx_self_test();
+#endif
+
+#ifdef SATCHEL_AARCH64
+struct ArmFeatures {
+  bool dotprod = false, i8mm = false;
+};
+// What the operating system says of the CPU. NEON itself is part of every 64-bit Arm.
+ArmFeatures arm_features();
+
+extern const KernelTable neon_table;
+
+// The dotprod and i8mm tables are the NEON one with these in it.
+void dotprod_linear_q4(const QuantizedRows& x, const PackedMatrix& w, const float* bias,
+                       int64_t tile_begin, int64_t tile_end, float* y, int64_t ldy);
+void dotprod_linear_q8(const QuantizedRows& x, const PackedMatrix& w, const float* bias,
+                       int64_t tile_begin, int64_t tile_end, float* y, int64_t ldy);
+void i8mm_linear_q4(const QuantizedRows& x, const PackedMatrix& w, const float* bias,
+                    int64_t tile_begin, int64_t tile_end, float* y, int64_t ldy);
+void i8mm_linear_q8(const QuantizedRows& x, const PackedMatrix& w, const float* bias,
+                    int64_t tile_begin, int64_t tile_end, float* y, int64_t ldy);
 #endif
 
 // Attention works on this many keys at a time, in blocks that start at multiples of it, so that

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 import torch
 
@@ -29,4 +30,6 @@ def test_reference_is_what_torch_computes(case: OpCase) -> None:
     got, want = case.run_reference(), case.run_oracle(torch)
     assert len(got) == len(want) == len(case.calls)
     for call, (mine, theirs) in enumerate(zip(got, want, strict=True)):
-        assert_close(mine, theirs.astype(mine.dtype), case.tolerance / 4, f"call {call}")
+        with np.errstate(over="ignore"):
+            wanted = theirs.astype(mine.dtype)
+        assert_close(mine, wanted, case.tolerance / 4, f"call {call}")

@@ -136,7 +136,7 @@ class ExportJob:
         # the weight that has most of them (they are written after its codes).
         blocks = 7 * BLOCK_BYTES // 2
         scales = max((w.scales_size for w in self.writer.weights), default=0)
-        peak = max(peak_rss(), current_rss() + blocks + 2 * scales)
+        peak = max(peak_rss(), current_rss() + blocks + scales)
         names = tuple(g.name for g in self.graphs)
         return ExportPlan(file_size, peak, len(self.writer.weights), self.parameters, names)
 

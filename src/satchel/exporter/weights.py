@@ -73,7 +73,8 @@ class WeightPacker:
             scales.append(block_scales)
             yield codes.data
         if encoding.is_quantized:
-            yield np.concatenate([s.reshape(-1) for s in scales]).tobytes()
+            for part in scales:
+                yield part.reshape(-1).view(np.uint8).data
 
     def _blocks(self, weight: Weight) -> Iterator[tuple[int, NDArray[np.float32]]]:
         rows, cols = weight.shape

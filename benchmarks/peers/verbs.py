@@ -1,0 +1,166 @@
+"""What all peers share: the verbs prepare and bench, timing, and the JSON they print.
+
+A peer's script runs with the interpreter of that peer's own environment, so nothing here may need
+more than the standard library.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import os
+import random
+import resource
+import statistics
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+PREPARED = "prepared.json"
+
+
+@dataclass
+class Prepared:
+    """What ``prepare`` leaves in its folder beside the model itself."""
+
+    peer: str
+    model: str  # the file or folder to load, relative to the folder
+    vocabulary: int
+    weight_bytes_read: int  # by one decoded token: all weights but the rows of a lookup
+    kv_bytes_per_position: int
+    precision: str
+    seconds: float = 0.0
+    peak_rss_bytes: int = 0
+    details: dict[str, Any] = field(default_factory=dict)
+
+
+class Engine(Protocol):
+    version: str
+
+    def generate(self, prompt: list[int], new_tokens: int) -> tuple[float, float]:
+        """Greedy, from an empty cache: seconds to the first token, seconds for the others."""
+
+
+Prepare = Callable[[Path, Path], Prepared]
+Load = Callable[[Path, int, int], Engine]  # model, threads, context
+
+
+def read_config(checkpoint: Path) -> dict[str, Any]:
+    config: dict[str, Any] = json.loads((checkpoint / "config.json").read_text())
+    return config
+
+
+def kv_bytes(config: dict[str, Any], element_bytes: int) -> int:
+    """Of all layers, keys and values, for one position."""
+    width = config["num_key_value_heads"] * config["head_dim"]
+    return 2 * int(config["num_hidden_layers"]) * int(width) * element_bytes
+
+
+def peak_rss_bytes() -> int:
+    own, children = (
+        resource.getrusage(who).ru_maxrss
+        for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)
+    )
+    return max(own, children) * (1 if sys.platform == "darwin" else 1024)
+
+
+def folder_bytes(folder: Path) -> int:
+    return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
+
+
+@contextlib.contextmanager
+def stdout_to_stderr() -> Iterator[None]:
+    """Native libraries print where they like; standard output is for one JSON object."""
+    sys.stdout.flush()
+    saved = os.dup(1)
+    os.dup2(2, 1)
+    try:
+        yield
+    finally:
+        sys.stdout.flush()
+        os.dup2(saved, 1)
+        os.close(saved)
+
+
+def _prepare(prepare: Prepare, arguments: argparse.Namespace) -> dict[str, Any]:
+    arguments.out.mkdir(parents=True, exist_ok=True)
+    started = time.perf_counter()
+    prepared = prepare(arguments.source.resolve(), arguments.out.resolve())
+    prepared.seconds = time.perf_counter() - started
+    prepared.peak_rss_bytes = peak_rss_bytes()
+    document = asdict(prepared)
+    (arguments.out / PREPARED).write_text(json.dumps(document, indent=1))
+    return document
+
+
+def _bench(load: Load, arguments: argparse.Namespace) -> dict[str, Any]:
+    prepared = Prepared(**json.loads((arguments.model / PREPARED).read_text()))
+    prompt_tokens, new_tokens = arguments.prompt_tokens, arguments.new_tokens
+    generator = random.Random(0)
+    # Ids below 32,000 are plain tokens in every vocabulary that is used here.
+    top = min(prepared.vocabulary, 32000)
+
+    def run() -> tuple[float, float]:
+        # A new prompt each time: some peers keep the cache of an old one.
+        prompt = [generator.randrange(300, top) for _ in range(prompt_tokens)]
+        return engine.generate(prompt, new_tokens)
+
+    started = time.perf_counter()
+    engine = load(arguments.model / prepared.model, arguments.threads, prompt_tokens + new_tokens)
+    load_s = time.perf_counter() - started
+    for _ in range(arguments.warmup):
+        run()
+    runs = [run() for _ in range(arguments.runs)]
+    prefill = [prompt_tokens / first for first, _ in runs]
+    decode = [(new_tokens - 1) / rest for _, rest in runs if rest > 0] or [0.0]
+    filled = prompt_tokens + new_tokens // 2
+    return {
+        "peer": prepared.peer,
+        "version": engine.version,
+        "precision": prepared.precision,
+        "prompt_tokens": prompt_tokens,
+        "new_tokens": new_tokens,
+        "runs": arguments.runs,
+        "threads": arguments.threads,
+        "prefill_tok_s": statistics.median(prefill),
+        "prefill_tok_s_spread": [min(prefill), max(prefill)],
+        "decode_tok_s": statistics.median(decode),
+        "decode_tok_s_spread": [min(decode), max(decode)],
+        "ttft_s": statistics.median(first for first, _ in runs),
+        "load_s": load_s,
+        "bytes_per_token": prepared.weight_bytes_read + filled * prepared.kv_bytes_per_position,
+        "peak_rss_bytes": peak_rss_bytes(),
+    }
+
+
+def main(about: str, prepare: Prepare, load: Load) -> None:
+    """The command line of a peer's script."""
+    parser = argparse.ArgumentParser(description=about.splitlines()[0])
+    verbs = parser.add_subparsers(dest="verb", required=True)
+    verb = verbs.add_parser("prepare", help="convert and quantise a checkpoint for this peer")
+    verb.add_argument("source", type=Path, help="a checkpoint's folder")
+    verb.add_argument("out", type=Path, help="the folder to write to")
+    verb = verbs.add_parser("bench", help="measure what prepare has written")
+    verb.add_argument("model", type=Path, help="the folder that prepare wrote")
+    verb.add_argument("--prompt-tokens", type=int, default=256)
+    verb.add_argument("--new-tokens", type=int, default=64)
+    verb.add_argument("--threads", type=int, default=os.cpu_count() or 1)
+    verb.add_argument("--warmup", type=int, default=1)
+    verb.add_argument("--runs", type=int, default=3)
+    for verb in verbs.choices.values():
+        verb.add_argument("--json", action="store_true", help="one JSON object")
+    arguments = parser.parse_args()
+    with stdout_to_stderr():
+        if arguments.verb == "prepare":
+            document = _prepare(prepare, arguments)
+        else:
+            document = _bench(load, arguments)
+    if arguments.json:
+        print(json.dumps(document))
+        return
+    for name, value in document.items():
+        print(f"{name:24} {value}")

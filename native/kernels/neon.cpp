@@ -1,0 +1,135 @@
+// The NEON table for any 64-bit Arm: bytes are multiplied by smlal, which adds up in 16 bits.
+
+#include "lanes_neon.h"
+
+#include "elementwise.inl"
+#include "quantize.inl"
+#include "linear_float.inl"
+#include "attention.inl"
+#include "linear_neon.inl"
+
+namespace satchel {
+namespace {
+
+// Sums of a vector of weights in 16 bits: two rows in each half, four lanes to a row.
+struct Halves {
+  int16x8_t first, second;
+};
+
+inline void add_products(Halves& sums, int8x16_t weights, int8x16_t x) {
+  sums.first = vmlal_s8(sums.first, vget_low_s8(weights), vget_low_s8(x));
+  sums.second = vmlal_high_s8(sums.second, weights, x);
+}
+
+struct Q4 : Q4Layout {
+  // At most four steps: a lane takes 8 products of at most 15 * 127, and two such lanes are added
+  // before they are widened.
+  template <int M, int V>
+  static inline void add_steps(const Vectors& weights, const int8_t* x, int64_t stride,
+                               int64_t first, int64_t steps, int32x4_t (*dots)[V]) {
+    Halves sums[M][V];
+    SATCHEL_UNROLL
+    for (int m = 0; m < M; ++m) {
+      SATCHEL_UNROLL
+      for (int v = 0; v < V; ++v) sums[m][v] = {vdupq_n_s16(0), vdupq_n_s16(0)};
+    }
+    for (int64_t s = first; s < first + steps; ++s) {
+      int8x16_t low_x[M], high_x[M];
+      SATCHEL_UNROLL
+      for (int m = 0; m < M; ++m) {
+        low_x[m] = broadcast4(x + m * stride + s * 8);
+        high_x[m] = broadcast4(x + m * stride + s * 8 + 4);
+      }
+      SATCHEL_UNROLL
+      for (int v = 0; v < V; ++v) {
+        const uint8x16_t bytes = vld1q_u8(weights.at(v, s));
+        const int8x16_t low = low_nibbles(bytes), high = high_nibbles(bytes);
+        SATCHEL_UNROLL
+        for (int m = 0; m < M; ++m) {
+          add_products(sums[m][v], low, low_x[m]);
+          add_products(sums[m][v], high, high_x[m]);
+        }
+      }
+    }
+    SATCHEL_UNROLL
+    for (int m = 0; m < M; ++m) {
+      SATCHEL_UNROLL
+      for (int v = 0; v < V; ++v) {
+        dots[m][v] = vpadalq_s16(dots[m][v], vpaddq_s16(sums[m][v].first, sums[m][v].second));
+      }
+    }
+  }
+
+  template <int M, int V>
+  static inline void add(const Vectors& weights, const int8_t* x, int64_t stride, int64_t begin,
+                         int64_t end, int32x4_t (*dots)[V]) {
+    int64_t c = begin;
+    for (; c + 32 <= end; c += 32) add_steps<M, V>(weights, x, stride, c / 8, 4, dots);
+    if (c < end) add_steps<M, V>(weights, x, stride, c / 8, (end - c) / 8, dots);
+  }
+};
+
+// A lane of 16 bits holds two products of signed bytes.
+struct Q8 : Q8Layout {
+  template <int M, int V>
+  static inline void add(const Vectors& weights, const int8_t* x, int64_t stride, int64_t begin,
+                         int64_t end, int32x4_t (*dots)[V]) {
+    int32x4_t first[M][V], second[M][V];
+    SATCHEL_UNROLL
+    for (int m = 0; m < M; ++m) {
+      SATCHEL_UNROLL
+      for (int v = 0; v < V; ++v) first[m][v] = second[m][v] = vdupq_n_s32(0);
+    }
+    const auto step = [&](int64_t c, bool two) {
+      int8x16_t x0[M], x1[M];
+      SATCHEL_UNROLL
+      for (int m = 0; m < M; ++m) {
+        x0[m] = broadcast4(x + m * stride + c);
+        if (two) x1[m] = broadcast4(x + m * stride + c + 4);
+      }
+      SATCHEL_UNROLL
+      for (int v = 0; v < V; ++v) {
+        const int8x16_t w0 = signed_bytes(vld1q_u8(weights.at(v, c / 4)));
+        const int8x16_t w1 = two ? signed_bytes(vld1q_u8(weights.at(v, c / 4 + 1))) : w0;
+        SATCHEL_UNROLL
+        for (int m = 0; m < M; ++m) {
+          Halves sums{vmull_s8(vget_low_s8(w0), vget_low_s8(x0[m])), vmull_high_s8(w0, x0[m])};
+          if (two) add_products(sums, w1, x1[m]);
+          first[m][v] = vpadalq_s16(first[m][v], sums.first);
+          second[m][v] = vpadalq_s16(second[m][v], sums.second);
+        }
+      }
+    };
+    int64_t c = begin;
+    for (; c + 8 <= end; c += 8) step(c, true);
+    if (c < end) step(c, false);
+    SATCHEL_UNROLL
+    for (int m = 0; m < M; ++m) {
+      SATCHEL_UNROLL
+      for (int v = 0; v < V; ++v) {
+        dots[m][v] = vaddq_s32(dots[m][v], vpaddq_s32(first[m][v], second[m][v]));
+      }
+    }
+  }
+};
+
+void linear_q4(const QuantizedRows& x, const PackedMatrix& w, const float* bias,
+               int64_t tile_begin, int64_t tile_end, float* y, int64_t ldy) {
+  linear_rows<Q4, 4, 4, 2>(x, w, bias, tile_begin, tile_end, y, ldy);
+}
+
+void linear_q8(const QuantizedRows& x, const PackedMatrix& w, const float* bias,
+               int64_t tile_begin, int64_t tile_end, float* y, int64_t ldy) {
+  linear_rows<Q8, 4, 2, 4>(x, w, bias, tile_begin, tile_end, y, ldy);
+}
+
+}  // namespace
+}  // namespace satchel
+
+#include "table.inl"
+
+namespace satchel {
+
+constinit const KernelTable neon_table = make_table("neon");
+
+}  // namespace satchel
