@@ -167,9 +167,7 @@ class LlamaCpp:
         self.vocabulary = llama_cpp.llama_vocab_n_tokens(vocabulary)
 
     def feed(self, tokens: list[int]) -> int:
-        batch = self.api.llama_batch_get_one(
-            (ctypes.c_int32 * len(tokens))(*tokens), len(tokens)
-        )
+        batch = self.api.llama_batch_get_one((ctypes.c_int32 * len(tokens))(*tokens), len(tokens))
         if self.api.llama_decode(self.context, batch):
             raise SystemExit("llama_decode failed")
         logits = self.api.llama_get_logits_ith(self.context, -1)

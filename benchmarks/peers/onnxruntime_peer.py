@@ -1,7 +1,7 @@
 """ONNX Runtime GenAI: int4 weights in blocks of 32 from its own model builder.
 
-    python benchmarks/peers/onnxruntime_peer.py prepare CHECKPOINT_FOLDER OUT
-    python benchmarks/peers/onnxruntime_peer.py bench OUT --threads 2 --json
+python benchmarks/peers/onnxruntime_peer.py prepare CHECKPOINT_FOLDER OUT
+python benchmarks/peers/onnxruntime_peer.py bench OUT --threads 2 --json
 """
 
 from __future__ import annotations

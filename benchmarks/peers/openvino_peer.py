@@ -1,7 +1,7 @@
 """OpenVINO GenAI: int4 weights in groups of 32, converted by optimum-intel and nncf.
 
-    python benchmarks/peers/openvino_peer.py prepare CHECKPOINT_FOLDER OUT
-    python benchmarks/peers/openvino_peer.py bench OUT --threads 2 --json
+python benchmarks/peers/openvino_peer.py prepare CHECKPOINT_FOLDER OUT
+python benchmarks/peers/openvino_peer.py bench OUT --threads 2 --json
 """
 
 from __future__ import annotations

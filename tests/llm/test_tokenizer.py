@@ -12,6 +12,7 @@ from typing import Any, cast
 import pytest
 from tokenizer_data import trained_byte_level
 from tokenizers import Tokenizer as Backend
+from tokenizers.models import WordLevel
 
 from satchel.checkpoints.base import TokenizerKind, TokenizerSource
 from satchel.errors import TokenizerError
@@ -131,3 +132,9 @@ def test_modules_load_heavy_libraries_only_on_use() -> None:
         [sys.executable, "-c", code], check=True, capture_output=True, text=True
     )
     assert result.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize("end", [-1, 2**40])
+def test_an_end_token_that_cannot_be_one(end: int) -> None:
+    with pytest.raises(TokenizerError, match=f"names token {end}, which does not exist"):
+        Tokenizer(TokenizerSpec(json=Backend(WordLevel({"a": 0}, "a")).to_str(), eos_ids=(end,)))

@@ -46,7 +46,7 @@ def read(folder: Path) -> TokenizerSpec:
     return read_tokenizer(TokenizerSource("huggingface", folder))
 
 
-@pytest.mark.parametrize("around", ["$A", "<s> $A", "<s> $A </s>", "$A </s>"])
+@pytest.mark.parametrize("around", ["$A", "<s> $A", "<s> $A </s>", "$A </s>", "<|end|> <s> $A"])
 @pytest.mark.parametrize("flag", [{}, {"add_bos_token": True}, {"add_bos_token": False}])
 def test_ids_equal_transformers(tmp_path: Path, around: str, flag: dict[str, bool]) -> None:
     folder = write_folder(tmp_path, around, flag)
@@ -185,6 +185,10 @@ def test_files_of_different_models(tmp_path: Path) -> None:
         read(write_folder(tmp_path, config=config))
 
 
-def test_other_tokens_around_a_text_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(TokenizerError, match="neither its BOS nor its EOS"):
-        read(write_folder(tmp_path, "<|end|> <s> $A"))
+def test_other_tokens_around_a_text_travel_in_the_spec(tmp_path: Path) -> None:
+    """GLM puts two tokens before a text and neither is its BOS."""
+    spec = read(write_folder(tmp_path, "<|end|> <s> $A <|end|>"))
+    assert (spec.prefix_ids, spec.suffix_ids, spec.add_bos) == ((502, 500), (502,), False)
+    again = Tokenizer(TokenizerSpec.from_dict(spec.to_dict(), spec.json))
+    assert again.encode("a")[:2] == [502, 500]
+    assert again.encode("a", add_bos=False) == again.encode("a")[2:-1]

@@ -37,9 +37,9 @@ def count(number: float) -> str:
     '135M'
     """
     for limit, unit in ((1e9, "B"), (1e6, "M"), (1e3, "K")):
-        if number >= limit:
-            value = number / limit
-            return f"{value:.2f}{unit}" if value < 10 else f"{value:.0f}{unit}"
+        value = number / limit
+        if value >= 0.9995:
+            return f"{value:.2f}{unit}" if value < 9.995 else f"{value:.0f}{unit}"
     return str(int(number))
 
 

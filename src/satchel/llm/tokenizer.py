@@ -85,8 +85,13 @@ class Tokenizer:
         bos = self.spec.bos_id
         if wants_bos and bos is not None and ids[:1] != [bos]:
             ids.insert(0, bos)
-        if self.spec.add_eos and add_bos is None and self.spec.eos_ids:
-            ids.append(self.spec.eos_ids[0])
+        if add_bos is None:
+            prefix = list(self.spec.prefix_ids)
+            if ids[: len(prefix)] != prefix:
+                ids[:0] = prefix
+            if self.spec.add_eos and self.spec.eos_ids:
+                ids.append(self.spec.eos_ids[0])
+            ids += self.spec.suffix_ids
         return ids
 
     def decode(self, ids: Sequence[int], skip_special: bool = True) -> str:

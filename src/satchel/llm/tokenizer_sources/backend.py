@@ -32,8 +32,12 @@ def load_backend(text: str, where: str) -> Backend:
 def check_special_ids(spec: TokenizerSpec, backend: Backend) -> None:
     """Raise unless the tokens that the session relies on exist."""
     ids = [("bos_id", spec.bos_id), *(("eos_ids", end) for end in spec.eos_ids)]
+    ids += [("prefix_ids", one) for one in spec.prefix_ids]
+    ids += [("suffix_ids", one) for one in spec.suffix_ids]
     for name, token_id in ids:
-        if token_id is not None and backend.id_to_token(token_id) is None:
+        if token_id is None:
+            continue
+        if not 0 <= token_id < 2**31 or backend.id_to_token(token_id) is None:
             raise TokenizerError(
                 f"The tokenizer's {name} names token {token_id}, which does not exist",
                 "The tokenizer's files belong to different models; get them from one place",

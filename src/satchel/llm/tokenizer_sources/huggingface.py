@@ -23,8 +23,7 @@ def read_huggingface(source: TokenizerSource) -> TokenizerSpec:
     text = read_text(path)
     backend = load_backend(text, str(path))
     spec = apply_folder_settings(TokenizerSpec(json=text), source.path, backend)
-    add_bos, add_eos = _added_by_post_processor(backend, spec, path)
-    spec = replace(spec, add_bos=add_bos, add_eos=add_eos)
+    spec = _with_surroundings(spec, backend, path)
     check_special_ids(spec, backend)
     return spec
 
@@ -169,19 +168,22 @@ def _templates(folder: Path, config: Mapping[str, Any]) -> dict[str, str]:
     return templates
 
 
-def _added_by_post_processor(
-    backend: Backend, spec: TokenizerSpec, path: Path
-) -> tuple[bool, bool]:
-    """Whether plain text gets BOS and EOS. The post-processor decides, not tokenizer_config."""
+def _with_surroundings(spec: TokenizerSpec, backend: Backend, path: Path) -> TokenizerSpec:
+    """What plain text gets before and after it: the post-processor decides, not the config."""
     bare = backend.encode("a", add_special_tokens=False).ids
     full = backend.encode("a", add_special_tokens=True).ids
-    extra = len(full) - len(bare)
-    for before in range(extra + 1):
+    for before in range(len(full) - len(bare) + 1):
         if full[before : before + len(bare)] == bare:
             prefix, suffix = full[:before], full[before + len(bare) :]
-            if prefix in ([], [spec.bos_id]) and suffix in ([], *([end] for end in spec.eos_ids)):
-                return bool(prefix), bool(suffix)
+            add_bos, add_eos = prefix == [spec.bos_id], suffix in [[end] for end in spec.eos_ids]
+            return replace(
+                spec,
+                add_bos=add_bos,
+                add_eos=add_eos,
+                prefix_ids=() if add_bos else tuple(prefix),
+                suffix_ids=() if add_eos else tuple(suffix),
+            )
     raise TokenizerError(
-        f"{path} puts tokens {full} around the text 'a' that are neither its BOS nor its EOS",
-        "Such tokenizers are not supported yet",
+        f"{path} changes the text 'a' itself when it adds special tokens: {full}",
+        "Such tokenizers are not supported",
     )

@@ -9,6 +9,7 @@ from typing import Any
 from satchel.errors import TokenizerError
 
 _IDS = ("bos_id", "pad_id", "unk_id")
+_ID_LISTS = ("eos_ids", "prefix_ids", "suffix_ids")
 _TEXTS = ("bos_token", "chat_template")
 
 
@@ -29,6 +30,8 @@ class TokenizerSpec:
     unk_id: int | None = None
     add_bos: bool = False  # what plain text gets; a chat template writes its own
     add_eos: bool = False
+    prefix_ids: tuple[int, ...] = ()  # what plain text gets instead of BOS, in some families
+    suffix_ids: tuple[int, ...] = ()
     chat_template: str | None = None
     named_templates: dict[str, str] = field(default_factory=dict)  # "tool_use", "rag", …
     special_tokens: dict[str, str] = field(default_factory=dict)  # what a template may refer to
@@ -37,7 +40,8 @@ class TokenizerSpec:
         """All but the large ``json``, in types that JSON has."""
         parts = asdict(self)
         del parts["json"]
-        parts["eos_ids"] = list(self.eos_ids)
+        for name in _ID_LISTS:
+            parts[name] = list(parts[name])
         return parts
 
     @classmethod
@@ -63,10 +67,11 @@ class TokenizerSpec:
                 isinstance(text, str) for pair in table.items() for text in pair
             ):
                 raise _damaged(name, "is not a table of texts")
-        eos_ids = parts.get("eos_ids", [])
-        if not isinstance(eos_ids, list | tuple) or not all(_is_id(one) for one in eos_ids):
-            raise _damaged("eos_ids", "is not a list of token ids")
-        return cls(json=json, **{**parts, "eos_ids": tuple(eos_ids)})
+        lists = {name: parts.get(name, []) for name in _ID_LISTS}
+        for name, ids in lists.items():
+            if not isinstance(ids, list | tuple) or not all(_is_id(one) for one in ids):
+                raise _damaged(name, "is not a list of token ids")
+        return cls(json=json, **{**parts, **{name: tuple(ids) for name, ids in lists.items()}})
 
 
 def _is_id(value: object) -> bool:
