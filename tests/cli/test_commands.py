@@ -60,7 +60,7 @@ def test_export_has_a_telling_default_name(
     assert "relative weight error by kind of layer" in capsys.readouterr().out
     assert main(["export", str(checkpoint), "--recipe", "fp16"]) == 0
     names = sorted(p.name for p in tmp_path.glob("*.satchel"))
-    assert names == ["tiny-llama-cpu-8da4w-g32.satchel", "tiny-llama-cpu-fp16.satchel"]
+    assert names == ["tiny-llama-cpu-8da4w-g32-e8_0-h8.satchel", "tiny-llama-cpu-fp16.satchel"]
 
 
 def test_export_does_not_overwrite_without_force(

@@ -83,3 +83,24 @@ def test_metadata_decides_where_answers_end(checkpoint: Path, tmp_path: Path) ->
     assert generation.stop_reason == "end_token"
     assert generation.tokens == tokens[: tokens.index(tokens[2])]
     assert Program(chosen).metadata["tokenizer"]["bos_id"] == 256
+
+
+def test_no_two_exports_share_a_default_name(
+    checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    choices = [
+        [],
+        ["--mode", "kv"],
+        ["--prefill-ar-len", "64"],
+        ["--context", "256"],
+        ["--embedding", "8,0"],
+        ["--head-bits", "8"],
+        ["--recipe", "fp16"],
+        ["--recipe", "fp32", "--mode", "kv", "--context", "64"],
+    ]
+    for choice in choices:
+        assert main(["export", str(checkpoint), *choice]) == 0
+    names = {p.name for p in tmp_path.glob("*.satchel")}
+    assert len(names) == len(choices)
+    assert {"tiny-llama-cpu-8da4w-g32.satchel", "tiny-llama-cpu-fp32-kv-c64.satchel"} <= names

@@ -2,46 +2,26 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import pytest
-from numpy.typing import NDArray
 
+from kernels.kernel_cases import (
+    FLOAT_SHAPES,
+    QUANTIZE_SHAPES,
+    ROW_COUNTS,
+    SHAPES,
+    Array,
+    expected_quantized,
+    largest_products,
+    linear_tolerance,
+    rows_to_quantize,
+)
 from satchel._native import kernels
 from satchel.quantize import packing
 
-Array = NDArray[Any]
-
-ROW_COUNTS = (1, 2, 3, 5, 8, 17, 33)
-# rows, columns, group; the last ones are one group per row, not a multiple of 64
-SHAPES = [
-    (16, 32, 32),
-    (40, 64, 32),
-    (33, 320, 64),
-    (50, 384, 128),
-    (17, 1280, 256),
-    (35, 96, 96),
-    (23, 80, 40),
-    (39, 80, 80),
-    (31, 1096, 1096),
-    (48, 1024, 1024),
-]
-
-
-def expected_quantized(x: Array, codes: Array, scales: Array, bias: Array | None) -> Array:
-    """Exact integer sums per group, then float64."""
-    x_codes, x_scales = packing.quantize_activations(x)
-    groups = scales.shape[1]
-    xs = x_codes.reshape(len(x), groups, -1).astype(np.int64)
-    ws = codes.reshape(len(codes), groups, -1).astype(np.int64)
-    dots = np.einsum("mgk,ngk->mng", xs, ws)
-    y: Array = (dots * scales.astype(np.float64)).sum(axis=2) * x_scales[:, None].astype(float)
-    return y if bias is None else y + bias
-
 
 def assert_close(actual: Array, expected: Array) -> None:
-    np.testing.assert_allclose(actual, expected, rtol=0, atol=1e-5 * np.abs(expected).max())
+    linear_tolerance(expected).check(actual, expected)
 
 
 @pytest.mark.parametrize("encoding", ["q4", "q8"])
@@ -62,7 +42,7 @@ def test_quantized_linear(
 
 
 @pytest.mark.parametrize("encoding", ["f32", "f16"])
-@pytest.mark.parametrize(("rows", "cols"), [(16, 32), (33, 77), (100, 130)])
+@pytest.mark.parametrize(("rows", "cols"), FLOAT_SHAPES)
 def test_float_linear(
     table: str, encoding: str, rows: int, cols: int, rng: np.random.Generator
 ) -> None:
@@ -78,17 +58,10 @@ def test_float_linear(
         assert_close(with_bias, expected + bias)
 
 
-@pytest.mark.parametrize(("encoding", "lowest", "highest"), [("q4", -8, 7), ("q8", -127, 127)])
+@pytest.mark.parametrize("encoding", ["q4", "q8"])
 @pytest.mark.parametrize("group", [32, 512])
-def test_largest_products_do_not_saturate(
-    table: str, encoding: str, lowest: int, highest: int, group: int
-) -> None:
-    w = np.full((32, 512), lowest, np.float32)
-    w[1::2] = highest
-    w[:, 0::group] = lowest if encoding == "q4" else highest  # keeps each group's scale at 1
-    x = np.full((5, 512), 127, np.float32)
-    x[1::2] = -127
-    x[4, ::2] = -127
+def test_largest_products_do_not_saturate(table: str, encoding: str, group: int) -> None:
+    x, w = largest_products(encoding, group)
     codes, scales = packing.pack_matrix(encoding, w, group)
     y = kernels.linear(table, x, codes, scales, encoding, 32, group)
     np.testing.assert_array_equal(y, x @ w.T)
@@ -128,13 +101,9 @@ def test_a_row_alone_and_in_a_block_gives_the_same_bits(
         np.testing.assert_array_equal(block[i], alone[0])
 
 
-@pytest.mark.parametrize(("cols", "group"), [(32, 32), (80, 40), (100, 4), (576, 64), (700, 700)])
+@pytest.mark.parametrize(("cols", "group"), QUANTIZE_SHAPES)
 def test_quantize_rows(table: str, cols: int, group: int, rng: np.random.Generator) -> None:
-    x = rng.standard_normal((6, cols), dtype=np.float32) * 10.0 ** rng.integers(-6, 6, (6, 1))
-    x = x.astype(np.float32)
-    x[1] = 0
-    x[2, :] = 1e-40
-    x[3, 0] = np.abs(x[3]).max() * 4
+    x = rows_to_quantize(rng, cols)
     codes, scales, sums = kernels.quantize_rows(table, x, group)
     expected_codes, expected_scales = packing.quantize_activations(x)
     assert codes.shape == (6, (cols + 63) // 64 * 64)

@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from support.tiny_llm import write_tiny_llm
 
 import satchel
 from satchel import LLM
+from support.tiny_llm import write_tiny_llm
 
 # As such templates do: earlier answers lose their reasoning, and thinking can be switched off by
 # an empty one.

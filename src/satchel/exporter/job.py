@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
@@ -14,7 +14,12 @@ from satchel.checkpoints import open_checkpoint
 from satchel.checkpoints.base import Checkpoint
 from satchel.errors import CheckpointError, ConfigError
 from satchel.exporter.checks import check_free_space, check_tensors, check_vocabulary
-from satchel.exporter.options import METADATA, ExportOptions
+from satchel.exporter.options import (
+    DEFAULT_CONTEXT,
+    DEFAULT_PREFILL_AR_LEN,
+    METADATA,
+    ExportOptions,
+)
 from satchel.exporter.weights import BLOCK_BYTES, WeightError, WeightPacker
 from satchel.files import refuse_existing
 from satchel.graph.ir import Graph, Sym
@@ -124,8 +129,24 @@ class ExportJob:
 
     @property
     def default_output(self) -> Path:
-        group = f"-g{self.recipe.group_size}" if self.recipe.group_size else ""
-        return Path(f"{self.name}-cpu-{self.recipe.name}{group}.satchel")
+        """Tells model, target, recipe, and every choice that is not the default."""
+        return Path("-".join([self.name, "cpu", self.recipe.name, *self._choices()]) + ".satchel")
+
+    def _choices(self) -> Iterator[str]:
+        options, recipe = self.options, self.recipe
+        if recipe.embedding:
+            usual = Recipe.named(recipe.name, recipe.group_size)
+            yield f"g{recipe.group_size}"
+            if recipe.embedding != usual.embedding:
+                yield "e{}_{}".format(*recipe.embedding)
+            if recipe.head_bits != usual.head_bits:
+                yield f"h{recipe.head_bits}"
+        if options.mode != "hybrid":
+            yield options.mode
+        elif options.prefill_ar_len != DEFAULT_PREFILL_AR_LEN:
+            yield f"ar{options.prefill_ar_len}"
+        if options.context != DEFAULT_CONTEXT:
+            yield f"c{options.context}"
 
     def plan(self) -> ExportPlan:
         """File size and peak memory, from shapes alone."""
@@ -259,7 +280,7 @@ def export(
     Returns the program's path, by default one that tells model, target and recipe.
 
     >>> export("tiny-llama", recipe="8da4w", group_size=32, context=128)
-    PosixPath('tiny-llama-cpu-8da4w-g32.satchel')
+    PosixPath('tiny-llama-cpu-8da4w-g32-c128.satchel')
     """
     options = ExportOptions(
         recipe=recipe,
