@@ -13,7 +13,7 @@ import numpy as np
 from satchel import _native
 from satchel.errors import ConfigError
 from satchel.llm.session import Session
-from satchel.memory_use import peak_rss
+from satchel.machine import peak_rss
 from satchel.runtime.program import Program
 
 Tell = Callable[[str], None]

@@ -11,6 +11,7 @@ from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 from satchel.cli.output import megabytes, print_json
+from satchel.machine import cores
 
 HELP = "show what this machine can do and what is missing"
 
@@ -49,9 +50,7 @@ def examine() -> dict[str, Any]:
         "satchel": version("satchel"),
         "python": platform.python_version(),
         "platform": platform.platform(),
-        "threads": len(os.sched_getaffinity(0))
-        if hasattr(os, "sched_getaffinity")
-        else os.cpu_count(),
+        "threads": cores(),
         "memory_bytes": _memory(),
         "cpu_features": _native.kernels.cpu_features(),
         "kernels": {

@@ -70,7 +70,7 @@ def execute(arguments: argparse.Namespace) -> None:
 def _report(
     arguments: argparse.Namespace, document: dict[str, Any], output: Path, seconds: float
 ) -> None:
-    from satchel.memory_use import peak_rss
+    from satchel.machine import peak_rss
     from satchel.runtime.program import Program
 
     program = Program(output)

@@ -23,7 +23,7 @@ from satchel.exporter.options import (
 from satchel.exporter.weights import BLOCK_BYTES, WeightError, WeightPacker
 from satchel.files import refuse_existing
 from satchel.graph.ir import Graph, Sym
-from satchel.memory_use import current_rss, peak_rss
+from satchel.machine import cores, current_rss, peak_rss
 from satchel.models import build_model
 from satchel.models.base import Decoder
 from satchel.program.writer import ProgramWriter, encode_metadata
@@ -166,7 +166,7 @@ class ExportJob:
         refuse_existing(output, overwrite)
         plan = self.plan()
         check_free_space(output.absolute().parent, plan.file_size)
-        packer = WeightPacker(self.checkpoint, threads or len(os.sched_getaffinity(0)))
+        packer = WeightPacker(self.checkpoint, threads or cores())
         total = self.writer.weights_size
         done = 0
 

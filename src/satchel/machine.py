@@ -1,10 +1,18 @@
-"""How much memory this process uses."""
+"""What this machine gives the process: cores and memory."""
 
 from __future__ import annotations
 
+import os
 import resource
 import sys
 from pathlib import Path
+
+
+def cores() -> int:
+    """How many cores the process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
 
 
 def _linux_status(field: str) -> int | None:
