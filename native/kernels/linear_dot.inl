@@ -13,64 +13,59 @@ inline void add_dots(int8x16_t weights, const int8x16_t* x, int M, int v, int32x
 
 struct Q4Dot : Q4Layout {
   template <int M, int V, int Lane>
-  static inline void step(const Vectors& weights, int64_t s, const int8x16_t* x,
-                          int32x4_t (*dots)[V]) {
+  static inline void step(Operands& o, const int8x16_t* x, int32x4_t (*dots)[V]) {
     SATCHEL_UNROLL
     for (int v = 0; v < V; ++v) {
-      const uint8x16_t bytes = vld1q_u8(weights.at(v, s));
+      const uint8x16_t bytes = o.weights(v);
       add_dots<V, Lane>(low_nibbles(bytes), x, M, v, dots);
       add_dots<V, Lane + 1>(high_nibbles(bytes), x, M, v, dots);
     }
+    o.codes += 64;
   }
 
   template <int M, int V>
-  static inline void add(const Vectors& weights, const int8_t* x, int64_t stride, int64_t begin,
-                         int64_t end, int32x4_t (*dots)[V]) {
-    int8x16_t codes[M];
-    int64_t c = begin;
-    for (; c + 16 <= end; c += 16) {
+  static inline void add(Operands& o, int64_t columns, int32x4_t (*dots)[V]) {
+    int8x16_t x[M];
+    for (; columns >= 16; columns -= 16, o.x += 16) {
       SATCHEL_UNROLL
-      for (int m = 0; m < M; ++m) codes[m] = vld1q_s8(x + m * stride + c);
-      step<M, V, 0>(weights, c / 8, codes, dots);
-      step<M, V, 2>(weights, c / 8 + 1, codes, dots);
+      for (int m = 0; m < M; ++m) x[m] = vld1q_s8(o.x + m * o.stride);
+      step<M, V, 0>(o, x, dots);
+      step<M, V, 2>(o, x, dots);
     }
-    if (c < end) {
+    if (columns > 0) {
       SATCHEL_UNROLL
       for (int m = 0; m < M; ++m) {
-        codes[m] = vcombine_s8(vld1_s8(x + m * stride + c), vdup_n_s8(0));
+        x[m] = vcombine_s8(vld1_s8(o.x + m * o.stride), vdup_n_s8(0));
       }
-      step<M, V, 0>(weights, c / 8, codes, dots);
+      step<M, V, 0>(o, x, dots);
+      o.x += 8;
     }
   }
 };
 
 struct Q8Dot : Q8Layout {
   template <int M, int V, int Lane>
-  static inline void step(const Vectors& weights, int64_t s, const int8x16_t* x,
-                          int32x4_t (*dots)[V]) {
+  static inline void step(Operands& o, const int8x16_t* x, int32x4_t (*dots)[V]) {
     SATCHEL_UNROLL
-    for (int v = 0; v < V; ++v) {
-      add_dots<V, Lane>(signed_bytes(vld1q_u8(weights.at(v, s))), x, M, v, dots);
-    }
+    for (int v = 0; v < V; ++v) add_dots<V, Lane>(signed_bytes(o.weights(v)), x, M, v, dots);
+    o.codes += 64;
   }
 
   template <int M, int V>
-  static inline void add(const Vectors& weights, const int8_t* x, int64_t stride, int64_t begin,
-                         int64_t end, int32x4_t (*dots)[V]) {
-    int8x16_t codes[M];
-    int64_t c = begin;
-    for (; c + 16 <= end; c += 16) {
+  static inline void add(Operands& o, int64_t columns, int32x4_t (*dots)[V]) {
+    int8x16_t x[M];
+    for (; columns >= 16; columns -= 16, o.x += 16) {
       SATCHEL_UNROLL
-      for (int m = 0; m < M; ++m) codes[m] = vld1q_s8(x + m * stride + c);
-      step<M, V, 0>(weights, c / 4, codes, dots);
-      step<M, V, 1>(weights, c / 4 + 1, codes, dots);
-      step<M, V, 2>(weights, c / 4 + 2, codes, dots);
-      step<M, V, 3>(weights, c / 4 + 3, codes, dots);
+      for (int m = 0; m < M; ++m) x[m] = vld1q_s8(o.x + m * o.stride);
+      step<M, V, 0>(o, x, dots);
+      step<M, V, 1>(o, x, dots);
+      step<M, V, 2>(o, x, dots);
+      step<M, V, 3>(o, x, dots);
     }
-    for (; c < end; c += 4) {
+    for (; columns > 0; columns -= 4, o.x += 4) {
       SATCHEL_UNROLL
-      for (int m = 0; m < M; ++m) codes[m] = broadcast4(x + m * stride + c);
-      step<M, V, 0>(weights, c / 4, codes, dots);
+      for (int m = 0; m < M; ++m) x[m] = broadcast4(o.x + m * o.stride);
+      step<M, V, 0>(o, x, dots);
     }
   }
 };

@@ -35,8 +35,9 @@ inline int8x16_t signed_bytes(uint8x16_t bytes) {
   return vreinterpretq_s8_u8(veorq_u8(bytes, vdupq_n_u8(0x80)));
 }
 
-// The four outputs of `vector`, as far as the matrix has these rows.
-inline void write_vector(F acc, float x_scale, const PackedMatrix& w, const float* bias,
+// The four outputs of `vector`, as far as the matrix has these rows. Not inlined, or it would fill
+// the cache with copies of itself.
+__attribute__((noinline)) void write_vector(F acc, float x_scale, const PackedMatrix& w, const float* bias,
                          int64_t vector, float* y) {
   const int64_t row = vector * kVectorRows, n = w.rows - row;
   if (n <= 0) return;
@@ -50,25 +51,29 @@ inline void write_vector(F acc, float x_scale, const PackedMatrix& w, const floa
   }
 }
 
-// Where the vectors of weights of a block lie. V is 2 (half a tile), 4 or a multiple of it.
-struct Vectors {
+// What a block multiplies in a group: the codes of its first vector, the bytes from a tile to the
+// next, and the first of its rows of activations.
+struct Operands {
   const uint8_t* codes;
   int64_t tile_bytes;
+  const int8_t* x;
+  int64_t stride;
 
-  const uint8_t* at(int v, int64_t step) const {
-    return codes + v / kQuarters * tile_bytes + step * 64 + v % kQuarters * 16;
+  uint8x16_t weights(int v) const {
+    return vld1q_u8(codes + v / kQuarters * tile_bytes + v % kQuarters * 16);
   }
 };
 
-// M rows of activations against V vectors of weights. Code::add adds the columns of a group.
+// M rows of activations against V vectors of weights: half a tile, or whole tiles. Code::add adds
+// the columns of a group.
 template <class Code, int M, int V>
 void block(const QuantizedRows& x, int64_t first, const PackedMatrix& w, const float* bias,
            int64_t vector, float* y, int64_t ldy) {
   const int64_t groups = w.cols / w.group, tile_bytes = w.cols / Code::kColumns * 64;
   const int64_t tile = vector / kQuarters, quarter = vector % kQuarters;
-  const Vectors weights{w.codes + tile * tile_bytes + quarter * 16, tile_bytes};
+  Operands operands{w.codes + tile * tile_bytes + quarter * 16, tile_bytes,
+                    x.codes + first * x.stride, x.stride};
   const uint16_t* scales = w.scales + tile * groups * kTileRows + quarter * kVectorRows;
-  const int8_t* activations = x.codes + first * x.stride;
   const int32_t* sums = x.sums + first * groups;
   F acc[M][V];
   SATCHEL_UNROLL
@@ -76,25 +81,27 @@ void block(const QuantizedRows& x, int64_t first, const PackedMatrix& w, const f
     SATCHEL_UNROLL
     for (int v = 0; v < V; ++v) acc[m][v] = broadcast(0.0f);
   }
-  for (int64_t g = 0; g < groups; ++g) {
+  for (int64_t g = 0; g < groups; ++g, ++sums, scales += kTileRows) {
     int32x4_t dots[M][V];
     SATCHEL_UNROLL
     for (int m = 0; m < M; ++m) {
       SATCHEL_UNROLL
       for (int v = 0; v < V; ++v) {
-        dots[m][v] = vdupq_n_s32(Code::kOffset == 0 ? 0 : -Code::kOffset * sums[m * groups + g]);
+        dots[m][v] = vdupq_n_s32(Code::kOffset == 0 ? 0 : -Code::kOffset * sums[m * groups]);
       }
     }
-    Code::template add<M, V>(weights, activations, x.stride, g * w.group, (g + 1) * w.group, dots);
+    Code::template add<M, V>(operands, w.group, dots);
     SATCHEL_UNROLL
     for (int v = 0; v < V; ++v) {
-      const F scale = load_half(scales + (v / kQuarters * groups + g) * kTileRows +
+      const F scale = load_half(scales + v / kQuarters * groups * kTileRows +
                                 v % kQuarters * kVectorRows);
       SATCHEL_UNROLL
       for (int m = 0; m < M; ++m) acc[m][v] = fma(vcvtq_f32_s32(dots[m][v]), scale, acc[m][v]);
     }
   }
+  SATCHEL_UNROLL
   for (int m = 0; m < M; ++m) {
+    SATCHEL_UNROLL
     for (int v = 0; v < V; ++v) {
       write_vector(acc[m][v], x.scales[first + m], w, bias, vector + v, y + (first + m) * ldy);
     }

@@ -25,24 +25,23 @@ struct Q4 : Q4Layout {
   // At most four steps: a lane takes 8 products of at most 15 * 127, and two such lanes are added
   // before they are widened.
   template <int M, int V>
-  static inline void add_steps(const Vectors& weights, const int8_t* x, int64_t stride,
-                               int64_t first, int64_t steps, int32x4_t (*dots)[V]) {
+  static inline void add_steps(Operands& o, int64_t steps, int32x4_t (*dots)[V]) {
     Halves sums[M][V];
     SATCHEL_UNROLL
     for (int m = 0; m < M; ++m) {
       SATCHEL_UNROLL
       for (int v = 0; v < V; ++v) sums[m][v] = {vdupq_n_s16(0), vdupq_n_s16(0)};
     }
-    for (int64_t s = first; s < first + steps; ++s) {
+    for (; steps > 0; --steps, o.codes += 64, o.x += 8) {
       int8x16_t low_x[M], high_x[M];
       SATCHEL_UNROLL
       for (int m = 0; m < M; ++m) {
-        low_x[m] = broadcast4(x + m * stride + s * 8);
-        high_x[m] = broadcast4(x + m * stride + s * 8 + 4);
+        low_x[m] = broadcast4(o.x + m * o.stride);
+        high_x[m] = broadcast4(o.x + m * o.stride + 4);
       }
       SATCHEL_UNROLL
       for (int v = 0; v < V; ++v) {
-        const uint8x16_t bytes = vld1q_u8(weights.at(v, s));
+        const uint8x16_t bytes = o.weights(v);
         const int8x16_t low = low_nibbles(bytes), high = high_nibbles(bytes);
         SATCHEL_UNROLL
         for (int m = 0; m < M; ++m) {
@@ -61,48 +60,51 @@ struct Q4 : Q4Layout {
   }
 
   template <int M, int V>
-  static inline void add(const Vectors& weights, const int8_t* x, int64_t stride, int64_t begin,
-                         int64_t end, int32x4_t (*dots)[V]) {
-    int64_t c = begin;
-    for (; c + 32 <= end; c += 32) add_steps<M, V>(weights, x, stride, c / 8, 4, dots);
-    if (c < end) add_steps<M, V>(weights, x, stride, c / 8, (end - c) / 8, dots);
+  static inline void add(Operands& o, int64_t columns, int32x4_t (*dots)[V]) {
+    for (; columns > 0; columns -= 32) add_steps<M, V>(o, columns < 32 ? columns / 8 : 4, dots);
   }
 };
 
 // A lane of 16 bits holds two products of signed bytes.
 struct Q8 : Q8Layout {
+  template <int M, int V, int Steps>
+  static inline void add_steps(Operands& o, int32x4_t (*first)[V], int32x4_t (*second)[V]) {
+    Halves sums[M][V];
+    SATCHEL_UNROLL
+    for (int s = 0; s < Steps; ++s, o.codes += 64, o.x += 4) {
+      int8x16_t x[M];
+      SATCHEL_UNROLL
+      for (int m = 0; m < M; ++m) x[m] = broadcast4(o.x + m * o.stride);
+      SATCHEL_UNROLL
+      for (int v = 0; v < V; ++v) {
+        const int8x16_t weights = signed_bytes(o.weights(v));
+        SATCHEL_UNROLL
+        for (int m = 0; m < M; ++m) {
+          if (s == 0) sums[m][v] = {vdupq_n_s16(0), vdupq_n_s16(0)};
+          add_products(sums[m][v], weights, x[m]);
+        }
+      }
+    }
+    SATCHEL_UNROLL
+    for (int m = 0; m < M; ++m) {
+      SATCHEL_UNROLL
+      for (int v = 0; v < V; ++v) {
+        first[m][v] = vpadalq_s16(first[m][v], sums[m][v].first);
+        second[m][v] = vpadalq_s16(second[m][v], sums[m][v].second);
+      }
+    }
+  }
+
   template <int M, int V>
-  static inline void add(const Vectors& weights, const int8_t* x, int64_t stride, int64_t begin,
-                         int64_t end, int32x4_t (*dots)[V]) {
+  static inline void add(Operands& o, int64_t columns, int32x4_t (*dots)[V]) {
     int32x4_t first[M][V], second[M][V];
     SATCHEL_UNROLL
     for (int m = 0; m < M; ++m) {
       SATCHEL_UNROLL
       for (int v = 0; v < V; ++v) first[m][v] = second[m][v] = vdupq_n_s32(0);
     }
-    const auto step = [&](int64_t c, bool two) {
-      int8x16_t x0[M], x1[M];
-      SATCHEL_UNROLL
-      for (int m = 0; m < M; ++m) {
-        x0[m] = broadcast4(x + m * stride + c);
-        if (two) x1[m] = broadcast4(x + m * stride + c + 4);
-      }
-      SATCHEL_UNROLL
-      for (int v = 0; v < V; ++v) {
-        const int8x16_t w0 = signed_bytes(vld1q_u8(weights.at(v, c / 4)));
-        const int8x16_t w1 = two ? signed_bytes(vld1q_u8(weights.at(v, c / 4 + 1))) : w0;
-        SATCHEL_UNROLL
-        for (int m = 0; m < M; ++m) {
-          Halves sums{vmull_s8(vget_low_s8(w0), vget_low_s8(x0[m])), vmull_high_s8(w0, x0[m])};
-          if (two) add_products(sums, w1, x1[m]);
-          first[m][v] = vpadalq_s16(first[m][v], sums.first);
-          second[m][v] = vpadalq_s16(second[m][v], sums.second);
-        }
-      }
-    };
-    int64_t c = begin;
-    for (; c + 8 <= end; c += 8) step(c, true);
-    if (c < end) step(c, false);
+    for (; columns >= 8; columns -= 8) add_steps<M, V, 2>(o, first, second);
+    if (columns > 0) add_steps<M, V, 1>(o, first, second);
     SATCHEL_UNROLL
     for (int m = 0; m < M; ++m) {
       SATCHEL_UNROLL

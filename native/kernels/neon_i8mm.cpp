@@ -17,7 +17,8 @@ constexpr int64_t kChunkColumns = 512;  // weights unpacked at a time
 constexpr int64_t kPassRows = 64;       // rows of activations that pass over a tile together
 constexpr int64_t kFewestRows = 8;      // below this, the dot product takes fewer instructions
 constexpr int kTilePairs = 8;           // pairs of rows in a tile
-constexpr int kBlockPairs = 4;          // of those, as many as fit in the registers
+constexpr int kBlockPairs = 4;          // of those, as many as fit in the registers with the sums
+constexpr int kPairsAtOnce = 2;         // of as many pairs of activation rows
 
 struct Workspace {
   // [cols/8][pair of rows][2][8]
@@ -62,32 +63,6 @@ struct Q8Pairs : Q8Dot {
   }
 };
 
-// P pairs of activation rows, from columns that start at `x`.
-template <int P>
-struct Activations {
-  const int8_t* x;
-  int64_t stride;
-
-  const int8_t* row(int i, int64_t c) const { return x + i * stride + c; }
-
-  // Eight columns of each pair, and with 16 columns the next eight.
-  void load16(int64_t c, int8x16_t* first, int8x16_t* second) const {
-    SATCHEL_UNROLL
-    for (int p = 0; p < P; ++p) {
-      const int64x2_t a = vreinterpretq_s64_s8(vld1q_s8(row(2 * p, c)));
-      const int64x2_t b = vreinterpretq_s64_s8(vld1q_s8(row(2 * p + 1, c)));
-      first[p] = vreinterpretq_s8_s64(vzip1q_s64(a, b));
-      second[p] = vreinterpretq_s8_s64(vzip2q_s64(a, b));
-    }
-  }
-  void load8(int64_t c, int8x16_t* first) const {
-    SATCHEL_UNROLL
-    for (int p = 0; p < P; ++p) {
-      first[p] = vcombine_s8(vld1_s8(row(2 * p, c)), vld1_s8(row(2 * p + 1, c)));
-    }
-  }
-};
-
 template <int P>
 inline void multiply8(const int8_t* weights, const int8x16_t* x, int32x4_t (*dots)[kBlockPairs]) {
   SATCHEL_UNROLL
@@ -98,65 +73,99 @@ inline void multiply8(const int8_t* weights, const int8x16_t* x, int32x4_t (*dot
   }
 }
 
-// The unpacked columns of a tile: [begin, end) of the matrix.
+// The columns of a tile that are unpacked: whole groups, or a piece of one.
 struct Chunk {
   int64_t begin, end;
-  const uint16_t* scales;  // of the tile: [groups][16]
-  int64_t group;
+  int64_t piece;           // columns in a row that share a scale
+  bool starts, finishes;   // whether the (first) group begins and the (last) one ends here
+  const uint16_t* scales;  // [groups][16], of the first group
+
+  Chunk(const PackedMatrix& w, int64_t tile, int64_t first) : begin(first) {
+    const int64_t group_end = (begin / w.group + 1) * w.group;
+    const int64_t whole = begin + kChunkColumns / w.group * w.group;
+    end = whole > begin ? whole : begin + kChunkColumns < group_end ? begin + kChunkColumns : group_end;
+    end = end < w.cols ? end : w.cols;
+    piece = w.group < end - begin ? w.group : end - begin;
+    starts = begin % w.group == 0;
+    finishes = end % w.group == 0;
+    scales = w.scales + (tile * (w.cols / w.group) + begin / w.group) * kTileRows;
+  }
 };
 
-// 2P rows of activations, from row 2 * pair of the pass, against half a tile's chunk.
+// Adds `columns` columns of 2P rows of activations by half a tile.
 template <int P>
-inline void multiply_chunk(const Chunk& chunk, const Activations<P>& x, int64_t pair, int half,
-                           Workspace& work) {
+inline void multiply_piece(const int8_t* x, int64_t stride, const int8_t* weights,
+                           int64_t columns, int32x4_t (*dots)[kBlockPairs]) {
+  int8x16_t first[P], second[P];
+  for (; columns >= 16; columns -= 16, x += 16, weights += 2 * kTilePairs * 16) {
+    SATCHEL_UNROLL
+    for (int p = 0; p < P; ++p) {
+      const int64x2_t a = vreinterpretq_s64_s8(vld1q_s8(x + 2 * p * stride));
+      const int64x2_t b = vreinterpretq_s64_s8(vld1q_s8(x + (2 * p + 1) * stride));
+      first[p] = vreinterpretq_s8_s64(vzip1q_s64(a, b));
+      second[p] = vreinterpretq_s8_s64(vzip2q_s64(a, b));
+    }
+    multiply8<P>(weights, first, dots);
+    multiply8<P>(weights + kTilePairs * 16, second, dots);
+  }
+  if (columns > 0) {
+    SATCHEL_UNROLL
+    for (int p = 0; p < P; ++p) {
+      first[p] = vcombine_s8(vld1_s8(x + 2 * p * stride), vld1_s8(x + (2 * p + 1) * stride));
+    }
+    multiply8<P>(weights, first, dots);
+  }
+}
+
+// Scales the sums of a group, adds them up, and clears them for the next group.
+template <int P>
+inline void scale_group(const uint16_t* scales, int32x4_t (*dots)[kBlockPairs],
+                        F (*acc)[kBlockPairs]) {
+  SATCHEL_UNROLL
+  for (int r = 0; r < kBlockPairs; r += 2) {
+    const float64x2_t four = vreinterpretq_f64_f32(load_half(scales + r * 2));
+    const F low = vreinterpretq_f32_f64(vdupq_laneq_f64(four, 0));
+    const F high = vreinterpretq_f32_f64(vdupq_laneq_f64(four, 1));
+    SATCHEL_UNROLL
+    for (int p = 0; p < P; ++p) {
+      acc[p][r] = fma(vcvtq_f32_s32(dots[p][r]), low, acc[p][r]);
+      acc[p][r + 1] = fma(vcvtq_f32_s32(dots[p][r + 1]), high, acc[p][r + 1]);
+      dots[p][r] = dots[p][r + 1] = vdupq_n_s32(0);
+    }
+  }
+}
+
+// 2P rows of activations against half a tile's chunk; `dots` and `acc` are those of the rows.
+template <int P>
+void multiply_chunk(const Chunk& chunk, const int8_t* x, int64_t stride, int half,
+                    const int8_t* weights, int32x4_t (*saved_dots)[kTilePairs],
+                    F (*saved_acc)[kTilePairs]) {
+  const int begin = half * kBlockPairs;
   int32x4_t dots[P][kBlockPairs];
   F acc[P][kBlockPairs];
   SATCHEL_UNROLL
   for (int p = 0; p < P; ++p) {
     SATCHEL_UNROLL
     for (int r = 0; r < kBlockPairs; ++r) {
-      dots[p][r] = work.dots[pair + p][half * kBlockPairs + r];
-      acc[p][r] = work.acc[pair + p][half * kBlockPairs + r];
+      dots[p][r] = chunk.starts ? vdupq_n_s32(0) : saved_dots[p][begin + r];
+      acc[p][r] = saved_acc[p][begin + r];
     }
   }
-  for (int64_t c = chunk.begin; c < chunk.end;) {
-    const int64_t group = c / chunk.group, group_end = (group + 1) * chunk.group;
-    const int64_t end = group_end < chunk.end ? group_end : chunk.end;
-    const int8_t* weights = work.weights + (c - chunk.begin) * 16 + half * kBlockPairs * 16;
-    int8x16_t first[P], second[P];
-    for (; c + 16 <= end; c += 16, weights += 2 * kTilePairs * 16) {
-      x.load16(c, first, second);
-      multiply8<P>(weights, first, dots);
-      multiply8<P>(weights + kTilePairs * 16, second, dots);
-    }
-    if (c < end) {
-      x.load8(c, first);
-      multiply8<P>(weights, first, dots);
-      c += 8;
-    }
-    if (c < group_end) break;  // the next chunk continues this group
-    SATCHEL_UNROLL
-    for (int v = 0; v < kBlockPairs / 2; ++v) {
-      const float64x2_t scales = vreinterpretq_f64_f32(
-          load_half(chunk.scales + group * kTileRows + half * 8 + v * kVectorRows));
-      const F scale[2] = {vreinterpretq_f32_f64(vzip1q_f64(scales, scales)),
-                          vreinterpretq_f32_f64(vzip2q_f64(scales, scales))};
-      SATCHEL_UNROLL
-      for (int r = 2 * v; r < 2 * v + 2; ++r) {
-        SATCHEL_UNROLL
-        for (int p = 0; p < P; ++p) {
-          acc[p][r] = fma(vcvtq_f32_s32(dots[p][r]), scale[r % 2], acc[p][r]);
-          dots[p][r] = vdupq_n_s32(0);
-        }
-      }
-    }
+  const uint16_t* scales = chunk.scales + half * 8;
+  x += chunk.begin;
+  weights += begin * 16;
+  for (int64_t c = chunk.begin; c < chunk.end; c += chunk.piece, scales += kTileRows) {
+    multiply_piece<P>(x, stride, weights, chunk.piece, dots);
+    x += chunk.piece;
+    weights += chunk.piece * kTileRows;
+    if (chunk.finishes) scale_group<P>(scales, dots, acc);
   }
   SATCHEL_UNROLL
   for (int p = 0; p < P; ++p) {
     SATCHEL_UNROLL
     for (int r = 0; r < kBlockPairs; ++r) {
-      work.dots[pair + p][half * kBlockPairs + r] = dots[p][r];
-      work.acc[pair + p][half * kBlockPairs + r] = acc[p][r];
+      saved_acc[p][begin + r] = acc[p][r];
+      if (!chunk.finishes) saved_dots[p][begin + r] = dots[p][r];
     }
   }
 }
@@ -165,21 +174,25 @@ inline void multiply_chunk(const Chunk& chunk, const Activations<P>& x, int64_t 
 template <class Code>
 void multiply_tile(const QuantizedRows& x, int64_t first, int64_t rows, const PackedMatrix& w,
                    const float* bias, int64_t tile, float* y, int64_t ldy, Workspace& work) {
-  const int64_t pairs = rows / 2, tile_bytes = w.cols / Code::kColumns * 64;
-  std::memset(work.dots, 0, static_cast<size_t>(pairs) * sizeof work.dots[0]);
+  const int64_t pairs = rows / 2;
+  const uint8_t* codes = w.codes + tile * (w.cols / Code::kColumns * 64);
   std::memset(work.acc, 0, static_cast<size_t>(pairs) * sizeof work.acc[0]);
-  for (int64_t begin = 0; begin < w.cols; begin += kChunkColumns) {
-    const int64_t end = begin + kChunkColumns < w.cols ? begin + kChunkColumns : w.cols;
-    const Chunk chunk{begin, end, w.scales + tile * (w.cols / w.group) * kTileRows, w.group};
-    Code::unpack(w.codes + tile * tile_bytes, begin, end - begin, work.weights);
+  for (int64_t begin = 0; begin < w.cols;) {
+    const Chunk chunk(w, tile, begin);
+    Code::unpack(codes, begin, chunk.end - begin, work.weights);
     for (int half = 0; half < 2; ++half) {
+      const int8_t* activations = x.codes + first * x.stride;
       int64_t pair = 0;
-      const auto activations = [&] { return x.codes + (first + 2 * pair) * x.stride; };
-      for (; pair + 2 <= pairs; pair += 2) {
-        multiply_chunk<2>(chunk, {activations(), x.stride}, pair, half, work);
+      for (; pair + kPairsAtOnce <= pairs; pair += kPairsAtOnce) {
+        multiply_chunk<kPairsAtOnce>(chunk, activations + 2 * pair * x.stride, x.stride, half,
+                                     work.weights, work.dots + pair, work.acc + pair);
       }
-      if (pair < pairs) multiply_chunk<1>(chunk, {activations(), x.stride}, pair, half, work);
+      for (; pair < pairs; ++pair) {
+        multiply_chunk<1>(chunk, activations + 2 * pair * x.stride, x.stride, half, work.weights,
+                          work.dots + pair, work.acc + pair);
+      }
     }
+    begin = chunk.end;
   }
   for (int64_t pair = 0; pair < pairs; ++pair) {
     for (int v = 0; v < kQuarters; ++v) {

@@ -103,7 +103,7 @@ void block_q4(const QuantizedRows& x, int64_t first, const PackedMatrix& w, cons
   write_rows(x, first, M, w, bias, tile, acc, y, ldy);
 }
 
-// Two products of signed bytes fit in 16 bits, so sums are widened at every step.
+// One product of signed bytes fits in 16 bits and two may not, so each is widened.
 template <int M>
 void block_q8(const QuantizedRows& x, int64_t first, const PackedMatrix& w, const float* bias,
               int64_t tile, float* y, int64_t ldy) {
@@ -124,7 +124,7 @@ void block_q8(const QuantizedRows& x, int64_t first, const PackedMatrix& w, cons
         const Words word = load_words(codes + c * kTileRows + v * 16) ^ 0x8080;  // to signed
         const Shorts even = (Shorts)(word << 8) >> 8, odd = (Shorts)word >> 8;
         for (int m = 0; m < M; ++m) {
-          dots[m][v] += add_pairs(even * pairs[m][0] + odd * pairs[m][1]);
+          dots[m][v] += add_pairs(even * pairs[m][0]) + add_pairs(odd * pairs[m][1]);
         }
       }
     }

@@ -31,10 +31,17 @@ int default_threads() {
 }
 
 ThreadPool::ThreadPool(int threads) {
-  for (int i = 1; i < threads; ++i) workers_.emplace_back([this, i] { worker(i); });
+  try {
+    for (int i = 1; i < threads; ++i) workers_.emplace_back([this, i] { worker(i); });
+  } catch (...) {  // the system gives no more threads: those there are must end before the error
+    stop();
+    throw;
+  }
 }
 
-ThreadPool::~ThreadPool() {
+ThreadPool::~ThreadPool() { stop(); }
+
+void ThreadPool::stop() {
   stop_.store(true);
   generation_.fetch_add(1);
   generation_.notify_all();

@@ -41,6 +41,7 @@ class ThreadPool {
   void run(Call call, const void* context, int64_t count, int64_t grain);
   void take_pieces(uint32_t generation, int thread);
   void worker(int thread);
+  void stop();
 
   std::vector<std::thread> workers_;
 

@@ -75,11 +75,12 @@ void check(const Case& c, const KernelTable& kernels) {
 }
 
 void show_machine() {
+  const char* selected = selected_kernels().name;
   std::vector<std::string> names;
   for (const KernelTable* table : available_kernels()) names.emplace_back(table->name);
   std::printf("{");
   print_strings("available", names);
-  std::printf(", \"selected\": \"%s\", ", selected_kernels().name);
+  std::printf(", \"selected\": \"%s\", ", selected);
   print_strings("features", cpu_features());
   std::printf("}\n");
 }

@@ -33,13 +33,13 @@ def atomic_write(path: Path, overwrite: bool = True) -> Iterator[IO[bytes]]:
     refuse_existing(path, overwrite)
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.parent / f"{PARTIAL_PREFIX}{secrets.token_hex(8)}"
-    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
     try:
-        # 0o666 less the umask: the rights of any new file.
-        with os.fdopen(os.open(partial, flags, 0o666), "wb") as file:
+        with os.fdopen(_open_new(partial), "wb") as file:
             yield file
             file.flush()
             os.fsync(file.fileno())
+            if not partial.exists():
+                _give_name(file.fileno(), partial)
         _take_place(partial, path, overwrite)
     except BaseException as error:
         with suppress(OSError):
@@ -50,6 +50,25 @@ def atomic_write(path: Path, overwrite: bool = True) -> Iterator[IO[bytes]]:
                 "Make room, or choose another place.",
             ) from error
         raise
+
+
+def _open_new(path: Path) -> int:
+    """A new file, without a name where the system can do that; 0o666 less the umask."""
+    unnamed = getattr(os, "O_TMPFILE", None)
+    if unnamed is not None and os.path.exists("/proc/self/fd"):
+        with suppress(OSError):  # not every file system can
+            return os.open(path.parent, unnamed | os.O_WRONLY, 0o666)
+    return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
+
+
+def _give_name(file: int, path: Path) -> None:
+    """For a file that had none until now, so that even a killed process leaves nothing behind."""
+    folder = os.open(path.parent, os.O_RDONLY)
+    try:
+        # With a folder given, Python makes the call that follows /proc's link to the file.
+        os.link(f"/proc/self/fd/{file}", path.name, dst_dir_fd=folder)
+    finally:
+        os.close(folder)
 
 
 def refuse_existing(path: Path, overwrite: bool) -> None:
