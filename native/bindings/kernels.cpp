@@ -16,6 +16,7 @@
 #include <stdexcept>
 
 #include "bandwidth.h"
+#include "int8_rate.h"
 #include "machine.h"
 #include "pack.h"
 
@@ -257,6 +258,15 @@ void bind_machine(nb::module_& m) {
       },
       nb::arg("threads"), nb::arg("bytes") = size_t{256} << 20, nb::arg("repeats") = 5,
       "Bytes per second that the threads read from memory together.");
+  m.def(
+      "measure_int8_rate",
+      [](int threads, const std::string& table, int repeats) {
+        require(threads > 0 && repeats > 0, "threads and repeats are positive");
+        nb::gil_scoped_release released;
+        return measure_int8_rate(threads, table, repeats);
+      },
+      nb::arg("threads"), nb::arg("table"), nb::arg("repeats") = 5,
+      "8-bit multiply-accumulates per second of the threads with a table's instructions.");
 }
 
 void bind_packing(nb::module_& m) {

@@ -11,7 +11,7 @@ namespace satchel {
 namespace {
 
 using F = float32x4_t;
-using U = uint32x4_t;
+typedef uint32_t U __attribute__((vector_size(16)));  // unlike uint32x4_t, takes scalars
 
 constexpr int kLanes = 4;
 constexpr int kAttentionRows = 4;
@@ -34,10 +34,10 @@ inline F broadcast(float x) { return vdupq_n_f32(x); }
 inline F fma(F a, F b, F c) { return vfmaq_f32(c, a, b); }
 inline F larger(F a, F b) { return vbslq_f32(vcgtq_f32(a, b), a, b); }
 inline F smaller(F a, F b) { return vbslq_f32(vcltq_f32(a, b), a, b); }
-inline U to_bits(F v) { return vreinterpretq_u32_f32(v); }
-inline F from_bits(U v) { return vreinterpretq_f32_u32(v); }
+inline U to_bits(F v) { return (U)v; }
+inline F from_bits(U v) { return (F)v; }
 inline F zero_where_below(F x, float limit, F value) {
-  return from_bits(vbicq_u32(to_bits(value), vcltq_f32(x, broadcast(limit))));
+  return vbslq_f32(vcltq_f32(x, broadcast(limit)), broadcast(0.0f), value);
 }
 inline F where_below(F x, float limit, F yes, F no) {
   return vbslq_f32(vcltq_f32(x, broadcast(limit)), yes, no);
@@ -49,10 +49,10 @@ inline void sums4(F a, F b, F c, F d, float* out) {
   store(out, vpaddq_f32(vpaddq_f32(a, b), vpaddq_f32(c, d)));
 }
 
-inline U larger_bits(U a, U b) { return vmaxq_u32(a, b); }
-inline uint32_t highest_bits(U v) { return vmaxvq_u32(v); }
+inline U larger_bits(U a, U b) { return (U)vmaxq_u32((uint32x4_t)a, (uint32x4_t)b); }
+inline uint32_t highest_bits(U v) { return vmaxvq_u32((uint32x4_t)v); }
 inline void store_bytes(int8_t* p, U v) {
-  const uint16x4_t words = vmovn_u32(v);
+  const uint16x4_t words = vmovn_u32((uint32x4_t)v);
   const uint8x8_t bytes = vmovn_u16(vcombine_u16(words, words));
   const uint32_t four = vget_lane_u32(vreinterpret_u32_u8(bytes), 0);
   std::memcpy(p, &four, sizeof four);

@@ -5,8 +5,8 @@ namespace satchel {
 namespace {
 
 // Each sdot takes its four activations from a lane of 16 that are loaded at once.
-template <int V, int Lane>
-inline void add_dots(int8x16_t weights, const int8x16_t* x, int M, int v, int32x4_t (*dots)[V]) {
+template <int M, int V, int Lane>
+inline void add_dots(int8x16_t weights, const int8x16_t* x, int v, int32x4_t (*dots)[V]) {
   SATCHEL_UNROLL
   for (int m = 0; m < M; ++m) dots[m][v] = vdotq_laneq_s32(dots[m][v], weights, x[m], Lane);
 }
@@ -17,8 +17,8 @@ struct Q4Dot : Q4Layout {
     SATCHEL_UNROLL
     for (int v = 0; v < V; ++v) {
       const uint8x16_t bytes = o.weights(v);
-      add_dots<V, Lane>(low_nibbles(bytes), x, M, v, dots);
-      add_dots<V, Lane + 1>(high_nibbles(bytes), x, M, v, dots);
+      add_dots<M, V, Lane>(low_nibbles(bytes), x, v, dots);
+      add_dots<M, V, Lane + 1>(high_nibbles(bytes), x, v, dots);
     }
     o.codes += 64;
   }
@@ -47,7 +47,7 @@ struct Q8Dot : Q8Layout {
   template <int M, int V, int Lane>
   static inline void step(Operands& o, const int8x16_t* x, int32x4_t (*dots)[V]) {
     SATCHEL_UNROLL
-    for (int v = 0; v < V; ++v) add_dots<V, Lane>(signed_bytes(o.weights(v)), x, M, v, dots);
+    for (int v = 0; v < V; ++v) add_dots<M, V, Lane>(signed_bytes(o.weights(v)), x, v, dots);
     o.codes += 64;
   }
 
@@ -71,11 +71,11 @@ struct Q8Dot : Q8Layout {
 };
 
 // Two tiles at once for a single row: eight chains of sums, and two streams of weights.
-// Four rows by half a tile: sums and results of a block fit in the registers together.
+// Four rows by a tile: the sums of a group fill half of the registers.
 template <class Code>
 void linear_dot(const QuantizedRows& x, const PackedMatrix& w, const float* bias,
                 int64_t tile_begin, int64_t tile_end, float* y, int64_t ldy) {
-  linear_rows<Code, 8, 4, 2>(x, w, bias, tile_begin, tile_end, y, ldy);
+  linear_rows<Code, 8, 4, 4>(x, w, bias, tile_begin, tile_end, y, ldy);
 }
 
 }  // namespace

@@ -117,12 +117,12 @@ struct Q8 : Q8Layout {
 
 void linear_q4(const QuantizedRows& x, const PackedMatrix& w, const float* bias,
                int64_t tile_begin, int64_t tile_end, float* y, int64_t ldy) {
-  linear_rows<Q4, 4, 4, 2>(x, w, bias, tile_begin, tile_end, y, ldy);
+  linear_rows<Q4, 4, 2, 4>(x, w, bias, tile_begin, tile_end, y, ldy);
 }
 
 void linear_q8(const QuantizedRows& x, const PackedMatrix& w, const float* bias,
                int64_t tile_begin, int64_t tile_end, float* y, int64_t ldy) {
-  linear_rows<Q8, 4, 2, 4>(x, w, bias, tile_begin, tile_end, y, ldy);
+  linear_rows<Q8, 8, 2, 4>(x, w, bias, tile_begin, tile_end, y, ldy);
 }
 
 }  // namespace

@@ -15,10 +15,9 @@ namespace {
 
 constexpr int64_t kChunkColumns = 512;  // weights unpacked at a time
 constexpr int64_t kPassRows = 64;       // rows of activations that pass over a tile together
-constexpr int64_t kFewestRows = 8;      // below this, the dot product takes fewer instructions
+constexpr int64_t kFewestRows = 10;     // below this, the dot product takes fewer instructions
 constexpr int kTilePairs = 8;           // pairs of rows in a tile
-constexpr int kBlockPairs = 4;          // of those, as many as fit in the registers with the sums
-constexpr int kPairsAtOnce = 2;         // of as many pairs of activation rows
+constexpr int kPairsAtOnce = 2;         // pairs of activation rows; more sums do not fit
 
 struct Workspace {
   // [cols/8][pair of rows][2][8]
@@ -41,10 +40,13 @@ struct Q4Pairs : Q4Dot {
   static void unpack(const uint8_t* tile_codes, int64_t first, int64_t columns, int8_t* out) {
     const int8x16_t offset = vdupq_n_s8(8);
     const uint8_t* codes = tile_codes + first * 8;
-    for (int64_t i = 0; i < columns / 8 * 4; ++i) {
-      const uint8x16_t bytes = vld1q_u8(codes + i * 16);
-      store_pairs(out + i * 32, vsubq_s8(low_nibbles(bytes), offset),
-                  vsubq_s8(high_nibbles(bytes), offset));
+    for (int64_t c = 0; c < columns; c += 8, codes += 64, out += 128) {
+      SATCHEL_UNROLL
+      for (int v = 0; v < kQuarters; ++v) {
+        const uint8x16_t bytes = vld1q_u8(codes + v * 16);
+        store_pairs(out + v * 32, vsubq_s8(low_nibbles(bytes), offset),
+                    vsubq_s8(high_nibbles(bytes), offset));
+      }
     }
   }
 };
@@ -64,9 +66,9 @@ struct Q8Pairs : Q8Dot {
 };
 
 template <int P>
-inline void multiply8(const int8_t* weights, const int8x16_t* x, int32x4_t (*dots)[kBlockPairs]) {
+inline void multiply8(const int8_t* weights, const int8x16_t* x, int32x4_t (*dots)[kTilePairs]) {
   SATCHEL_UNROLL
-  for (int r = 0; r < kBlockPairs; ++r) {
+  for (int r = 0; r < kTilePairs; ++r) {
     const int8x16_t pair = vld1q_s8(weights + r * 16);
     SATCHEL_UNROLL
     for (int p = 0; p < P; ++p) dots[p][r] = vmmlaq_s32(dots[p][r], x[p], pair);
@@ -92,10 +94,10 @@ struct Chunk {
   }
 };
 
-// Adds `columns` columns of 2P rows of activations by half a tile.
+// Adds `columns` columns of 2P rows of activations by a tile.
 template <int P>
 inline void multiply_piece(const int8_t* x, int64_t stride, const int8_t* weights,
-                           int64_t columns, int32x4_t (*dots)[kBlockPairs]) {
+                           int64_t columns, int32x4_t (*dots)[kTilePairs]) {
   int8x16_t first[P], second[P];
   for (; columns >= 16; columns -= 16, x += 16, weights += 2 * kTilePairs * 16) {
     SATCHEL_UNROLL
@@ -119,10 +121,10 @@ inline void multiply_piece(const int8_t* x, int64_t stride, const int8_t* weight
 
 // Scales the sums of a group, adds them up, and clears them for the next group.
 template <int P>
-inline void scale_group(const uint16_t* scales, int32x4_t (*dots)[kBlockPairs],
-                        F (*acc)[kBlockPairs]) {
+inline void scale_group(const uint16_t* scales, int32x4_t (*dots)[kTilePairs],
+                        F (*acc)[kTilePairs]) {
   SATCHEL_UNROLL
-  for (int r = 0; r < kBlockPairs; r += 2) {
+  for (int r = 0; r < kTilePairs; r += 2) {
     const float64x2_t four = vreinterpretq_f64_f32(load_half(scales + r * 2));
     const F low = vreinterpretq_f32_f64(vdupq_laneq_f64(four, 0));
     const F high = vreinterpretq_f32_f64(vdupq_laneq_f64(four, 1));
@@ -135,38 +137,31 @@ inline void scale_group(const uint16_t* scales, int32x4_t (*dots)[kBlockPairs],
   }
 }
 
-// 2P rows of activations against half a tile's chunk; `dots` and `acc` are those of the rows.
+// 2P rows of activations against a tile's chunk; what they gathered so far is in the last two.
 template <int P>
-void multiply_chunk(const Chunk& chunk, const int8_t* x, int64_t stride, int half,
-                    const int8_t* weights, int32x4_t (*saved_dots)[kTilePairs],
-                    F (*saved_acc)[kTilePairs]) {
-  const int begin = half * kBlockPairs;
-  int32x4_t dots[P][kBlockPairs];
-  F acc[P][kBlockPairs];
+void multiply_chunk(const Chunk& chunk, const int8_t* x, int64_t stride, const int8_t* weights,
+                    int32x4_t (*saved)[kTilePairs], F (*acc)[kTilePairs]) {
+  int32x4_t dots[P][kTilePairs];
   SATCHEL_UNROLL
   for (int p = 0; p < P; ++p) {
     SATCHEL_UNROLL
-    for (int r = 0; r < kBlockPairs; ++r) {
-      dots[p][r] = chunk.starts ? vdupq_n_s32(0) : saved_dots[p][begin + r];
-      acc[p][r] = saved_acc[p][begin + r];
+    for (int r = 0; r < kTilePairs; ++r) {
+      dots[p][r] = chunk.starts ? vdupq_n_s32(0) : saved[p][r];
     }
   }
-  const uint16_t* scales = chunk.scales + half * 8;
+  const uint16_t* scales = chunk.scales;
   x += chunk.begin;
-  weights += begin * 16;
   for (int64_t c = chunk.begin; c < chunk.end; c += chunk.piece, scales += kTileRows) {
     multiply_piece<P>(x, stride, weights, chunk.piece, dots);
     x += chunk.piece;
     weights += chunk.piece * kTileRows;
     if (chunk.finishes) scale_group<P>(scales, dots, acc);
   }
+  if (chunk.finishes) return;
   SATCHEL_UNROLL
   for (int p = 0; p < P; ++p) {
     SATCHEL_UNROLL
-    for (int r = 0; r < kBlockPairs; ++r) {
-      saved_acc[p][begin + r] = acc[p][r];
-      if (!chunk.finishes) saved_dots[p][begin + r] = dots[p][r];
-    }
+    for (int r = 0; r < kTilePairs; ++r) saved[p][r] = dots[p][r];
   }
 }
 
@@ -180,17 +175,15 @@ void multiply_tile(const QuantizedRows& x, int64_t first, int64_t rows, const Pa
   for (int64_t begin = 0; begin < w.cols;) {
     const Chunk chunk(w, tile, begin);
     Code::unpack(codes, begin, chunk.end - begin, work.weights);
-    for (int half = 0; half < 2; ++half) {
-      const int8_t* activations = x.codes + first * x.stride;
-      int64_t pair = 0;
-      for (; pair + kPairsAtOnce <= pairs; pair += kPairsAtOnce) {
-        multiply_chunk<kPairsAtOnce>(chunk, activations + 2 * pair * x.stride, x.stride, half,
-                                     work.weights, work.dots + pair, work.acc + pair);
-      }
-      for (; pair < pairs; ++pair) {
-        multiply_chunk<1>(chunk, activations + 2 * pair * x.stride, x.stride, half, work.weights,
-                          work.dots + pair, work.acc + pair);
-      }
+    const int8_t* activations = x.codes + first * x.stride;
+    int64_t pair = 0;
+    for (; pair + kPairsAtOnce <= pairs; pair += kPairsAtOnce) {
+      multiply_chunk<kPairsAtOnce>(chunk, activations + 2 * pair * x.stride, x.stride,
+                                   work.weights, work.dots + pair, work.acc + pair);
+    }
+    if (pair < pairs) {
+      multiply_chunk<1>(chunk, activations + 2 * pair * x.stride, x.stride, work.weights,
+                        work.dots + pair, work.acc + pair);
     }
     begin = chunk.end;
   }
