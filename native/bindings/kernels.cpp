@@ -44,7 +44,8 @@ MatrixEncoding encoding_of(const std::string& name) {
   if (name == "f16") return MatrixEncoding::f16;
   if (name == "q4") return MatrixEncoding::q4;
   if (name == "q8") return MatrixEncoding::q8;
-  throw nb::value_error("an encoding is one of f32, f16, q4, q8");
+  if (name == "lpbq4") return MatrixEncoding::lpbq4;
+  throw nb::value_error("an encoding is one of f32, f16, q4, q8, lpbq4");
 }
 
 bool is_quantized(MatrixEncoding e) { return e == MatrixEncoding::q4 || e == MatrixEncoding::q8; }
@@ -98,6 +99,7 @@ PackedMatrix packed_matrix(const Codes& codes, const std::optional<Scales>& scal
                            const std::string& encoding, int64_t rows, int64_t cols,
                            int64_t group) {
   const MatrixEncoding e = encoding_of(encoding);
+  require(e != MatrixEncoding::lpbq4, "to a kernel, lpbq4 is q4");
   const PackedSizes sizes = packed_sizes(e, rows, cols, group);
   require(codes.size() == sizes.codes, "codes have the wrong size for this matrix");
   require(!is_quantized(e) || scales.has_value(), "a quantised matrix needs scales");
@@ -106,27 +108,36 @@ PackedMatrix packed_matrix(const Codes& codes, const std::optional<Scales>& scal
   return {e, rows, cols, group, codes.data(), is_quantized(e) ? scales->data() : nullptr};
 }
 
-// Quantised rows and the memory behind them.
+// Quantised rows and the memory behind them; those of 16 bits are two each.
 struct OwnedRows {
   Owned<int8_t> codes;
   Owned<float> scales;
   Owned<int32_t> sums;
   QuantizedRows view;
 
-  OwnedRows(const KernelTable& kernels, const Matrix& x, int64_t group)
-      : codes({x.shape(0), (x.shape(1) + 63) / 64 * 64}, int8_t{1}),
-        scales({x.shape(0)}),
-        sums({x.shape(0), x.shape(1) / size_of(group)}),
-        view{dim(x, 0), dim(x, 1), static_cast<int64_t>(codes.shape[1]), group,
-             codes.get(), scales.get(), sums.get()} {
-    kernels.quantize_rows(x.data(), dim(x, 1), view);
+  OwnedRows(const KernelTable& kernels, const Matrix& x, int64_t group, int bits = 8)
+      : codes({x.shape(0) * size_of(bits / 8), (x.shape(1) + 63) / 64 * 64}, int8_t{1}),
+        scales({codes.shape[0]}),
+        sums({codes.shape[0], x.shape(1) / size_of(group)}),
+        view{static_cast<int64_t>(codes.shape[0]), dim(x, 1), static_cast<int64_t>(codes.shape[1]),
+             group, codes.get(), scales.get(), sums.get()} {
+    const auto quantize = bits == 8 ? kernels.quantize_rows : kernels.quantize_rows16;
+    quantize(x.data(), dim(x, 1), view);
   }
 };
 
-nb::tuple quantize_rows(const std::string& table, const Matrix& x, int64_t group) {
+nb::tuple quantize_rows(const std::string& table, const Matrix& x, int64_t group, int bits) {
   require(group > 0 && dim(x, 1) % group == 0, "the group must divide the columns");
-  OwnedRows rows(kernels_by_name(table), x, group);
+  require(bits == 8 || bits == 16, "activations have 8 or 16 bits");
+  OwnedRows rows(kernels_by_name(table), x, group, bits);
   return nb::make_tuple(rows.codes.array(), rows.scales.array(), rows.sums.array());
+}
+
+Result<uint8_t> quantize_cache(const std::string& table, const Vector& x) {
+  require(dim(x, 0) > 0, "a row of a cache has at least one value");
+  Owned<uint8_t> out({x.shape(0) + size_of(kCacheTail)});
+  kernels_by_name(table).quantize_cache(x.data(), dim(x, 0), out.get());
+  return out.array();
 }
 
 // Columns of the result outside the range of tiles stay NaN.
@@ -173,7 +184,8 @@ Result<float> attention(const std::string& table, const Cube& q, const Array<Cac
   for (size_t axis = 0; axis < 3; ++axis) {
     require(k.shape(axis) == v.shape(axis), "keys and values differ in shape");
   }
-  require(dim(k, 2) == size && size > 0, "queries and keys differ in their last size");
+  constexpr int64_t tail = sizeof(Cache) == 1 ? kCacheTail : 0;
+  require(dim(k, 2) == size + tail && size > 0, "queries and keys differ in their last size");
   require(kv_heads > 0 && heads > 0 && heads % kv_heads == 0,
           "the kv heads must divide the heads");
   require(position >= 0 && window >= 0, "position and window are not negative");
@@ -182,7 +194,8 @@ Result<float> attention(const std::string& table, const Cube& q, const Array<Cac
   const std::unique_ptr<float[]> scratch(new float[attention_scratch(heads / kv_heads, size)]);
   const AttentionArgs args{q.data(),  k.data(),  v.data(),           out.get(), queries,
                            heads,     kv_heads,  size,               capacity,  position,
-                           window,    scale,     softcap,            sizeof(Cache) == 2};
+                           window,    scale,     softcap,            sizeof(Cache) == 2,
+                           sizeof(Cache) == 1};
   for (int64_t head = 0; head < kv_heads; ++head) {
     kernels.attention(args, head, 0, queries, scratch.get());
   }
@@ -287,20 +300,25 @@ void bind_packing(nb::module_& m) {
 void bind_kernels(nb::module_& m) {
   bind_machine(m);
   bind_packing(m);
-  m.def("quantize_rows", quantize_rows, nb::arg("table"), nb::arg("x"), nb::arg("group"));
+  m.def("quantize_rows", quantize_rows, nb::arg("table"), nb::arg("x"), nb::arg("group"),
+        nb::arg("bits") = 8);
+  m.def("quantize_cache", quantize_cache, nb::arg("table"), nb::arg("x"));
   m.def("linear", linear, nb::arg("table"), nb::arg("x"), nb::arg("codes"),
         nb::arg("scales").none(), nb::arg("encoding"), nb::arg("rows"), nb::arg("group") = 0,
         nb::arg("bias").none() = nb::none(), nb::arg("tile_begin") = 0,
         nb::arg("tile_end").none() = nb::none());
   m.def("unpack_row", unpack, nb::arg("table"), nb::arg("codes"), nb::arg("scales").none(),
         nb::arg("encoding"), nb::arg("rows"), nb::arg("cols"), nb::arg("group"), nb::arg("row"));
-  // A half cache is passed as uint16.
+  // A half cache is passed as uint16, an 8-bit one as rows of codes, scale and zero.
   m.def("attention", attention<float>, nb::arg("table"), nb::arg("q"), nb::arg("k").noconvert(),
         nb::arg("v").noconvert(), nb::arg("position"), nb::arg("scale"), nb::arg("window") = 0,
         nb::arg("softcap") = 0.0f);
   m.def("attention", attention<uint16_t>, nb::arg("table"), nb::arg("q"),
         nb::arg("k").noconvert(), nb::arg("v").noconvert(), nb::arg("position"),
         nb::arg("scale"), nb::arg("window") = 0, nb::arg("softcap") = 0.0f);
+  m.def("attention", attention<uint8_t>, nb::arg("table"), nb::arg("q"), nb::arg("k").noconvert(),
+        nb::arg("v").noconvert(), nb::arg("position"), nb::arg("scale"), nb::arg("window") = 0,
+        nb::arg("softcap") = 0.0f);
   m.def("rms_norm", rms_norm, nb::arg("table"), nb::arg("x"), nb::arg("weight"), nb::arg("eps"));
   m.def("layer_norm", layer_norm, nb::arg("table"), nb::arg("x"), nb::arg("weight"),
         nb::arg("bias").none(), nb::arg("eps"));

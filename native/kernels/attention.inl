@@ -11,6 +11,53 @@ inline F load_cache(const uint16_t* p) { return load_half(p); }
 inline F load_cache_n(const float* p, int64_t n) { return load_n(p, n); }
 inline F load_cache_n(const uint16_t* p, int64_t n) { return load_half_n(p, n); }
 
+// An 8-bit cache: the codes; scales and zeros are applied to the scores, and to each value as it
+// is read.
+inline F load_cache(const uint8_t* p) { return load_codes(p); }
+inline F load_cache_n(const uint8_t* p, int64_t n) {
+  uint8_t codes[kLanes] = {};
+  for (int64_t i = 0; i < n; ++i) codes[i] = p[i];
+  return load_codes(codes);
+}
+
+// Elements from one row of a cache to the next.
+template <class Cache>
+inline int64_t row_stride(int64_t dim) {
+  return sizeof(Cache) == 1 ? dim + kCacheTail : dim;
+}
+
+// The scales and zeros of a block of rows of an 8-bit cache, side by side.
+struct Tails {
+  float scale[kKeyBlock] = {}, zero[kKeyBlock] = {};
+
+  void read(const uint8_t* rows, int64_t dim, int64_t count) {
+    for (int64_t key = 0; key < count; ++key) {
+      const uint8_t* tail = rows + key * (dim + kCacheTail) + dim;
+      std::memcpy(&scale[key], tail, sizeof(float));
+      std::memcpy(&zero[key], tail + sizeof(float), sizeof(float));
+    }
+  }
+};
+
+// What a block needs besides its rows: nothing for floats.
+struct NoTails {
+  template <class Cache>
+  void read(const Cache*, int64_t, int64_t) {}
+};
+template <class Cache>
+struct TailsOf {
+  using Type = NoTails;
+};
+template <>
+struct TailsOf<uint8_t> {
+  using Type = Tails;
+};
+
+inline F dequantize(F code, const NoTails&, int64_t) { return code; }
+inline F dequantize(F code, const Tails& tails, int64_t key) {
+  return fma(code, broadcast(tails.scale[key]), broadcast(tails.zero[key]));
+}
+
 // A row's view of the current block of keys: [begin, end) of it are visible.
 struct RowState {
   int32_t begin, end;
@@ -27,9 +74,10 @@ inline int32_t key_in_block(int64_t key) {
 template <int R, class Cache>
 inline void dot_products(const float* q, int64_t padded, const Cache* k, int64_t dim,
                          int64_t begin, int64_t end, float* scores) {
+  const int64_t stride = row_stride<Cache>(dim);
   for (int64_t key = begin / 4 * 4; key < end; key += 4) {
     const Cache* keys[4];
-    for (int j = 0; j < 4; ++j) keys[j] = k + (key + j < end ? key + j : end - 1) * dim;
+    for (int j = 0; j < 4; ++j) keys[j] = k + (key + j < end ? key + j : end - 1) * stride;
     F acc[R][4];
     for (int r = 0; r < R; ++r)
       for (int j = 0; j < 4; ++j) acc[r][j] = broadcast(0.0f);
@@ -55,6 +103,24 @@ inline void dot_products(const float* q, int64_t padded, const Cache* k, int64_t
     }
     for (int r = 0; r < R; ++r) {
       sums4(acc[r][0], acc[r][1], acc[r][2], acc[r][3], scores + r * kKeyBlock + key);
+    }
+  }
+}
+
+// From products with codes to products with keys: q · (scale * codes + zero).
+template <int R>
+inline void dequantize_scores(const float*, int64_t, const NoTails&, int64_t, int64_t, float*) {}
+template <int R>
+inline void dequantize_scores(const float* q, int64_t padded, const Tails& tails, int64_t begin,
+                              int64_t end, float* scores) {
+  for (int r = 0; r < R; ++r) {
+    F total = broadcast(0.0f);
+    for (int64_t d = 0; d < padded; d += kLanes) total = total + load(q + r * padded + d);
+    const F query_sum = broadcast(sum(total));
+    float* row = scores + r * kKeyBlock;
+    for (int64_t key = begin / kLanes * kLanes; key < end; key += kLanes) {
+      const F offset = load(tails.zero + key) * query_sum;
+      store(row + key, fma(load(row + key), load(tails.scale + key), offset));
     }
   }
 }
@@ -122,10 +188,10 @@ inline void weighted_sum(float* acc, int64_t padded, const RowState* rows, const
 }
 
 // One register block of rows against one block of keys.
-template <int R, class Cache>
+template <int R, class Cache, class CacheTails>
 inline void attend_block(const AttentionArgs& args, const Cache* k, const Cache* v,
-                         const float* q, float* acc, int64_t padded, RowState* rows,
-                         float* scores) {
+                         const CacheTails& k_tails, const CacheTails& v_tails, const float* q,
+                         float* acc, int64_t padded, RowState* rows, float* scores) {
   int64_t begin = kKeyBlock, end = 0;
   for (int r = 0; r < R; ++r) {
     if (rows[r].begin >= rows[r].end) continue;
@@ -134,6 +200,7 @@ inline void attend_block(const AttentionArgs& args, const Cache* k, const Cache*
   }
   if (begin >= end) return;
   dot_products<R>(q, padded, k, args.dim, begin, end, scores);
+  dequantize_scores<R>(q, padded, k_tails, begin, end, scores);
   for (int r = 0; r < R; ++r) {
     float* row_scores = scores + r * kKeyBlock;
     if (rows[r].begin < rows[r].end) {
@@ -143,21 +210,23 @@ inline void attend_block(const AttentionArgs& args, const Cache* k, const Cache*
       rows[r].rescale = 1.0f;
     }
   }
-  const int64_t dim = args.dim;
+  const int64_t dim = args.dim, stride = row_stride<Cache>(dim);
   int64_t d = 0;
   for (; d + 4 * kLanes <= dim; d += 4 * kLanes) {
-    weighted_sum<R, 4>(acc + d, padded, rows, scores, begin, end, [=](int64_t key, int i) {
-      return load_cache(v + key * dim + d + i * kLanes);
+    weighted_sum<R, 4>(acc + d, padded, rows, scores, begin, end, [&](int64_t key, int i) {
+      return dequantize(load_cache(v + key * stride + d + i * kLanes), v_tails, key);
     });
   }
   for (; d < dim; d += kLanes) {
     const int64_t n = dim - d;
     if (n >= kLanes) {
-      weighted_sum<R, 1>(acc + d, padded, rows, scores, begin, end,
-                         [=](int64_t key, int) { return load_cache(v + key * dim + d); });
+      weighted_sum<R, 1>(acc + d, padded, rows, scores, begin, end, [&](int64_t key, int) {
+        return dequantize(load_cache(v + key * stride + d), v_tails, key);
+      });
     } else {
-      weighted_sum<R, 1>(acc + d, padded, rows, scores, begin, end,
-                         [=](int64_t key, int) { return load_cache_n(v + key * dim + d, n); });
+      weighted_sum<R, 1>(acc + d, padded, rows, scores, begin, end, [&](int64_t key, int) {
+        return dequantize(load_cache_n(v + key * stride + d, n), v_tails, key);
+      });
     }
   }
 }
@@ -171,8 +240,10 @@ void attend(const AttentionArgs& args, int64_t kv_head, int64_t query_begin, int
   float* acc = q + capacity_rows * padded;       // [rows][padded]
   float* scores = acc + capacity_rows * padded;  // [register rows][kKeyBlock]
   RowState* states = reinterpret_cast<RowState*>(scores + kMaxRegisterRows * kKeyBlock);
-  const Cache* k = static_cast<const Cache*>(args.k) + kv_head * args.capacity * dim;
-  const Cache* v = static_cast<const Cache*>(args.v) + kv_head * args.capacity * dim;
+  const int64_t stride = row_stride<Cache>(dim);
+  const Cache* k = static_cast<const Cache*>(args.k) + kv_head * args.capacity * stride;
+  const Cache* v = static_cast<const Cache*>(args.v) + kv_head * args.capacity * stride;
+  typename TailsOf<Cache>::Type k_tails, v_tails;
 
   for (int64_t first = query_begin; first < query_end; first += pass) {
     const int64_t queries = query_end - first < pass ? query_end - first : pass;
@@ -197,13 +268,16 @@ void attend(const AttentionArgs& args, int64_t kv_head, int64_t query_begin, int
         states[row].begin = key_in_block(begin);
         states[row].end = key_in_block(end);
       }
+      const Cache *block_k = k + block * stride, *block_v = v + block * stride;
+      k_tails.read(block_k, dim, key_in_block(last - block));
+      v_tails.read(block_v, dim, key_in_block(last - block));
       int64_t row = 0;
       for (; row + kAttentionRows <= rows; row += kAttentionRows) {
-        attend_block<kAttentionRows>(args, k + block * dim, v + block * dim, q + row * padded,
+        attend_block<kAttentionRows>(args, block_k, block_v, k_tails, v_tails, q + row * padded,
                                      acc + row * padded, padded, states + row, scores);
       }
       for (; row < rows; ++row) {
-        attend_block<1>(args, k + block * dim, v + block * dim, q + row * padded,
+        attend_block<1>(args, block_k, block_v, k_tails, v_tails, q + row * padded,
                         acc + row * padded, padded, states + row, scores);
       }
     }
@@ -217,7 +291,9 @@ void attend(const AttentionArgs& args, int64_t kv_head, int64_t query_begin, int
 
 void attention(const AttentionArgs& args, int64_t kv_head, int64_t query_begin, int64_t query_end,
                float* scratch) {
-  if (args.half_cache) {
+  if (args.byte_cache) {
+    attend<uint8_t>(args, kv_head, query_begin, query_end, scratch);
+  } else if (args.half_cache) {
     attend<uint16_t>(args, kv_head, query_begin, query_end, scratch);
   } else {
     attend<float>(args, kv_head, query_begin, query_end, scratch);

@@ -15,13 +15,15 @@ namespace satchel {
 // columns of 16 output rows. The last tile is padded with rows of zeros.
 inline constexpr int64_t kTileRows = 16;
 
-enum class MatrixEncoding : uint8_t { f32 = 0, f16 = 1, q4 = 2, q8 = 3 };
+enum class MatrixEncoding : uint8_t { f32 = 0, f16 = 1, q4 = 2, q8 = 3, lpbq4 = 4 };
 
 // The weight of a linear layer or an embedding: [rows, cols], packed.
 //   f32, f16  [tiles][cols][16]
 //   q8        [tiles][cols/4][16][4] bytes, code = q + 128, q in -127..127
 //   q4        [tiles][cols/8][16][4] bytes; the low nibble of byte j is column 8i + j, the high
 //             nibble column 8i + 4 + j; code = q + 8, q in -8..7
+//   lpbq4     a q4 whose scales are whole numbers 1 .. 16, and a factor for each row, f32
+//             [tiles][16], which the caller multiplies the row's results with; to a kernel it is q4
 // A weight is q * scale; scales are fp16 [tiles][cols/group][16] and may be negative.
 // Codes are unsigned because VNNI multiplies unsigned by signed bytes; the offset is taken
 // back with the sums of the activations.
@@ -46,12 +48,25 @@ struct QuantizedRows {
   int32_t* sums;    // [rows][cols/group]: the sum of the codes of each group
 };
 
+// Activations of 16 bits are two rows of 8 bits: x ≈ code * scale with
+// code = kDigitBase * high + low, both digits in -127 .. 127, code = rint(x * (kLargest16 / absmax))
+// and scale = absmax / kLargest16. Row 2i of codes has the high digits of row i, with the scale
+// kDigitBase * scale, and row 2i + 1 the low ones, with scale: their products add up.
+inline constexpr int kDigitBase = 255;
+inline constexpr int kLargest16 = kDigitBase * 127 + 127;
+
+// A row of an 8-bit cache: dim codes, then scale and zero as f32 (not aligned):
+// x ≈ code * scale + zero with zero = the smallest of the row, scale = (largest - zero) / 255 and
+// code = rint((x - zero) * (255 / (largest - zero))). Where that quotient is not finite, scale and
+// codes are 0. A row that holds, or spans, something not finite is NaN throughout, with codes 0.
+inline constexpr int64_t kCacheTail = 8;
+
 // Causal attention over a cache, grouped-query: heads / kv_heads query heads share a kv head.
 // Query i stands at position + i and sees the keys 0 .. position + i, or with a window only the
 // last `window` of them. With a softcap c, scores become c * tanh(score / c).
 struct AttentionArgs {
   const float* q;  // [queries][heads][dim]
-  const void* k;   // [kv_heads][capacity][dim], f32 or f16
+  const void* k;   // [kv_heads][capacity][dim], f32 or f16, or rows of an 8-bit cache
   const void* v;   // the same
   float* out;      // [queries][heads][dim]
   int64_t queries, heads, kv_heads, dim, capacity;
@@ -60,6 +75,7 @@ struct AttentionArgs {
   float scale;
   float softcap;   // 0: none
   bool half_cache;
+  bool byte_cache = false;  // 8 bits: a row is dim + kCacheTail bytes
 };
 
 struct KernelTable {
@@ -102,6 +118,11 @@ struct KernelTable {
   void (*mul)(const float* a, const float* b, int64_t n, float* out);
   void (*float_to_half)(const float* x, int64_t n, uint16_t* out);
   void (*half_to_float)(const uint16_t* x, int64_t n, float* out);
+
+  // Rows of 16 bits: out.rows is twice the number of rows of x.
+  void (*quantize_rows16)(const float* x, int64_t ldx, const QuantizedRows& out);
+  // One row of an 8-bit cache.
+  void (*quantize_cache)(const float* x, int64_t dim, uint8_t* out);
 };
 
 // Scratch that one attention call needs, in floats; the same for every table.

@@ -91,6 +91,11 @@ inline void store_half_n(uint16_t* p, F v, int64_t n) {
   for (int64_t i = 0; i < n; ++i) p[i] = lanes[i];
 }
 
+inline F load_codes(const uint8_t* p) {
+  return _mm256_cvtepi32_ps(
+      _mm256_cvtepu8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p))));
+}
+
 inline int32_t sum_codes(const int8_t* codes, int64_t n) {
   const __m256i ones = _mm256_set1_epi8(1), ones16 = _mm256_set1_epi16(1);
   __m256i total = _mm256_setzero_si256();

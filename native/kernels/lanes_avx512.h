@@ -69,6 +69,11 @@ inline void store_half_n(uint16_t* p, F v, int64_t n) {
   _mm256_mask_storeu_epi16(p, first_lanes(n), _mm512_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT));
 }
 
+inline F load_codes(const uint8_t* p) {
+  return _mm512_cvtepi32_ps(
+      _mm512_cvtepu8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))));
+}
+
 inline int32_t sum_codes(const int8_t* codes, int64_t n) {
   const __m256i ones = _mm256_set1_epi8(1);
   __m256i total = _mm256_setzero_si256();

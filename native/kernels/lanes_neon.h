@@ -75,6 +75,13 @@ inline void store_half_n(uint16_t* p, F v, int64_t n) {
   for (int64_t i = 0; i < n; ++i) p[i] = lanes[i];
 }
 
+inline F load_codes(const uint8_t* p) {
+  uint32_t four;
+  std::memcpy(&four, p, sizeof four);
+  const uint16x8_t words = vmovl_u8(vreinterpret_u8_u32(vdup_n_u32(four)));
+  return vcvtq_f32_u32(vmovl_u16(vget_low_u16(words)));
+}
+
 inline int32_t sum_codes(const int8_t* codes, int64_t n) {
   int32x4_t total = vdupq_n_s32(0);
   int64_t i = 0;

@@ -92,6 +92,10 @@ inline void store_half_n(uint16_t* p, F v, int64_t n) {
   for (int64_t i = 0; i < n; ++i) p[i] = float_to_half_bits(v[i]);
 }
 
+inline F load_codes(const uint8_t* p) {
+  return __builtin_convertvector((S{p[0], p[1], p[2], p[3]}), F);
+}
+
 inline int32_t sum_codes(const int8_t* codes, int64_t n) {
   int32_t total = 0;
   for (int64_t i = 0; i < n; ++i) total += codes[i];

@@ -35,10 +35,9 @@ inline int8x16_t signed_bytes(uint8x16_t bytes) {
   return vreinterpretq_s8_u8(veorq_u8(bytes, vdupq_n_u8(0x80)));
 }
 
-// The four outputs of `vector`, as far as the matrix has these rows. Not inlined, or it would fill
-// the cache with copies of itself.
-__attribute__((noinline)) void write_vector(F acc, float x_scale, const PackedMatrix& w, const float* bias,
-                         int64_t vector, float* y) {
+// The four outputs of `vector`, as far as the matrix has these rows. One copy serves all blocks.
+__attribute__((noinline)) void write_vector(F acc, float x_scale, const PackedMatrix& w,
+                                            const float* bias, int64_t vector, float* y) {
   const int64_t row = vector * kVectorRows, n = w.rows - row;
   if (n <= 0) return;
   F offset = broadcast(0.0f);

@@ -78,21 +78,24 @@ inline void multiply8(const int8_t* weights, const int8x16_t* x, int32x4_t (*dot
 // The columns of a tile that are unpacked: whole groups, or a piece of one.
 struct Chunk {
   int64_t begin, end;
-  int64_t piece;           // columns in a row that share a scale
-  bool starts, finishes;   // whether the (first) group begins and the (last) one ends here
-  const uint16_t* scales;  // [groups][16], of the first group
-
-  Chunk(const PackedMatrix& w, int64_t tile, int64_t first) : begin(first) {
-    const int64_t group_end = (begin / w.group + 1) * w.group;
-    const int64_t whole = begin + kChunkColumns / w.group * w.group;
-    end = whole > begin ? whole : begin + kChunkColumns < group_end ? begin + kChunkColumns : group_end;
-    end = end < w.cols ? end : w.cols;
-    piece = w.group < end - begin ? w.group : end - begin;
-    starts = begin % w.group == 0;
-    finishes = end % w.group == 0;
-    scales = w.scales + (tile * (w.cols / w.group) + begin / w.group) * kTileRows;
-  }
+  int64_t piece;           // columns that share a scale
+  bool starts, finishes;   // whether groups begin, and whether they end, in this chunk
+  const uint16_t* scales;  // [groups][16], from the first group
 };
+
+inline Chunk chunk_at(int64_t begin, const PackedMatrix& w, int64_t tile) {
+  const int64_t group = begin / w.group, group_end = (group + 1) * w.group;
+  const int64_t whole_groups = kChunkColumns / w.group * w.group;
+  const int64_t limit = whole_groups > 0 ? w.cols : group_end;
+  const int64_t wanted = begin + (whole_groups > 0 ? whole_groups : kChunkColumns);
+  const int64_t end = wanted < limit ? wanted : limit;
+  return {begin,
+          end,
+          w.group < end - begin ? w.group : end - begin,
+          begin % w.group == 0,
+          end % w.group == 0,
+          w.scales + (tile * (w.cols / w.group) + group) * kTileRows};
+}
 
 // Adds `columns` columns of 2P rows of activations by a tile.
 template <int P>
@@ -173,7 +176,7 @@ void multiply_tile(const QuantizedRows& x, int64_t first, int64_t rows, const Pa
   const uint8_t* codes = w.codes + tile * (w.cols / Code::kColumns * 64);
   std::memset(work.acc, 0, static_cast<size_t>(pairs) * sizeof work.acc[0]);
   for (int64_t begin = 0; begin < w.cols;) {
-    const Chunk chunk(w, tile, begin);
+    const Chunk chunk = chunk_at(begin, w, tile);
     Code::unpack(codes, begin, chunk.end - begin, work.weights);
     const int8_t* activations = x.codes + first * x.stride;
     int64_t pair = 0;

@@ -25,6 +25,8 @@ Floats load(const float* p) {
   return v;
 }
 
+int64_t tiles_of(int64_t rows) { return (rows + kTileRows - 1) / kTileRows; }
+
 Floats splat(float x) { return Floats{x, x, x, x}; }
 
 bool is_finite(float x) {
@@ -54,15 +56,18 @@ float extreme(const float* w, int64_t n) {
   return 0.0f;
 }
 
+Doubles squared_difference(Floats a, Floats b) {
+  const Doubles off = __builtin_convertvector(a, Doubles) - __builtin_convertvector(b, Doubles);
+  return off * off;
+}
+
 struct Tally {
   Doubles error = {}, weight = {};
   int64_t first_bad = -1;
 
   void add(Floats w, Floats meant) {
-    const Doubles exact = __builtin_convertvector(w, Doubles);
-    const Doubles off = exact - __builtin_convertvector(meant, Doubles);
-    error += off * off;
-    weight += exact * exact;
+    error += squared_difference(w, meant);
+    weight += squared_difference(w, splat(0.0f));
   }
   void note_bad(int64_t index) {
     if (first_bad < 0 || index < first_bad) first_bad = index;
@@ -114,13 +119,102 @@ uint16_t pack_group(MatrixEncoding encoding, const float* w, int64_t n, uint8_t*
   return half;
 }
 
+// The step that a group of lpbq4 needs.
+float needed_step(const float* w, int64_t n) {
+  Floats high = splat(w[0]), low = high;
+  for (int64_t i = 0; i < n; i += kWidth) {
+    const Floats v = load(w + i);
+    high = v > high ? v : high;
+    low = v < low ? v : low;
+  }
+  const float top = std::max(std::max(high[0], high[1]), std::max(high[2], high[3]));
+  const float bottom = std::min(std::min(low[0], low[1]), std::min(low[2], low[3]));
+  return std::max(top / 7.0f, bottom / -8.0f);
+}
+
+// A step of lpbq4: its codes, and what they mean.
+struct BlockStep {
+  float scale, factor, step;
+
+  Floats codes(Floats w) const {
+    Floats q = w / splat(step);
+    q = q < splat(-8.0f) ? splat(-8.0f) : q;
+    q = q > splat(7.0f) ? splat(7.0f) : q;
+    return (q + splat(kRound)) - splat(kRound);
+  }
+  Floats meant(Floats q) const { return q * splat(scale) * splat(factor); }
+
+  double squared_error(const float* w, int64_t n) const {
+    Doubles error = {};
+    for (int64_t i = 0; i < n; i += kWidth) {
+      error += squared_difference(load(w + i), meant(codes(load(w + i))));
+    }
+    return (error[0] + error[1]) + (error[2] + error[3]);
+  }
+};
+
+BlockStep best_step(const float* w, int64_t n, float factor) {
+  const float whole = __builtin_ceilf(needed_step(w, n) / factor);
+  BlockStep best{};
+  double least = __builtin_inf();
+  for (float scale = whole - 3.0f; scale <= whole + 1.0f; ++scale) {
+    const float allowed = std::min(std::max(scale, 1.0f), 16.0f);
+    const BlockStep tried{allowed, factor, allowed * factor};
+    const double error = tried.squared_error(w, n);
+    if (error < least) least = error, best = tried;
+  }
+  return best;
+}
+
 struct Work {
   MatrixEncoding encoding;
   const float* rows;
   int64_t n_rows, cols, group;
   uint8_t* codes;
   uint16_t* scales;
+  float* factors;  // lpbq4
 };
+
+// lpbq4: a row's factor comes from all of its groups.
+void pack_blockwise_tile(const Work& work, int64_t tile, int64_t real_rows, Tally& tally) {
+  const int64_t groups = work.cols / work.group, group = work.group;
+  uint8_t* codes = work.codes + tile * (work.cols / 8) * 64;
+  uint16_t* scales = work.scales + tile * groups * kTileRows;
+  float* factors = work.factors + tile * kTileRows;
+  std::memset(codes, 0x88, static_cast<size_t>(work.cols / 8 * 64));
+  std::memset(scales, 0, sizeof(uint16_t) * static_cast<size_t>(groups * kTileRows));
+  std::memset(factors, 0, sizeof(float) * kTileRows);
+  for (int64_t r = 0; r < real_rows; ++r) {
+    const int64_t index = (tile * kTileRows + r) * work.cols;
+    const float* w = work.rows + index;
+    const float* bad = std::find_if(w, w + work.cols, [](float x) { return !is_finite(x); });
+    if (bad != w + work.cols) {
+      tally.note_bad(index + (bad - w));
+      continue;
+    }
+    float largest = 0.0f;
+    for (int64_t g = 0; g < groups; ++g) {
+      largest = std::max(largest, needed_step(w + g * group, group));
+    }
+    const float factor = factors[r] = largest / 16.0f;
+    for (int64_t g = 0; g < groups; ++g) {
+      const float* part = w + g * group;
+      const BlockStep step =
+          factor == 0.0f ? BlockStep{1.0f, 0.0f, __builtin_inff()} : best_step(part, group, factor);
+      scales[g * kTileRows + r] = float_to_half_bits(step.scale);
+      uint8_t* out = codes + g * (group / 8) * 64 + r * 4;
+      for (int64_t c = 0; c < group; c += 8, out += 64) {
+        Bits code[2];
+        for (int half = 0; half < 2; ++half) {
+          const Floats values = load(part + c + half * 4), q = step.codes(values);
+          tally.add(values, step.meant(q));
+          code[half] = (Bits)(q + splat(kRound)) - 0x4b400000u + 8;
+        }
+        put4(out, code[0] | code[1] << 4);
+      }
+    }
+  }
+}
 
 void pack_quantized_tile(const Work& work, int64_t tile, int64_t real_rows, Tally& tally) {
   const int64_t groups = work.cols / work.group;
@@ -186,6 +280,8 @@ void pack_tile(const Work& work, int64_t tile, Tally& tally) {
                                 kernels.float_to_half(w, n, stored);
                                 kernels.half_to_float(stored, n, meant);
                               });
+  } else if (work.encoding == MatrixEncoding::lpbq4) {
+    pack_blockwise_tile(work, tile, real_rows, tally);
   } else {
     pack_quantized_tile(work, tile, real_rows, tally);
   }
@@ -195,25 +291,33 @@ void pack_tile(const Work& work, int64_t tile, Tally& tally) {
 
 PackedSizes packed_sizes(MatrixEncoding encoding, int64_t rows, int64_t cols, int64_t group) {
   if (rows < 0 || cols < 0) throw std::invalid_argument("a matrix has no negative sizes");
-  const size_t cells = static_cast<size_t>((rows + kTileRows - 1) / kTileRows * kTileRows) *
-                       static_cast<size_t>(cols);
-  if (encoding == MatrixEncoding::f32) return {cells * 4, 0};
-  if (encoding == MatrixEncoding::f16) return {cells * 2, 0};
-  const int64_t unit = encoding == MatrixEncoding::q4 ? 8 : 4;
+  const size_t padded = static_cast<size_t>((rows + kTileRows - 1) / kTileRows * kTileRows);
+  const size_t cells = padded * static_cast<size_t>(cols);
+  if (encoding == MatrixEncoding::f32) return {cells * 4, 0, 0};
+  if (encoding == MatrixEncoding::f16) return {cells * 2, 0, 0};
+  const int64_t unit = encoding == MatrixEncoding::q8 ? 4 : 8;
   if (group <= 0 || group % unit != 0 || cols % group != 0) {
     throw std::invalid_argument("a group must be a multiple of " + std::to_string(unit) +
                                 " and divide the columns: group " + std::to_string(group) +
                                 ", columns " + std::to_string(cols));
   }
-  return {encoding == MatrixEncoding::q4 ? cells / 2 : cells,
-          cells / static_cast<size_t>(group) * 2};
+  const size_t codes = encoding == MatrixEncoding::q8 ? cells : cells / 2;
+  const size_t scales = cells / static_cast<size_t>(group) * 2;
+  if (encoding != MatrixEncoding::lpbq4) return {codes, scales, 0};
+  const size_t factors = (scales + 63) / 64 * 64;
+  return {codes, factors + padded * sizeof(float), factors};
 }
 
 void pack_rows(MatrixEncoding encoding, const float* rows, int64_t n_rows, int64_t cols,
                int64_t group, uint8_t* codes, uint16_t* scales, PackStats* stats, int threads) {
-  packed_sizes(encoding, n_rows, cols, group);
-  const Work work{encoding, rows, n_rows, cols, group, codes, scales};
-  const int64_t tiles = (n_rows + kTileRows - 1) / kTileRows;
+  const PackedSizes sizes = packed_sizes(encoding, n_rows, cols, group);
+  Work work{encoding, rows, n_rows, cols, group, codes, scales, nullptr};
+  if (encoding == MatrixEncoding::lpbq4) {
+    uint16_t* factors = scales + sizes.factors / sizeof(uint16_t);
+    work.factors = reinterpret_cast<float*>(factors);
+    std::fill(scales + tiles_of(n_rows) * kTileRows * (cols / group), factors, uint16_t{0});
+  }
+  const int64_t tiles = tiles_of(n_rows);
   // Each tile has its own tally, added up in order: the sums are the same for any thread count.
   std::vector<Tally> tallies(static_cast<size_t>(tiles));
   std::atomic<int64_t> next{0};

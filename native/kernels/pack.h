@@ -7,8 +7,9 @@
 namespace satchel {
 
 struct PackedSizes {
-  size_t codes;   // bytes
-  size_t scales;  // bytes
+  size_t codes;    // bytes
+  size_t scales;   // bytes, with the factors of lpbq4
+  size_t factors;  // where in the scales the factors start; 0 where there are none
 };
 
 struct PackStats {
@@ -27,6 +28,12 @@ PackedSizes packed_sizes(MatrixEncoding encoding, int64_t rows, int64_t cols, in
 //   q4  scale = fp16(m / -8),          q = clamp(rint(w / scale), -8, 7)
 //   q8  scale = fp16(|m| / 127),       q = clamp(rint(w / scale), -127, 127)
 // in f32, and q = 0 where the scale is 0. Stats do not depend on `threads`.
+//
+// lpbq4: a group needs the step s = max(largest / 7, smallest / -8), and the row's factor is its
+// largest s / 16, in f32. Of the whole numbers ceil(s / factor) - 3 .. + 1, within 1 .. 16, the
+// group's scale is the one with the least squared error (in f64, of equals the lowest), where
+// q = clamp(rint(w / (scale * factor)), -8, 7). After the scales, at the next multiple of 64 bytes,
+// come the factors. A row whose factor is 0 has q = 0 and scales of 1.
 void pack_rows(MatrixEncoding encoding, const float* rows, int64_t n_rows, int64_t cols,
                int64_t group, uint8_t* codes, uint16_t* scales, PackStats* stats, int threads);
 

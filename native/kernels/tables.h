@@ -1,7 +1,8 @@
 // What the instruction sets share among themselves; not for users of the library.
 //
-// A file compiled for more than the baseline must not emit a function that other files could be linked to: helpers
-// here and in the .inl files have internal linkage, and no std:: templates are used there.
+// A file compiled for more than the baseline must not emit a function that other files could be
+// linked to: helpers here and in the .inl files have internal linkage, and no std:: templates are
+// used there.
 #pragma once
 
 #include "kernels.h"

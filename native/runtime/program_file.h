@@ -23,7 +23,7 @@ struct SectionRecord {
 };
 
 enum class WeightKind : uint8_t {
-  f32 = 0, f16 = 1, i32 = 2, matrix_f32 = 16, matrix_f16 = 17, matrix_q4 = 18, matrix_q8 = 19,
+  f32 = 0, f16 = 1, i32 = 2, matrix_f32 = 16, matrix_f16 = 17, matrix_q4 = 18, matrix_q8 = 19, matrix_lpbq4 = 20,
 };
 
 struct WeightEntry {
@@ -37,8 +37,10 @@ struct WeightEntry {
   const uint8_t* scales;  // null where there are none
 
   bool is_matrix() const { return static_cast<uint8_t>(kind) >= 16; }
-  bool is_quantized() const { return kind == WeightKind::matrix_q4 || kind == WeightKind::matrix_q8; }
+  bool is_quantized() const { return static_cast<uint8_t>(kind) >= 18; }
+  // What the kernels read. A matrix_lpbq4 is a matrix_q4 to them, and their results are multiplied with row_factors().
   PackedMatrix matrix() const;
+  const float* row_factors() const;  // null where there are none
   const char* kind_name() const;
 };
 

@@ -8,7 +8,8 @@ namespace {
 template <class T>
 std::vector<T> read_array(std::ifstream& file, size_t count) {
   std::vector<T> values(count);
-  file.read(reinterpret_cast<char*>(values.data()), static_cast<std::streamsize>(count * sizeof(T)));
+  const auto bytes = static_cast<std::streamsize>(count * sizeof(T));
+  file.read(reinterpret_cast<char*>(values.data()), bytes);
   if (!file || file.get() != '\n') throw std::runtime_error("an array is cut off");
   return values;
 }

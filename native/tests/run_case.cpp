@@ -19,34 +19,52 @@ Floats floats(const Case& c, const std::string& key) {
   return Floats(found->second);
 }
 
+// The values of an array that need not be there.
+template <class T>
+std::vector<T> values(const std::map<std::string, std::vector<T>>& arrays, const std::string& key) {
+  const auto found = arrays.find(key);
+  return found == arrays.end() ? std::vector<T>{} : found->second;
+}
+
 template <class T>
 std::vector<double> widened(const Guarded<T>& values) {
   return {values.get(), values.get() + values.size()};
 }
 
-// The input rows of a case, quantised with a group.
+// Room for quantised rows.
 struct Rows {
   Guarded<int8_t> codes;
   Floats scales;
   Guarded<int32_t> sums;
   QuantizedRows view;
 
-  Rows(const KernelTable& kernels, const float* x, int64_t rows, int64_t cols, int64_t group)
+  Rows(int64_t rows, int64_t cols, int64_t group)
       : codes(size_of(rows * ((cols + 63) / 64 * 64))),
         scales(size_of(rows)),
         sums(size_of(rows * (cols / group))),
-        view{rows, cols, (cols + 63) / 64 * 64, group, codes.get(), scales.get(), sums.get()} {
-    kernels.quantize_rows(x, cols, view);
-  }
+        view{rows, cols, (cols + 63) / 64 * 64, group, codes.get(), scales.get(), sums.get()} {}
 };
 
 void run_quantize_rows(const Case& c, const KernelTable& kernels, Outcome& outcome) {
   const Floats x = floats(c, "x");
   const int64_t cols = c.integer("cols"), rows = static_cast<int64_t>(x.size()) / cols;
-  const Rows quantized(kernels, x.get(), rows, cols, c.integer("group"));
+  const bool two_digits = c.op == "quantize_rows16";
+  const Rows quantized(two_digits ? 2 * rows : rows, cols, c.integer("group"));
+  (two_digits ? kernels.quantize_rows16 : kernels.quantize_rows)(x.get(), cols, quantized.view);
   outcome.outputs["codes"] = widened(quantized.codes);
   outcome.outputs["scales"] = widened(quantized.scales);
   outcome.outputs["sums"] = widened(quantized.sums);
+}
+
+void run_quantize_cache(const Case& c, const KernelTable& kernels, Outcome& outcome) {
+  const int64_t dim = c.integer("dim");
+  const Floats x = floats(c, "x");
+  std::vector<double>& rows = outcome.outputs["rows"];
+  for (size_t i = 0; i < x.size(); i += size_of(dim)) {
+    Guarded<uint8_t> row(size_of(dim + kCacheTail));
+    kernels.quantize_cache(x.get() + i, dim, row.get());
+    rows.insert(rows.end(), row.get(), row.get() + row.size());
+  }
 }
 
 // A packed matrix in guarded memory.
@@ -57,7 +75,7 @@ struct Weights {
 
   explicit Weights(const Case& c)
       : codes(c.bytes.at("codes")),
-        scales(c.words.count("scales") ? c.words.at("scales") : std::vector<uint16_t>{}),
+        scales(values(c.words, "scales")),
         view{static_cast<MatrixEncoding>(c.integer("encoding")), c.integer("rows"),
              c.integer("cols"), c.integer("group"), codes.get(), scales.get()} {}
 };
@@ -74,7 +92,8 @@ struct LinearCall {
     const float* input = x.get() + first * w.cols;
     float* output = y.get() + first * w.rows;
     if (q4 || q8) {
-      const Rows rows(kernels, input, m, w.cols, w.group);
+      const Rows rows(m, w.cols, w.group);
+      kernels.quantize_rows(input, w.cols, rows.view);
       (q4 ? kernels.linear_q4 : kernels.linear_q8)(rows.view, w, bias, tile_begin, tile_end,
                                                    output, w.rows);
     } else {
@@ -89,9 +108,8 @@ void run_linear(const Case& c, const KernelTable& kernels, Outcome& outcome) {
   const Floats x = floats(c, "x");
   const Weights weights(c);
   const PackedMatrix& w = weights.view;
-  const bool has_bias = c.floats.count("bias") != 0;
-  const Floats bias(has_bias ? c.floats.at("bias") : std::vector<float>{});
-  const LinearCall linear{kernels, w, has_bias ? bias.get() : nullptr};
+  const Floats bias(values(c.floats, "bias"));
+  const LinearCall linear{kernels, w, bias.size() != 0 ? bias.get() : nullptr};
   const int64_t m = static_cast<int64_t>(x.size()) / w.cols;
   const int64_t tiles = (w.rows + kTileRows - 1) / kTileRows;
   const size_t values = size_of(m * w.rows);
@@ -118,17 +136,28 @@ void run_unpack(const Case& c, const KernelTable& kernels, Outcome& outcome) {
   outcome.outputs["y"] = widened(out);
 }
 
+// Keys or values, of one of three types.
+struct Cache {
+  Floats floats;
+  Guarded<uint16_t> halves;
+  Guarded<uint8_t> bytes;
+
+  Cache(const Case& c, const std::string& key)
+      : floats(values(c.floats, key)), halves(values(c.words, key)), bytes(values(c.bytes, key)) {}
+  const void* start() const {
+    if (bytes.size() != 0) return bytes.get();
+    if (halves.size() != 0) return halves.get();
+    return floats.get();
+  }
+};
+
 void run_attention(const Case& c, const KernelTable& kernels, Outcome& outcome) {
-  const bool half = c.words.count("k") != 0;
   const Floats q = floats(c, "q");
-  const Floats k32(half ? std::vector<float>{} : c.floats.at("k"));
-  const Floats v32(half ? std::vector<float>{} : c.floats.at("v"));
-  const Guarded<uint16_t> k16(half ? c.words.at("k") : std::vector<uint16_t>{});
-  const Guarded<uint16_t> v16(half ? c.words.at("v") : std::vector<uint16_t>{});
+  const Cache k(c, "k"), v(c, "v");
   AttentionArgs args{};
   args.q = q.get();
-  args.k = half ? static_cast<const void*>(k16.get()) : k32.get();
-  args.v = half ? static_cast<const void*>(v16.get()) : v32.get();
+  args.k = k.start();
+  args.v = v.start();
   args.heads = c.integer("heads");
   args.kv_heads = c.integer("kv_heads");
   args.dim = c.integer("dim");
@@ -137,7 +166,8 @@ void run_attention(const Case& c, const KernelTable& kernels, Outcome& outcome) 
   args.window = c.integer("window");
   args.scale = static_cast<float>(c.number("scale"));
   args.softcap = static_cast<float>(c.number("softcap"));
-  args.half_cache = half;
+  args.half_cache = k.halves.size() != 0;
+  args.byte_cache = k.bytes.size() != 0;
   args.queries = static_cast<int64_t>(q.size()) / (args.heads * args.dim);
   const auto run = [&](Floats& out, int64_t step) {
     args.out = out.get();
@@ -166,10 +196,9 @@ void run_norm(const Case& c, const KernelTable& kernels, Outcome& outcome) {
   if (c.op == "rms_norm") {
     kernels.rms_norm(x.get(), weight.get(), eps, rows, cols, out.get());
   } else {
-    const bool has_bias = c.floats.count("bias") != 0;
-    const Floats bias(has_bias ? c.floats.at("bias") : std::vector<float>{});
-    kernels.layer_norm(x.get(), weight.get(), has_bias ? bias.get() : nullptr, eps, rows, cols,
-                       out.get());
+    const Floats bias(values(c.floats, "bias"));
+    kernels.layer_norm(x.get(), weight.get(), bias.size() != 0 ? bias.get() : nullptr, eps, rows,
+                       cols, out.get());
   }
   outcome.outputs["y"] = widened(out);
 }
@@ -213,12 +242,20 @@ void run_pairwise(const Case& c, const KernelTable& kernels, Outcome& outcome) {
 
 Outcome run_case(const Case& c, const KernelTable& kernels) {
   static const std::map<std::string, void (*)(const Case&, const KernelTable&, Outcome&)> runners{
-      {"linear", run_linear},          {"quantize_rows", run_quantize_rows},
-      {"unpack_row", run_unpack},      {"attention", run_attention},
-      {"rms_norm", run_norm},          {"layer_norm", run_norm},
-      {"rope", run_rope},              {"float_to_half", run_float_to_half},
-      {"half_to_float", run_half_to_float}, {"add", run_pairwise},
-      {"mul", run_pairwise},           {"silu_mul", run_pairwise},
+      {"linear", run_linear},
+      {"quantize_rows", run_quantize_rows},
+      {"quantize_rows16", run_quantize_rows},
+      {"quantize_cache", run_quantize_cache},
+      {"unpack_row", run_unpack},
+      {"attention", run_attention},
+      {"rms_norm", run_norm},
+      {"layer_norm", run_norm},
+      {"rope", run_rope},
+      {"float_to_half", run_float_to_half},
+      {"half_to_float", run_half_to_float},
+      {"add", run_pairwise},
+      {"mul", run_pairwise},
+      {"silu_mul", run_pairwise},
       {"gelu_tanh_mul", run_pairwise}};
   const auto found = runners.find(c.op);
   if (found == runners.end()) throw std::runtime_error("there is no op named '" + c.op + "'");

@@ -11,6 +11,7 @@ import numpy as np
 from kernels import kernel_cases as cases
 from kernels.kernel_cases import Array, Tolerance
 from satchel.quantize import packing
+from satchel.quantize.cache import dequantize_cache, quantize_cache
 
 ENCODINGS = {"f32": 0, "f16": 1, "q4": 2, "q8": 3}
 _TYPES = {"<f4": "f4", "<f8": "f8", "|u1": "u1", "<u2": "u2"}
@@ -53,6 +54,8 @@ def all_cases() -> list[CheckCase]:
         *float_linear(rng),
         *hard_linear(),
         *quantize_rows(rng),
+        *quantize_rows16(rng),
+        *cache_rows(rng),
         *unpack_rows(rng),
         *attention(rng),
         *norms(rng),
@@ -84,10 +87,11 @@ def linear(
 
 
 def quantized_linear(rng: np.random.Generator) -> Iterator[CheckCase]:
-    # 1096 columns in one group end within a chunk of an unpacked tile; a group of 20 is not a
-    # whole number of steps of eight columns; 67 rows are more than pass over a tile together.
+    # Besides the usual ones: a group of 20 is not a whole number of steps of eight columns, 67 rows
+    # are more than pass over an unpacked tile together, and groups of 600 do not fit in it whole.
     shapes = [(shape, m) for shape in cases.SHAPES for m in cases.ROW_COUNTS]
-    shapes += [((40, 100, 20), m) for m in (1, 9)] + [((19, 64, 32), m) for m in (12, 67)]
+    shapes += [((40, 100, 20), m) for m in (1, 13)] + [((19, 64, 32), m) for m in (12, 67)]
+    shapes += [((18, 1200, 600), m) for m in (1, 15)]
     for encoding in ("q4", "q8"):
         for (rows, cols, group), m in shapes:
             if encoding == "q4" and group % 8:
@@ -119,9 +123,9 @@ def hard_linear() -> Iterator[CheckCase]:
             check.expected = {"y": x @ w.T}
             yield check
         for bad in (np.nan, np.inf, -np.inf):
-            x = np.ones((9, 64), np.float32)
+            x = np.ones((13, 64), np.float32)
             x[1, 37] = bad
-            y = np.full((9, 16), 64.0)
+            y = np.full((13, 16), 64.0)
             y[1] = np.nan
             w = np.ones((16, 64), np.float32)
             codes, scales = packing.pack_matrix(encoding, w, 32)
@@ -141,6 +145,32 @@ def quantize_rows(rng: np.random.Generator) -> Iterator[CheckCase]:
         expected = {"codes": padded, "scales": scales, "sums": sums}
         name, numbers = f"quantize-{cols}-group{group}", {"cols": cols, "group": group}
         yield CheckCase("quantize_rows", name, cases.EXACT, {"x": x}, expected, numbers)
+
+
+def quantize_rows16(rng: np.random.Generator) -> Iterator[CheckCase]:
+    """Two rows of digits to the base 255 for each row of x."""
+    for cols, group in cases.QUANTIZE_SHAPES:
+        x = cases.rows_to_quantize(rng, cols)
+        codes, scales = packing.quantize_activations(x, 16)
+        high = np.rint(codes / 255)
+        digits = np.stack([high, codes - 255 * high], axis=1).reshape(12, cols)
+        expected = {
+            "codes": np.pad(digits, ((0, 0), (0, -cols % 64))),
+            "scales": np.stack([scales * np.float32(255), scales], axis=1),
+            "sums": digits.reshape(12, cols // group, group).sum(axis=2),
+        }
+        name, numbers = f"quantize16-{cols}-group{group}", {"cols": cols, "group": group}
+        yield CheckCase("quantize_rows16", name, cases.EXACT, {"x": x}, expected, numbers)
+
+
+def cache_rows(rng: np.random.Generator) -> Iterator[CheckCase]:
+    for dim in (1, 3, *cases.HEAD_SIZES):
+        x = cases.rows_to_quantize(rng, dim)
+        x[4] = 3
+        x[5, -1] = np.inf
+        expected, numbers = {"rows": quantize_cache(x)}, {"dim": dim}
+        name = f"cache-row-{dim}"
+        yield CheckCase("quantize_cache", name, cases.EXACT, {"x": x}, expected, numbers)
 
 
 def unpack_rows(rng: np.random.Generator) -> Iterator[CheckCase]:
@@ -175,22 +205,25 @@ def attend(
     window: int = 0,
     softcap: float = 0.0,
 ) -> Iterator[CheckCase]:
-    """The same with a cache of f32 and one of f16."""
+    """The same with a cache of f32, of f16 and of 8 bits."""
     queries, position = place
     q, k, v = cases.make_attention(rng, queries, heads, dim, position)
     options = {"window": window, "softcap": softcap, "scale": dim**-0.5}
     shape = {"heads": q.shape[1], "kv_heads": heads[0], "dim": dim, "capacity": k.shape[1]}
     numbers = {**shape, **options, "position": position}
     size = f"{queries}x{q.shape[1]}x{dim}-at{position}-window{window}-softcap{softcap}"
-    expected = cases.expected_attention(q, k, v, position, **options)
-    inputs = {"q": q, "k": k, "v": v}
-    name = f"attention-f32-{size}"
-    yield CheckCase("attention", name, cases.ATTENTION, inputs, {"y": expected}, numbers)
     k16, v16 = k.astype(np.float16), v.astype(np.float16)
-    expected = cases.expected_attention(q, k16, v16, position, **options)
-    inputs = {"q": q, "k": k16.view(np.uint16), "v": v16.view(np.uint16)}
-    name = f"attention-f16-{size}"
-    yield CheckCase("attention", name, cases.ATTENTION, inputs, {"y": expected}, numbers)
+    k8, v8 = quantize_cache(k), quantize_cache(v)
+    caches = {
+        "f32": (k, v, k, v),
+        "f16": (k16.view(np.uint16), v16.view(np.uint16), k16, v16),
+        "u8": (k8, v8, dequantize_cache(k8), dequantize_cache(v8)),
+    }
+    for kind, (stored_k, stored_v, meant_k, meant_v) in caches.items():
+        expected = cases.expected_attention(q, meant_k, meant_v, position, **options)
+        inputs = {"q": q, "k": stored_k, "v": stored_v}
+        name = f"attention-{kind}-{size}"
+        yield CheckCase("attention", name, cases.ATTENTION, inputs, {"y": expected}, numbers)
 
 
 def norms(rng: np.random.Generator) -> Iterator[CheckCase]:

@@ -89,7 +89,7 @@ def largest_products(encoding: str, group: int) -> tuple[Array, Array]:
     w = np.full((32, 512), lowest, np.float32)
     w[1::2] = highest
     w[:, 0::group] = lowest if encoding == "q4" else highest  # keeps each group's scale at 1
-    x = np.full((9, 512), 127, np.float32)
+    x = np.full((13, 512), 127, np.float32)
     x[1::2] = -127
     x[4, ::2] = -127
     return x, w

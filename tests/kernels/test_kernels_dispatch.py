@@ -110,3 +110,15 @@ def test_wrong_attention_arguments_are_refused() -> None:
 def test_wrong_dtype_is_refused() -> None:
     with pytest.raises(TypeError):
         kernels.linear("portable", np.zeros((2, 64), complex), None, None, "q4", 16, 32)
+
+
+@pytest.mark.parametrize("table", [t for t in kernels.available() if t != "portable"])
+def test_the_int8_rate_of_a_table_is_measured(table: str) -> None:
+    rate = kernels.measure_int8_rate(1, table, repeats=1)
+    assert rate > 1e9  # any such instruction does more than one product a cycle
+
+
+@pytest.mark.parametrize("table", ["portable", "mmx"])
+def test_a_table_without_such_instructions_has_no_rate(table: str) -> None:
+    with pytest.raises(ValueError, match=table):
+        kernels.measure_int8_rate(1, table)

@@ -96,26 +96,34 @@ void run_rope(const NodeCall& call, const Workspace& work) {
 
 // --- cache_write(cache, x, start) ---
 
-bool is_cache(const Tensor& t) { return t.rank == 3 && (t.dtype == DType::f32 || t.dtype == DType::f16); }
+bool is_cache(const Tensor& t) {
+  return t.rank == 3 && (t.dtype == DType::f32 || t.dtype == DType::f16 || t.dtype == DType::u8);
+}
+
+// Elements of a cache that holds vectors of `dim` numbers: those of 8 bits have scale and zero behind them.
+int64_t cache_row(const Tensor& cache, int64_t dim) { return cache.dtype == DType::u8 ? dim + kCacheTail : dim; }
 
 size_t check_cache_write(NodeCall& call, int) {
   const Tensor &cache = call.in(0), &x = call.in(1);
-  require(is_cache(cache) && !cache.weight, call, "the cache must be f32 or f16 [H, C, D]");
+  require(is_cache(cache) && !cache.weight, call, "the cache must be f32, f16 or u8 [H, C, D]");
   require_array(call, x, DType::f32);
   require_start(call, call.in(2));
-  require(x.rank == 3 && x.shape[1] == cache.shape[0] && x.shape[2] == cache.shape[2], call, "x must be [S, H, D]");
+  require(x.rank == 3 && x.shape[1] == cache.shape[0] && cache_row(cache, x.shape[2]) == cache.shape[2], call,
+          "x must be [S, H, D]");
   return 0;
 }
 
 void run_cache_write(const NodeCall& call, const Workspace& work) {
   const Tensor &cache = call.in(0), &x = call.in(1);
   const int64_t tokens = x.shape[0], heads = x.shape[1], dim = x.shape[2], capacity = cache.shape[1];
-  const int64_t start = checked_start(call.in(2), tokens, capacity);
+  const int64_t start = checked_start(call.in(2), tokens, capacity), row = cache.shape[2];
   for (int64_t t = 0; t < tokens; ++t) {
     for (int64_t h = 0; h < heads; ++h) {
       const float* from = x.f32() + (t * heads + h) * dim;
-      const int64_t to = (h * capacity + start + t) * dim;
-      if (cache.dtype == DType::f16) {
+      const int64_t to = (h * capacity + start + t) * row;
+      if (cache.dtype == DType::u8) {
+        work.kernels.quantize_cache(from, dim, cache.data + to);
+      } else if (cache.dtype == DType::f16) {
         work.kernels.float_to_half(from, dim, cache.f16() + to);
       } else {
         std::copy(from, from + dim, cache.f32() + to);
@@ -133,7 +141,8 @@ size_t check_attention(NodeCall& call, int threads) {
   require(is_cache(k) && k.dtype == v.dtype && same_shape(k, v) && !k.weight && !v.weight, call,
           "k and v must be caches of one type");
   require_start(call, call.in(3));
-  require(q.rank == 3 && same_shape(q, *call.output) && q.shape[2] == k.shape[2] && q.shape[1] % k.shape[0] == 0,
+  require(q.rank == 3 && same_shape(q, *call.output) && cache_row(k, q.shape[2]) == k.shape[2] &&
+              q.shape[1] % k.shape[0] == 0,
           call, "q does not fit the caches");
   call.params.number[0] = number_attribute(call, "scale");
   call.params.number[1] = number_attribute(call, "softcap", 0.0);
@@ -153,6 +162,7 @@ void run_attention(const NodeCall& call, const Workspace& work) {
   args.softcap = static_cast<float>(call.params.number[1]);
   args.window = call.params.integer[0];
   args.half_cache = k.dtype == DType::f16;
+  args.byte_cache = k.dtype == DType::u8;
   const int64_t blocks = (args.queries + kQueryBlock - 1) / kQueryBlock;
   const size_t scratch = attention_scratch(args.heads / args.kv_heads, args.dim);
   work.pool.parallel_for(args.kv_heads * blocks, 1, [&](int64_t begin, int64_t end, int thread) {

@@ -12,21 +12,40 @@ int64_t round_up(int64_t n, int64_t step) { return (n + step - 1) / step * step;
 
 // --- linear(x, weight, bias?) ---
 
+// Activations of 16 bits are two rows of codes each, high and low digits, whose results add up.
+int64_t digits_of(const NodeCall& call) { return call.params.integer[0]; }  // 0: floats
+
+// Where the scratch has the quantised activations and each thread's results before they are put together.
 struct QuantizedLayout {
-  int64_t stride;
-  size_t scales, sums, total;  // offsets within the scratch, after the codes
+  int64_t rows, stride;         // of codes
+  size_t scales, sums, total;   // offsets
+  int64_t chunk_tiles;          // tiles whose results wait at a time
+  size_t results, thread_size;  // offset of the first thread's, bytes of each
 };
 
-QuantizedLayout quantized_layout(int64_t rows, int64_t cols, int64_t group) {
+constexpr int64_t kChunkBytes = 16384;  // results that stay in the first-level cache
+constexpr int64_t kMostChunkTiles = 64;
+
+QuantizedLayout quantized_layout(int64_t rows, int64_t digits, int64_t cols, int64_t group, bool put_together,
+                                 int threads) {
   QuantizedLayout layout{};
+  layout.rows = rows * digits;
   layout.stride = round_up(cols, 64);
-  layout.scales = static_cast<size_t>(rows * layout.stride);
-  layout.sums = layout.scales + static_cast<size_t>(round_up(rows * 4, 64));
-  layout.total = layout.sums + static_cast<size_t>(rows * (cols / group) * 4);
+  layout.scales = static_cast<size_t>(layout.rows * layout.stride);
+  layout.sums = layout.scales + static_cast<size_t>(round_up(layout.rows * 4, 64));
+  layout.total = layout.sums + static_cast<size_t>(layout.rows * (cols / group) * 4);
+  if (!put_together) return layout;
+  const int64_t tile_bytes = layout.rows * kTileRows * 4;
+  layout.chunk_tiles = std::clamp<int64_t>(kChunkBytes / tile_bytes, 2, kMostChunkTiles);
+  layout.results = static_cast<size_t>(round_up(static_cast<int64_t>(layout.total), 64));
+  layout.thread_size = static_cast<size_t>(layout.chunk_tiles * tile_bytes);
+  layout.total = layout.results + layout.thread_size * static_cast<size_t>(threads);
   return layout;
 }
 
-size_t check_linear(NodeCall& call, int) {
+bool puts_together(const NodeCall& call) { return digits_of(call) == 2 || call.in(1).weight->row_factors(); }
+
+size_t check_linear(NodeCall& call, int threads) {
   const Tensor &x = call.in(0), &w = call.in(1), &y = *call.output;
   require_array(call, x, DType::f32);
   require_array(call, y, DType::f32);
@@ -39,46 +58,98 @@ size_t check_linear(NodeCall& call, int) {
     require(call.in(2).rank == 1 && call.in(2).shape[0] == w.shape[0], call, "the bias does not fit");
   }
   const std::string activations = text_attribute(call, "activations", "f32");
-  require(activations == "f32" || activations == "int8", call, "there are no such activations");
-  const bool int8 = activations == "int8";
-  require(int8 == w.weight->is_quantized(), call, "the activations do not fit the weight's encoding");
-  call.params.integer[0] = int8;
-  if (!int8) return 0;
-  return quantized_layout(x.product(0, x.rank - 1), x.last(), w.weight->group).total;
+  require(activations == "f32" || activations == "int8" || activations == "int16", call,
+          "there are no such activations");
+  call.params.integer[0] = activations == "int16" ? 2 : activations == "int8" ? 1 : 0;
+  require((digits_of(call) > 0) == w.weight->is_quantized(), call, "the activations do not fit the weight's encoding");
+  if (!digits_of(call)) return 0;
+  return quantized_layout(x.product(0, x.rank - 1), digits_of(call), x.last(), w.weight->group, puts_together(call),
+                          threads)
+      .total;
+}
+
+void quantize(const Tensor& x, int64_t digits, const QuantizedRows& out, const Workspace& work) {
+  const int64_t tokens = out.rows / digits, sums_per_row = out.cols / out.group;
+  const auto kernel = digits == 2 ? work.kernels.quantize_rows16 : work.kernels.quantize_rows;
+  work.pool.parallel_for(tokens, grain_for(tokens, work.pool.size(), 4), [&](int64_t begin, int64_t end, int) {
+    QuantizedRows part = out;
+    part.rows = (end - begin) * digits;
+    part.codes += begin * digits * part.stride;
+    part.scales += begin * digits;
+    part.sums += begin * digits * sums_per_row;
+    kernel(x.f32() + begin * out.cols, out.cols, part);
+  });
+}
+
+// Tiles [begin, end) as a matrix of their own.
+PackedMatrix tiles_of(const PackedMatrix& w, int64_t begin, int64_t end) {
+  PackedMatrix part = w;
+  const int64_t tile_bytes = w.cols * kTileRows / (w.encoding == MatrixEncoding::q4 ? 2 : 1);
+  part.rows = std::min(w.rows, end * kTileRows) - begin * kTileRows;
+  part.codes += begin * tile_bytes;
+  part.scales += begin * kTileRows * (w.cols / w.group);
+  return part;
+}
+
+// y = (sum over the digits) * factor + bias, for the `count` columns from `first`.
+void put_together(const float* results, int64_t tokens, int64_t digits, int64_t count, const float* factors,
+                  const float* bias, float* y, int64_t ldy) {
+  for (int64_t t = 0; t < tokens; ++t) {
+    const float* high = results + t * digits * count;
+    const float* low = high + count;
+    float* out = y + t * ldy;
+    for (int64_t i = 0; i < count; ++i) out[i] = digits == 2 ? high[i] + low[i] : high[i];
+    if (factors) {
+      for (int64_t i = 0; i < count; ++i) out[i] *= factors[i];
+    }
+    if (bias) {
+      for (int64_t i = 0; i < count; ++i) out[i] += bias[i];
+    }
+  }
 }
 
 void run_linear(const NodeCall& call, const Workspace& work) {
   const Tensor &x = call.in(0), &y = *call.output;
-  const PackedMatrix matrix = call.in(1).weight->matrix();
+  const WeightEntry& weight = *call.in(1).weight;
+  const PackedMatrix matrix = weight.matrix();
   const float* bias = call.has(2) ? call.in(2).f32() : nullptr;
-  const int64_t rows = x.product(0, x.rank - 1);
+  const int64_t tokens = x.product(0, x.rank - 1), digits = digits_of(call);
   const int64_t tiles = round_up(matrix.rows, kTileRows) / kTileRows;
   const int64_t grain = grain_for(tiles, work.pool.size(), 1);
   const KernelTable& k = work.kernels;
-  if (!call.params.integer[0]) {
+  if (!digits) {
     const auto kernel = matrix.encoding == MatrixEncoding::f32 ? k.linear_f32 : k.linear_f16;
     work.pool.parallel_for(tiles, grain, [&](int64_t begin, int64_t end, int) {
-      kernel(x.f32(), matrix.cols, rows, matrix, bias, begin, end, y.f32(), matrix.rows);
+      kernel(x.f32(), matrix.cols, tokens, matrix, bias, begin, end, y.f32(), matrix.rows);
     });
     return;
   }
-  const QuantizedLayout layout = quantized_layout(rows, matrix.cols, matrix.group);
-  const QuantizedRows quantized{
-      rows, matrix.cols, layout.stride, matrix.group, reinterpret_cast<int8_t*>(work.scratch),
-      reinterpret_cast<float*>(work.scratch + layout.scales),
-      reinterpret_cast<int32_t*>(work.scratch + layout.sums)};
-  const int64_t sums_per_row = matrix.cols / matrix.group;
-  work.pool.parallel_for(rows, grain_for(rows, work.pool.size(), 4), [&](int64_t begin, int64_t end, int) {
-    QuantizedRows part = quantized;
-    part.rows = end - begin;
-    part.codes += begin * part.stride;
-    part.scales += begin;
-    part.sums += begin * sums_per_row;
-    k.quantize_rows(x.f32() + begin * matrix.cols, matrix.cols, part);
-  });
+  const bool apart = puts_together(call);
+  const QuantizedLayout layout =
+      quantized_layout(tokens, digits, matrix.cols, matrix.group, apart, work.pool.size());
+  const QuantizedRows rows{layout.rows, matrix.cols, layout.stride, matrix.group,
+                           reinterpret_cast<int8_t*>(work.scratch),
+                           reinterpret_cast<float*>(work.scratch + layout.scales),
+                           reinterpret_cast<int32_t*>(work.scratch + layout.sums)};
+  quantize(x, digits, rows, work);
   const auto kernel = matrix.encoding == MatrixEncoding::q4 ? k.linear_q4 : k.linear_q8;
-  work.pool.parallel_for(tiles, grain, [&](int64_t begin, int64_t end, int) {
-    kernel(quantized, matrix, bias, begin, end, y.f32(), matrix.rows);
+  if (!apart) {
+    work.pool.parallel_for(tiles, grain, [&](int64_t begin, int64_t end, int) {
+      kernel(rows, matrix, bias, begin, end, y.f32(), matrix.rows);
+    });
+    return;
+  }
+  const float* factors = weight.row_factors();
+  work.pool.parallel_for(tiles, grain, [&](int64_t begin, int64_t end, int thread) {
+    float* results =
+        reinterpret_cast<float*>(work.scratch + layout.results + static_cast<size_t>(thread) * layout.thread_size);
+    for (int64_t tile = begin; tile < end; tile += layout.chunk_tiles) {
+      const int64_t chunk_end = std::min(tile + layout.chunk_tiles, end), first = tile * kTileRows;
+      const PackedMatrix part = tiles_of(matrix, tile, chunk_end);
+      kernel(rows, part, nullptr, 0, chunk_end - tile, results, part.rows);
+      put_together(results, tokens, digits, part.rows, factors ? factors + first : nullptr,
+                   bias ? bias + first : nullptr, y.f32() + first, matrix.rows);
+    }
   });
 }
 
@@ -98,6 +169,7 @@ size_t check_embedding(NodeCall& call, int) {
 void run_embedding(const NodeCall& call, const Workspace& work) {
   const Tensor &ids = call.in(0), &y = *call.output;
   const PackedMatrix table = call.in(1).weight->matrix();
+  const float* factors = call.in(1).weight->row_factors();
   const int64_t count = ids.elements();
   for (int64_t i = 0; i < count; ++i) {
     if (ids.i32()[i] < 0 || ids.i32()[i] >= table.rows) {
@@ -106,7 +178,13 @@ void run_embedding(const NodeCall& call, const Workspace& work) {
     }
   }
   work.pool.parallel_for(count, grain_for(count, work.pool.size(), 4), [&](int64_t begin, int64_t end, int) {
-    for (int64_t i = begin; i < end; ++i) work.kernels.unpack_row(table, ids.i32()[i], y.f32() + i * table.cols);
+    for (int64_t i = begin; i < end; ++i) {
+      const int32_t row = ids.i32()[i];
+      float* out = y.f32() + i * table.cols;
+      work.kernels.unpack_row(table, row, out);
+      if (!factors) continue;
+      for (int64_t c = 0; c < table.cols; ++c) out[c] *= factors[row];
+    }
   });
 }
 
