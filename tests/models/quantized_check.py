@@ -2,9 +2,9 @@
 
 Rounding turns a difference in the last bit into a whole step whenever a value lies on the border
 between two codes; in a quantised model such steps add up within a few layers, between any two
-implementations. So the reference follows: wherever a number is rounded (8-bit activations, the
-f16 cache) it checks that the native core was about to round the same number, up to float noise,
-and then takes the native core's side of the border. All else it computes by itself.
+implementations. So the reference follows: wherever a number is rounded (activations of 8 and 16
+bits, caches of 16 and 8 bits) it checks that the native core was about to round the same number, up
+to float noise, and then takes the native core's side of the border. All else it computes by itself.
 """
 
 from __future__ import annotations
@@ -24,12 +24,13 @@ from satchel.runtime.program import Program
 Array = NDArray[Any]
 Logits = NDArray[np.float32]
 
-NOISE = 1e-5  # of a row's largest magnitude: about a thousandth of an 8-bit step
+# Of a row's largest magnitude: a thousandth of a step of 8 bits, a third of one of 16.
+NOISE = 1e-5
 
 
 def rounded_input(node: Node) -> int | None:
     """Which input of a node it rounds to fewer bits, if any."""
-    if node.op == "linear" and node.attrs.get("activations") == "int8":
+    if node.op == "linear" and node.attrs.get("activations") in ("int8", "int16"):
         return 0
     return 1 if node.op == "cache_write" else None
 

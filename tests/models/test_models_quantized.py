@@ -1,4 +1,4 @@
-"""With 8da4w, a program computes what the reference computes with the same stored weights."""
+"""With every scheme, a program computes what the reference does with the same stored weights."""
 
 from __future__ import annotations
 
@@ -23,6 +23,7 @@ EMBEDDING, HEAD, LAYER = (
     "model.layers.1.mlp.down_proj.weight",
 )
 TIED_HEAD = f"{EMBEDDING}#head"
+Q8 = ("matrix_q8", 256)  # a whole row
 
 # tied, options, and encodings that must be in the file
 VARIATIONS: list[tuple[bool, dict[str, Any], dict[str, tuple[str, int]]]] = [
@@ -39,7 +40,29 @@ VARIATIONS: list[tuple[bool, dict[str, Any], dict[str, tuple[str, int]]]] = [
     (True, {"head_bits": 8}, {EMBEDDING: ("matrix_q4", 32), TIED_HEAD: ("matrix_q8", 32)}),
     (True, {"head_bits": 8, "embedding": (8, 32)}, {EMBEDDING: ("matrix_q8", 32)}),
     (True, {"embedding": (8, 0)}, {EMBEDDING: ("matrix_q8", 256), TIED_HEAD: ("matrix_q4", 32)}),
+    (False, {"recipe": "8a8w"}, {EMBEDDING: Q8, HEAD: Q8, LAYER: ("matrix_q8", 512)}),
+    (True, {"recipe": "8a8w"}, {EMBEDDING: Q8}),
+    (False, {"recipe": "16a8w"}, {EMBEDDING: Q8, HEAD: Q8, LAYER: ("matrix_q8", 512)}),
+    (True, {"recipe": "16a8w", "kv_bits": 8}, {EMBEDDING: Q8}),
+    (False, {"recipe": "16a4w"}, {EMBEDDING: Q8, HEAD: Q8, LAYER: ("matrix_lpbq4", 32)}),
+    (True, {"recipe": "16a4w", "group_size": 16}, {EMBEDDING: Q8, LAYER: ("matrix_lpbq4", 16)}),
+    (False, {"recipe": "16a4w", "group_size": 64, "kv_bits": 8}, {LAYER: ("matrix_lpbq4", 64)}),
+    (False, {"recipe": "16a4w", "head_bits": 4}, {HEAD: ("matrix_lpbq4", 32), EMBEDDING: Q8}),
+    (False, {"kv_bits": 8}, {LAYER: ("matrix_q4", 32)}),
+    (True, {"kv_bits": 32}, {LAYER: ("matrix_q4", 32)}),
+    (
+        False,
+        {"overrides": {"layers.*.mlp.down": "16a8w", "layers.0.*": "16a4w:16", "lm_head": "8a8w"}},
+        {
+            HEAD: Q8,
+            LAYER: ("matrix_q8", 512),
+            "model.layers.0.mlp.down_proj.weight": ("matrix_lpbq4", 16),
+            "model.layers.1.mlp.up_proj.weight": ("matrix_q4", 32),
+        },
+    ),
+    (True, {"overrides": {"embed_tokens": "16a4w"}}, {EMBEDDING: ("matrix_lpbq4", 32)}),
 ]
+CACHES = {8: DType.u8, 16: DType.f16, 32: DType.f32}
 
 
 @pytest.fixture(scope="module")
@@ -72,18 +95,30 @@ def test_logits_are_those_of_the_reference(
         assert pair.encodings[name] == encoding
     assert (TIED_HEAD in pair.encodings) == (TIED_HEAD in encodings)
     assert (HEAD in pair.encodings) == (not tied)
-    assert {t.dtype for g in pair.graphs.values() for t in g.states.values()} == {DType.f16}
+    caches = {t.dtype for g in pair.graphs.values() for t in g.states.values()}
+    assert caches == {CACHES[options.get("kv_bits", 16)]}
     native, reference = pair.run_all(TOKENS, PREFILL)
     assert reference.std() > 0.5
     assert relative_difference(native[:PREFILL], reference[:PREFILL]) <= TOLERANCE
     assert relative_difference(native[PREFILL:], reference[PREFILL:]) <= TOLERANCE
 
 
+@pytest.mark.parametrize(
+    "choice",
+    [
+        {},
+        {"kv_bits": 8},
+        {"recipe": "8a8w"},
+        {"recipe": "16a8w"},
+        {"recipe": "16a4w", "kv_bits": 8},
+    ],
+    ids=str,
+)
 def test_prefill_and_decode_agree_to_the_last_bit(
-    checkpoints: dict[bool, Path], tmp_path: Path
+    checkpoints: dict[bool, Path], tmp_path: Path, choice: dict[str, Any]
 ) -> None:
     """So that hybrid and kv programs give the same text."""
-    options = {"context": 64, "prefill_ar_len": 32}
+    options: dict[str, Any] = {"context": 64, "prefill_ar_len": 32, **choice}
     pair = QuantizedPair(checkpoints[False], tmp_path / "model.satchel", **options)
     instances = [pair.program.instance(threads=n) for n in (1, 2)]
     prefill, kv = instances[0].method("prefill_forward"), instances[1].method("kv_forward")

@@ -9,7 +9,7 @@ import numpy as np
 
 from satchel.graph.builder import GraphBuilder
 from satchel.graph.ir import DType, Sym, Value
-from support.arrays import i32, normal
+from support.arrays import i32, integers, normal, uniform
 from support.op_case import Constant, Input, OpCase, State, case
 
 S = Sym("S", 9)
@@ -72,17 +72,37 @@ def _rope_rows() -> list[OpCase]:
     return rows
 
 
-def _write(_t: Any, cache: Any, x: Any, start: Any) -> Any:
+def _write(t: Any, cache: Any, x: Any, start: Any) -> Any:
     at = int(start)
-    cache[:, at : at + x.shape[0]] = x.transpose(0, 1).to(cache.dtype)
+    rows = x.transpose(0, 1)
+    rows = _to_bytes(t, rows.float()) if cache.dtype == t.uint8 else rows.to(cache.dtype)
+    cache[:, at : at + x.shape[0]] = rows
     return cache
+
+
+def _to_bytes(t: Any, x: Any) -> Any:
+    """Codes from each vector's smallest to its largest number, then scale and zero."""
+    zero = x.amin(-1, keepdim=True)
+    span, most = x.amax(-1, keepdim=True) - zero, t.full_like(zero, 255)
+    constant = span == 0
+    factor = (most / span).masked_fill(constant, 0)
+    codes = ((x - zero) * factor).round().to(t.uint8)
+    tail = t.cat([(span / most).masked_fill(constant, 0), zero], -1)
+    return t.cat([codes, tail.contiguous().view(t.uint8)], -1)
+
+
+def _from_bytes(t: Any, cache: Any) -> Any:
+    tail = cache[..., -8:].clone(memory_format=t.contiguous_format).view(t.float32).double()
+    return cache[..., :-8].double() * tail[..., :1] + tail[..., 1:]
 
 
 def _cache_write_rows() -> list[OpCase]:
     rows = []
-    for dtype in (DType.f32, DType.f16):
-        for heads, dim in ((1, 1), (2, 7), (3, 16)):
-            slots = [State((heads, 12, dim), dtype), Input((S, heads, dim)), Input((1,), DType.i32)]
+    for dtype in (DType.f32, DType.f16, DType.u8):
+        tail = 8 if dtype == DType.u8 else 0
+        for heads, dim in ((1, 1), (2, 7), (3, 16), (1, 37)):
+            cache = State((heads, 12, dim + tail), dtype)
+            slots = [cache, Input((S, heads, dim)), Input((1,), DType.i32)]
             # A block, the next, one token, back over what was written, and up to the very end.
             calls = [
                 [normal(n, heads, dim, seed=at), i32(at)]
@@ -98,7 +118,8 @@ def _attention(scale: float, window: int = 0, softcap: float = 0.0) -> Callable[
         at = int(start) + t.arange(q.shape[0])[:, None]
         key = t.arange(int(start) + q.shape[0])[None]
         seen = (key <= at) & ((key > at - window) if window else True)
-        k, v = (c[:, : key.shape[1]].double() for c in (k, v))
+        k, v = (c[:, : key.shape[1]] for c in (k, v))
+        k, v = (_from_bytes(t, c) if c.dtype == t.uint8 else c.double() for c in (k, v))
         q = q.transpose(0, 1)
         if not softcap:
             attention = t.nn.functional.scaled_dot_product_attention
@@ -117,7 +138,15 @@ def _cache(shape: tuple[int, int, int], used: int, dtype: str, seed: str) -> np.
     """What lies beyond the used part is NaN, which must not come through."""
     cache = normal(*shape, seed=seed)
     cache[:, used:] = np.nan
-    return cache.astype(dtype)
+    return _bytes(cache, seed) if dtype == "uint8" else cache.astype(dtype)
+
+
+def _bytes(cache: np.ndarray, seed: str) -> np.ndarray:
+    """Any codes with scales and zeros that bring them to about -2 … 2."""
+    codes = integers(*cache.shape, below=256, seed=seed)
+    spread = uniform(*cache.shape[:2], 1, low=0.5, high=2.0, seed=seed)
+    tail = np.concatenate([spread / 64, -spread * 2 + cache[..., :1] * 0], -1).astype(np.float32)
+    return np.concatenate([codes.astype(np.uint8), tail.view(np.uint8)], -1)
 
 
 def _attention_rows() -> list[OpCase]:
@@ -141,7 +170,7 @@ def _attention_rows() -> list[OpCase]:
         (1, 8, 1, 256, 40, 64, 0, 50.0),
     )
     for queries, heads, kv_heads, dim, at, capacity, window, softcap in variations:
-        for dtype in ("float32", "float16"):
+        for dtype in ("float32", "float16", "uint8"):
             name = f"{queries}x{heads}x{dim}_kv{kv_heads}_at{at}_of{capacity}"
             name += f"_window{window}_softcap{softcap}_{dtype}"
             k = _cache((kv_heads, capacity, dim), at + queries, dtype, "k")
@@ -159,7 +188,7 @@ def _attention_rows() -> list[OpCase]:
 def _session_rows() -> list[OpCase]:
     """Writing the caches and attending to them, call after call as a session does."""
     rows = []
-    for dtype in (DType.f32, DType.f16):
+    for dtype in (DType.f32, DType.f16, DType.u8):
         for window, softcap in ((0, 0.0), (4, 0.0), (0, 20.0)):
 
             def build(
@@ -181,7 +210,7 @@ def _session_rows() -> list[OpCase]:
             ) -> Any:
                 return attend(t, q, _write(t, ck, k, start), _write(t, cv, v, start), start)
 
-            cache = State((2, 14, 8), dtype)
+            cache = State((2, 14, 16 if dtype == DType.u8 else 8), dtype)
             parts = [Input((S, 4, 8)), Input((S, 2, 8)), Input((S, 2, 8)), Input((1,), DType.i32)]
             calls = [
                 [

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -18,15 +19,22 @@ def _linear(t: Any, x: Any, weight: Any, bias: Any = None) -> Any:
     return t.nn.functional.linear(x, weight, bias)
 
 
-def _rounded_linear(t: Any, x: Any, weight: Any, bias: Any = None) -> Any:
-    """Activations become whole multiples of their row's largest magnitude / 127."""
-    narrow = x.float()
-    largest = narrow.abs().amax(-1, keepdim=True)
-    factor = t.full_like(largest, 127) / largest  # 127 / x would be a product in torch
-    zero = factor.isposinf()
-    codes = (narrow * factor.masked_fill(zero, 0)).round()
-    steps = (largest / 127).masked_fill(zero, 0)
-    return t.nn.functional.linear(codes.double() * steps.double(), weight, bias)
+def _rounded_linear(most: int) -> Callable[..., Any]:
+    """Activations become whole multiples of their row's largest magnitude / most."""
+
+    def linear(t: Any, x: Any, weight: Any, bias: Any = None) -> Any:
+        narrow = x.float()
+        largest = narrow.abs().amax(-1, keepdim=True)
+        factor = t.full_like(largest, most) / largest  # most / x would be a product in torch
+        zero = factor.isposinf()
+        codes = (narrow * factor.masked_fill(zero, 0)).round()
+        steps = (largest / most).masked_fill(zero, 0)
+        return t.nn.functional.linear(codes.double() * steps.double(), weight, bias)
+
+    return linear
+
+
+ROUNDED = {"int8": _rounded_linear(127), "int16": _rounded_linear(32512)}
 
 
 def _embedding(t: Any, ids: Any, table: Any) -> Any:
@@ -44,7 +52,15 @@ QUANTIZED = (
     (Encoding("matrix_q8", 32), 96),
     (Encoding("matrix_q8", 64), 64),
     (Encoding("matrix_q8", 200), 200),
+    (Encoding("matrix_lpbq4", 16), 64),
+    (Encoding("matrix_lpbq4", 32), 96),
+    (Encoding("matrix_lpbq4", 64), 192),
 )
+ROUNDINGS = [("int8", *form) for form in QUANTIZED] + [
+    ("int16", encoding, cols)
+    for encoding, cols in QUANTIZED
+    if encoding.kind == "matrix_lpbq4" or encoding.group == cols
+]
 
 
 def _name(encoding: Encoding, *shape: int) -> str:
@@ -59,16 +75,16 @@ def _linear_rows() -> list[OpCase]:
             rows.append(
                 case("linear", _name(encoding, *shape, out), [normal(*shape), weight], _linear)
             )
-    for encoding, cols in QUANTIZED:
+    for activations, encoding, cols in ROUNDINGS:
         for leading, out in (((), 5), ((1,), 32), ((3,), 16), ((2, 2, 2), 37), ((35,), 50)):
             weight = Stored(normal(out, cols, seed="w"), encoding)
             rows.append(
                 case(
                     "linear",
-                    _name(encoding, *leading, cols, out),
+                    f"{activations}_{_name(encoding, *leading, cols, out)}",
                     [normal(*leading, cols), weight],
-                    _rounded_linear,
-                    activations="int8",
+                    ROUNDED[activations],
+                    activations=activations,
                 )
             )
     return rows
@@ -77,10 +93,10 @@ def _linear_rows() -> list[OpCase]:
 def _linear_variations() -> list[OpCase]:
     """Bias, symbolic sizes and awkward activations, in every encoding."""
     rows = []
-    kinds: list[tuple[Encoding, int]] = [*((e, 64) for e in FLOATS), *QUANTIZED]
-    for encoding, cols in kinds:
-        attrs = {"activations": "int8"} if encoding.is_quantized else {}
-        oracle = _rounded_linear if encoding.is_quantized else _linear
+    kinds: list[tuple[str, Encoding, int]] = [*(("", e, 64) for e in FLOATS), *ROUNDINGS]
+    for activations, encoding, cols in kinds:
+        attrs = {"activations": activations} if activations else {}
+        oracle = ROUNDED[activations] if activations else _linear
         weight = Stored(normal(20, cols, seed="w"), encoding)
         bias = Stored(normal(20, seed="b"), Encoding("f32"))
         x = normal(4, cols)
@@ -88,7 +104,7 @@ def _linear_variations() -> list[OpCase]:
             [np.zeros(cols), np.full(cols, 1e-42), x[0] * 1e20, x[1] * 1e-20]
         ).astype(np.float32)
         sizes = [[normal(n, cols)] for n in (1, 40, 17, 2)]
-        name = _name(encoding, cols)
+        name = f"{activations}{_name(encoding, cols)}"
         rows.append(case("linear", f"{name}_bias", [x, weight, bias], oracle, **attrs))
         rows.append(case("linear", f"{name}_no_bias", [x, weight, None], oracle, **attrs))
         for i in range(len(awkward)):  # apart, since their sizes differ
@@ -96,10 +112,22 @@ def _linear_variations() -> list[OpCase]:
             rows.append(case("linear", f"{name}_awkward{i}", inputs, oracle, **attrs))
         slots = [Input((S, cols)), weight, bias]
         rows.append(case("linear", f"{name}_symbolic", slots, oracle, calls=sizes, **attrs))
-    large = Stored(normal(130, 256, seed="w"), Encoding("matrix_q4", 32))
-    rows.append(
-        case("linear", "threads", [normal(70, 256), large], _rounded_linear, activations="int8")
-    )
+    for activations, kind in (("int8", "matrix_q4"), ("int16", "matrix_lpbq4")):
+        large = Stored(normal(130, 256, seed="w"), Encoding(kind, 32))
+        inputs = [normal(70, 256), large, Stored(normal(130, seed="b"), Encoding("f32"))]
+        rows.append(
+            case(
+                "linear",
+                f"threads_{activations}",
+                inputs,
+                ROUNDED[activations],
+                activations=activations,
+            )
+        )
+    # One token and more tiles than wait at a time.
+    wide = Stored(normal(2100, 32, seed="w"), Encoding("matrix_q8", 32))
+    inputs = [normal(1, 32), wide]
+    rows.append(case("linear", "wide", inputs, ROUNDED["int16"], activations="int16"))
     return rows
 
 

@@ -21,6 +21,10 @@ def f16(*shape: Any) -> TensorType:
     return TensorType(shape, DType.f16)
 
 
+def u8(*shape: Any) -> TensorType:
+    return TensorType(shape, DType.u8)
+
+
 def i32(*shape: Any) -> TensorType:
     return TensorType(shape, DType.i32)
 
@@ -121,6 +125,9 @@ REFUSED: list[Rule] = [
     ("cache_write", [f32(2, 9, 8), f32(S, 2, 4), i32(1)], {}, "need cache"),
     ("cache_write", [f32(2, 8), f32(S, 2, 8), i32(1)], {}, "need cache"),
     ("cache_write", [i32(2, 9, 8), f32(S, 2, 8), i32(1)], {}, "bad cache dtype"),
+    ("cache_write", [u8(2, 9, 8), f32(S, 2, 8), i32(1)], {}, "need cache"),
+    ("cache_write", [f16(2, 9, 16), f32(S, 2, 8), i32(1)], {}, "need cache"),
+    ("cache_write", [u8(2, 9, 16), u8(S, 2, 8), i32(1)], {}, "bad dtype"),
     ("cache_write", [f16(2, 9, 8), f16(S, 2, 8), i32(1)], {}, "bad dtype"),
     ("cache_write", [f16(2, 9, 8), f32(S, 2, 8), i32(2)], {}, "bad dtype"),
     ("attention", [f32(S, 32), f32(2, 9, 8), f32(2, 9, 8), i32(1)], {"scale": 1.0}, "bad q"),
@@ -128,6 +135,7 @@ REFUSED: list[Rule] = [
     ("attention", [f32(S, 4, 8), i32(2, 9, 8), i32(2, 9, 8), i32(1)], {"scale": 1.0}, "dtype"),
     ("attention", [f32(S, 3, 8), f32(2, 9, 8), f32(2, 9, 8), i32(1)], {"scale": 1.0}, "divide"),
     ("attention", [f32(S, 4, 4), f32(2, 9, 8), f32(2, 9, 8), i32(1)], {"scale": 1.0}, "head sizes"),
+    ("attention", [f32(S, 4, 8), u8(2, 9, 8), u8(2, 9, 8), i32(1)], {"scale": 1.0}, "head sizes"),
     ("attention", [f32(S, S, 8), f32(2, 9, 8), f32(2, 9, 8), i32(1)], {"scale": 1.0}, "be known"),
     ("attention", [f32(S, 4, 8), f32(2, 9, 8), f32(2, 9, 8), i32(S)], {"scale": 1.0}, "start must"),
     ("attention", [f32(S, 4, 8), f32(2, 9, 8), f32(2, 9, 8), i32(1)], {}, "scale must be"),

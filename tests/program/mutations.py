@@ -27,9 +27,13 @@ def weight_sizes(w: fm.Weight) -> tuple[int, int]:
         elements *= max(dim, 0)
     if w.encoding < 16 or len(w.shape) != 2:
         return elements * (2 if w.encoding == 1 else 4), 0
-    cells = fm.align(w.shape[0], 16) * w.shape[1]
+    rows = fm.align(w.shape[0], 16)
+    cells = rows * w.shape[1]
     scales = cells // w.group * 2 if w.group and w.encoding >= 18 else 0
-    return {16: cells * 4, 17: cells * 2, 18: cells // 2, 19: cells}[w.encoding], scales
+    if w.encoding == 20:
+        scales = fm.align(scales, 64) + rows * 4
+    codes = {16: cells * 4, 17: cells * 2, 18: cells // 2, 19: cells, 20: cells // 2}
+    return codes[w.encoding], scales
 
 
 def lay_out_weights(model: Model, rng: random.Random, limit: int = 1 << 20) -> None:
@@ -102,7 +106,20 @@ def scale_model(model: Model, rng: random.Random) -> None:
     for thing in model.shaped():
         if thing.name.startswith("frequencies"):
             thing.shape = [dim // 2]
+    for s in model.states:
+        if s.dtype == 5:  # scale and zero stay 8 bytes
+            s.shape[-1] = dim + 8
+    follow_states(model)
     lay_out_weights(model, rng)
+
+
+def follow_states(model: Model) -> None:
+    """Values that are states get their types."""
+    for m in model.methods:
+        for v in m.values:
+            if v.storage == STATE and v.location < len(model.states):
+                v.shape = list(model.states[v.location].shape)
+                v.dtype = model.states[v.location].dtype
 
 
 def change_symbol(model: Model, rng: random.Random) -> None:
@@ -155,7 +172,7 @@ def change_node(model: Model, rng: random.Random) -> None:
         values = {
             0: rng.choice(DIMS + ODD[:-1]),
             1: rng.choice([0.0, -1.0, 1e300, float("nan"), float("-inf")]),
-            2: rng.choice(["f32", "f16", "i32", "int8", ""]),
+            2: rng.choice(["f32", "f16", "i32", "int8", "int16", ""]),
             3: [rng.choice([0, 1, 2, -1, 32]) for _ in range(rng.randrange(5))],
         }
         kind = kind if rng.random() < 0.7 else rng.randrange(4)
@@ -186,7 +203,7 @@ def change_state(model: Model, rng: random.Random) -> None:
     s = rng.choice(model.states)
     old = list(s.shape)
     if rng.random() < 0.5:
-        s.dtype = rng.choice([0, 1, 1, 2, 6])
+        s.dtype = rng.choice([0, 1, 1, 2, 5, 6])
     else:
         # Not much larger, or a late position would make attention read for minutes.
         s.shape[rng.randrange(len(s.shape))] = rng.choice([*DIMS, 0, -1, 1 << 16, 1 << 22])
@@ -194,11 +211,7 @@ def change_state(model: Model, rng: random.Random) -> None:
         other.shape, other.dtype = (
             (list(s.shape), s.dtype) if other.shape == old else (other.shape, other.dtype)
         )
-    for m in model.methods:
-        for v in m.values:
-            if v.storage == STATE and v.location < len(model.states):
-                v.shape = list(model.states[v.location].shape)
-                v.dtype = model.states[v.location].dtype
+    follow_states(model)
 
 
 MUTATIONS: list[Callable[[Model, random.Random], None]] = [

@@ -51,6 +51,13 @@ def _alias(m: Method, dtype: int, shape: list[int]) -> None:
     m.outputs.append(len(m.values) - 1)
 
 
+def _resize_state(f: Model, number: int, shape: list[int], dtype: int = 5) -> None:
+    """A state, and every value that is it, of another type."""
+    values = [v for m in f.methods for v in m.values if v.storage == STATE]
+    for thing in [f.states[number], *(v for v in values if v.location == number)]:
+        _set(thing, shape=shape, dtype=dtype)
+
+
 def _many_symbols(m: Method) -> None:
     m.symbols += [(f"T{i}", 2) for i in range(64)]
 
@@ -104,7 +111,7 @@ LIES: dict[str, tuple[Change, str]] = {
         lambda f, m: _set(m.value("norm"), dtype=2),
         "not of its weight's type",
     ),
-    "state not there": (lambda f, m: _set(m.value("keys"), location=2), "state that is not there"),
+    "state not there": (lambda f, m: _set(m.value("keys"), location=4), "state that is not there"),
     "state of another shape": (lambda f, m: _set(f.states[0], shape=[2, 2, 2]), "its state's type"),
     "state of another dtype": (lambda f, m: _set(f.states[0], dtype=0), "its state's type"),
     # inputs and outputs
@@ -275,6 +282,26 @@ LIES: dict[str, tuple[Change, str]] = {
         lambda f, m: _set(m.node("linear"), attributes=[]),
         "do not fit the weight's encoding",
     ),
+    "float weight, 16-bit activations": (
+        lambda f, m: _set(m.node("linear", 3), attributes=[("activations", 2, "int16")]),
+        "do not fit the weight's encoding",
+    ),
+    "activations of 4 bits": (
+        lambda f, m: _set(m.node("linear"), attributes=[("activations", 2, "int4")]),
+        "no such activations",
+    ),
+    "bytes without scale and zero": (
+        lambda f, m: _resize_state(f, 2, [2, 12, 8]),
+        "x must be [S, H, D]",
+    ),
+    "keys and values of two types": (
+        lambda f, m: m.node("attention", 1).inputs.__setitem__(2, _id(m, "values")),
+        "must be caches of one type",
+    ),
+    "bytes as integers": (
+        lambda f, m: _resize_state(f, 2, [2, 12, 16], dtype=4),
+        "must be f32, f16 or u8",
+    ),
     "weight as a cache": (
         lambda f, m: m.node("attention").inputs.__setitem__(1, _id(m, "gate")),
         "must be caches",
@@ -396,8 +423,8 @@ def test_outputs_larger_than_the_machine(tmp_path: Path) -> None:
 def test_a_cache_larger_than_the_machine_costs_nothing_until_used(tmp_path: Path) -> None:
     model = good_model()
     for thing in model.shaped():
-        if thing.shape == [2, 12, 8]:
-            thing.shape = [2, 1 << 36, 8]
+        if thing.shape in ([2, 12, 8], [2, 12, 16]):
+            thing.shape[1] = 1 << 36
     method = _load(tmp_path, model).method("one")
     assert method([1], [100_000], [0])["logits"].shape == (1, 20)
 

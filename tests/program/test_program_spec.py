@@ -76,6 +76,10 @@ def _decode(model: fm.Model, w: fm.Weight) -> NDArray[np.float32]:
             return float((code - 128) * scale)
         byte = data[offset + ((tile * (cols // 8) + col // 8) * 16 + lane) * 4 + col % 4]
         nibble = byte >> 4 if col % 8 >= 4 else byte & 15
+        if w.encoding == 20:
+            tiles = fm.align(rows, 16) // 16
+            factors = w.scales_offset + fm.align(tiles * (cols // w.group) * 16 * 2, 64)
+            scale *= struct.unpack_from("<f", data, factors + row * 4)[0]
         return float((nibble - 8) * scale)
 
     return np.array([[element(r, c) for c in range(cols)] for r in range(rows)], np.float32)
@@ -86,7 +90,9 @@ def test_tiles(tmp_path: Path) -> None:
     for name in (n for n, shape in SHAPES.items() if len(shape) == 2):
         ours = _decode(model, model.weight(name))
         np.testing.assert_array_equal(program.weight(name), ours, err_msg=name)
-        steps = {"matrix_q4": 7, "matrix_q8": 120}.get(ENCODINGS[name].kind, 2000)
+        steps = {"matrix_q4": 7, "matrix_q8": 120, "matrix_lpbq4": 7}.get(
+            ENCODINGS[name].kind, 2000
+        )
         allowed = np.abs(WEIGHTS[name]).max() / steps
         assert np.abs(ours - WEIGHTS[name]).max() <= allowed, name
 

@@ -22,6 +22,7 @@ ENCODINGS = {
     17: "matrix_f16",
     18: "matrix_q4",
     19: "matrix_q8",
+    20: "matrix_lpbq4",
 }
 INPUT, ARENA, WEIGHT, STATE = range(4)
 ABSENT = 0xFFFFFFFF

@@ -23,7 +23,7 @@ ENCODINGS = {
     "embed": Encoding("matrix_q8", 32),
     "norm": Encoding("f32"),
     "q": Encoding("matrix_q4", 16),
-    "k": Encoding("matrix_q4", 32),
+    "k": Encoding("matrix_lpbq4", 16),
     "v": Encoding("matrix_q8", 16),
     "out": Encoding("matrix_f16"),
     "gate": Encoding("matrix_f32"),
@@ -56,7 +56,7 @@ def _graph(name: str, tokens: int | Sym) -> Graph:
         return b.weight(name, SHAPES[name])
 
     def linear(x: Value, name: str, bias: Value | None = None) -> Value:
-        kind = "int8" if ENCODINGS[name].is_quantized else "f32"
+        kind = ("int16" if name in "kv" else "int8") if ENCODINGS[name].is_quantized else "f32"
         value: Value = b.node("linear", x, weight(name), bias, activations=kind)
         return value
 
@@ -71,6 +71,10 @@ def _graph(name: str, tokens: int | Sym) -> Graph:
     keys = b.cache_write(b.state("keys", cache, DType.f16), k, start)
     values = b.cache_write(b.state("values", cache, DType.f16), v, start)
     a = b.attention(q, keys, values, start, scale=0.35)
+    bytes_ = (KV_HEADS, CONTEXT, DIM + 8)
+    keys8 = b.cache_write(b.state("keys8", bytes_, DType.u8), k, start)
+    values8 = b.cache_write(b.state("values8", bytes_, DType.u8), v, start)
+    a = b.add(a, b.attention(q, keys8, values8, start, scale=0.35))
     x = b.add(x, linear(b.reshape(a, shape=(0, WIDTH)), "out", weight("bias")))
     x = b.add(x, b.silu_mul(linear(h, "gate"), x))
     last = b.take_rows(x, rows)

@@ -134,13 +134,18 @@ class ExportJob:
 
     def _choices(self) -> Iterator[str]:
         options, recipe = self.options, self.recipe
-        if recipe.embedding:
-            usual = Recipe.named(recipe.name, recipe.group_size)
+        usual = Recipe.named(recipe.name, recipe.group_size)
+        if recipe.group_size:
             yield f"g{recipe.group_size}"
+        if recipe.embedding:
             if recipe.embedding != usual.embedding:
                 yield "e{}_{}".format(*recipe.embedding)
             if recipe.head_bits != usual.head_bits:
                 yield f"h{recipe.head_bits}"
+        if recipe.cache != usual.cache:
+            yield f"kv{recipe.kv_bits}"
+        if recipe.overrides:
+            yield "mixed"
         if options.mode != "hybrid":
             yield options.mode
         elif options.prefill_ar_len != DEFAULT_PREFILL_AR_LEN:
@@ -205,6 +210,7 @@ class ExportJob:
                 "embedding": list(embedding) if embedding else None,
                 "head_bits": self.recipe.head_bits,
                 "kv_cache": self.recipe.cache.name,
+                "overrides": {o.pattern: o.value for o in self.recipe.overrides},
                 "description": self.recipe.describe(),
             },
             "placement": self.placement,
@@ -267,6 +273,8 @@ def export(
     group_size: int | None = None,
     embedding: tuple[int, int] | None = None,
     head_bits: int | None = None,
+    kv_bits: int | None = None,
+    overrides: Mapping[str, str] | None = None,
     mode: str = "hybrid",
     prefill_ar_len: int = 128,
     context: int = 2048,
@@ -287,6 +295,8 @@ def export(
         group_size=group_size,
         embedding=embedding,
         head_bits=head_bits,
+        kv_bits=kv_bits,
+        overrides=overrides or {},
         mode=mode,
         prefill_ar_len=prefill_ar_len,
         context=context,

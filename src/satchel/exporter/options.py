@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from satchel.errors import ConfigError
+from satchel.quantize.overrides import split_override
 from satchel.quantize.recipe import Recipe
 
 MODES = ("hybrid", "kv")
@@ -25,14 +26,17 @@ class ExportOptions:
 
     ``hybrid`` programs read a prompt ``prefill_ar_len`` tokens at a time and then go on one
     token at a time; ``kv`` programs only have the latter. ``context`` is capped by what the
-    model was made for. ``metadata`` overrides what the checkpoint says of its tokens:
-    ``{"get_bos_id": 128000, "get_eos_ids": [128009, 128001]}``.
+    model was made for. ``overrides`` gives some layers another scheme:
+    ``{"layers.*.mlp.down": "16a8w"}``. ``metadata`` overrides what the checkpoint says of its
+    tokens: ``{"get_bos_id": 128000, "get_eos_ids": [128009, 128001]}``.
     """
 
     recipe: str = "8da4w"
     group_size: int | None = None
     embedding: tuple[int, int] | None = None
     head_bits: int | None = None
+    kv_bits: int | None = None
+    overrides: Mapping[str, str] = field(default_factory=dict)
     mode: str = "hybrid"
     prefill_ar_len: int = DEFAULT_PREFILL_AR_LEN
     context: int = DEFAULT_CONTEXT
@@ -51,7 +55,14 @@ class ExportOptions:
         _check_ids(self.metadata)
 
     def make_recipe(self) -> Recipe:
-        return Recipe.named(self.recipe, self.group_size, self.embedding, self.head_bits)
+        return Recipe.named(
+            self.recipe,
+            self.group_size,
+            self.embedding,
+            self.head_bits,
+            self.kv_bits,
+            self.overrides,
+        )
 
 
 def check_keys(given: Mapping[str, Any], known: Mapping[str, Any], where: str) -> None:
@@ -84,6 +95,8 @@ _TYPES: dict[str, tuple[type, ...]] = {
     "group_size": (int,),
     "embedding": (str, list),
     "head_bits": (int,),
+    "kv_bits": (int,),
+    "overrides": (dict, list),
     "mode": (str,),
     "prefill_ar_len": (int,),
     "context": (int,),
@@ -129,4 +142,18 @@ def read_options_file(path: str | Path) -> dict[str, Any]:
     if embedding is not None:
         text = embedding if isinstance(embedding, str) else ",".join(map(str, embedding))
         choices["embedding"] = parse_embedding(text)
+    if "overrides" in choices:
+        choices["overrides"] = _read_overrides(choices["overrides"], path)
     return choices
+
+
+def _read_overrides(given: Any, path: str | Path) -> dict[str, str]:
+    """Either ``pattern: scheme`` or a list of ``pattern=scheme``, as on the command line."""
+    pairs = given.items() if isinstance(given, dict) else [(None, item) for item in given]
+    overrides = {}
+    for pattern, value in pairs:
+        if not isinstance(value, str):
+            raise ConfigError(f"overrides in {path} must name schemes, not {value!r}")
+        name, scheme = split_override(value) if pattern is None else (str(pattern), value)
+        overrides[name] = scheme
+    return overrides

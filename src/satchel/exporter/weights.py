@@ -18,6 +18,7 @@ from satchel.checkpoints.base import Checkpoint
 from satchel.errors import CheckpointError
 from satchel.graph.ir import RowSource, Weight
 from satchel.quantize.encoding import Encoding
+from satchel.quantize.packing import PLANE_ALIGNMENT, split_planes
 
 BLOCK_BYTES = 8 << 20  # of float32
 TILE_ROWS = 16
@@ -55,12 +56,10 @@ class WeightPacker:
             yield array.astype(np.float16 if encoding.kind == "f16" else np.float32).tobytes()
             return
         total = self.errors.setdefault(weight.name, WeightError())
-        scales: list[NDArray[np.uint16]] = []
+        planes: list[list[NDArray[np.uint8]]] = []  # of the scales, by block of rows
         for start, block in self._blocks(weight):
-            kind = encoding.kind.removeprefix("matrix_")
-            codes, block_scales, stats = _native.kernels.pack(
-                block, kind, encoding.group, threads=self.threads
-            )
+            kind, group = encoding.layout, encoding.group
+            codes, scales, stats = _native.kernels.pack(block, kind, group, threads=self.threads)
             if stats["first_bad"] >= 0:
                 self._check_finite(weight, block, start)
                 raise CheckpointError(
@@ -70,11 +69,14 @@ class WeightPacker:
             total.squared_error += stats["squared_error"]
             total.squared_weight += stats["squared_weight"]
             total.count += block.size
-            scales.append(block_scales)
+            if encoding.is_quantized:
+                rows, cols = block.shape
+                planes.append(split_planes(kind, scales, rows, cols, group))
             yield codes.data
-        if encoding.is_quantized:
-            for part in scales:
-                yield part.reshape(-1).view(np.uint8).data
+        for plane in zip(*planes, strict=True):
+            yield from (part.data for part in plane)
+            if plane[-1] is not planes[-1][-1]:  # the last one is not filled up
+                yield bytes(-sum(part.size for part in plane) % PLANE_ALIGNMENT)
 
     def _blocks(self, weight: Weight) -> Iterator[tuple[int, NDArray[np.float32]]]:
         rows, cols = weight.shape

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from satchel.errors import ConfigError
 from satchel.graph.builder import GraphBuilder
 from satchel.graph.ir import Dim, DType, Graph, RowSource, Sym, Value
+from satchel.graph.ops.attention import cache_row
 from satchel.graph.passes import optimize
 from satchel.models.config import ConfigReader
 from satchel.models.rope import Rope
@@ -200,7 +201,9 @@ def cached_attention(
     b = step.builder
     _, kv_heads, dim = k.shape
     assert isinstance(kv_heads, int) and isinstance(dim, int)
-    shape = (kv_heads, step.context, dim)
+    row = cache_row(step.cache_dtype, dim)
+    assert isinstance(row, int)
+    shape = (kv_heads, step.context, row)
     keys = b.cache_write(b.state(f"cache.{index}.k", shape, step.cache_dtype), k, step.start)
     values = b.cache_write(b.state(f"cache.{index}.v", shape, step.cache_dtype), v, step.start)
     window = window if window < step.context else 0  # it would never leave a token out

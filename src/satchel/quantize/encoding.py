@@ -19,6 +19,7 @@ KINDS = {
     "matrix_f16": 17,
     "matrix_q4": 18,
     "matrix_q8": 19,
+    "matrix_lpbq4": 20,
 }
 
 
@@ -49,13 +50,18 @@ class Encoding:
 
     @property
     def is_quantized(self) -> bool:
-        return self.kind in ("matrix_q4", "matrix_q8")
+        return self.kind in ("matrix_q4", "matrix_q8", "matrix_lpbq4")
+
+    @property
+    def layout(self) -> str:
+        """The name that the packer knows a matrix by."""
+        return self.kind.removeprefix("matrix_")
 
     def sizes(self, shape: tuple[int, ...]) -> tuple[int, int]:
         """Bytes of the codes and of the scales."""
         if self.is_matrix:
             rows, cols = shape
-            return packing.packed_sizes(self.kind.removeprefix("matrix_"), rows, cols, self.group)
+            return packing.packed_sizes(self.layout, rows, cols, self.group)
         itemsize = {"f32": 4, "f16": 2, "i32": 4}[self.kind]
         return int(np.prod(shape, dtype=np.int64)) * itemsize, 0
 
@@ -65,8 +71,7 @@ class Encoding:
         """The array that the stored bytes stand for."""
         if self.is_matrix:
             rows, cols = shape
-            kind = self.kind.removeprefix("matrix_")
-            return packing.unpack_matrix(kind, codes, scales, rows, cols, self.group)
+            return packing.unpack_matrix(self.layout, codes, scales, rows, cols, self.group)
         dtype = {"f32": np.float32, "f16": np.float16, "i32": np.int32}[self.kind]
         array = codes.view(dtype).reshape(shape)
         return array if self.kind == "i32" else array.astype(np.float32)

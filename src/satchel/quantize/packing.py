@@ -12,13 +12,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from satchel.errors import RecipeError
+from satchel.quantize.blockwise import dequantize_blocks, quantize_blocks
 
 Array = NDArray[Any]
 
 TILE_ROWS = 16
+PLANE_ALIGNMENT = 64  # of the parts that the scales of a matrix have
 _FLOATS: dict[str, type[np.floating[Any]]] = {"f32": np.float32, "f16": np.float16}
-_QUANTIZED_UNIT = {"q4": 8, "q8": 4}  # columns in a 64-byte step of a tile
-_OFFSET = {"q4": 8, "q8": 128}
+_QUANTIZED_UNIT = {"q4": 8, "q8": 4, "lpbq4": 8}  # columns in a 64-byte step of a tile
+_OFFSET = {"q4": 8, "q8": 128, "lpbq4": 8}
+# The largest code of an activation. 16 bits are two digits of 8 to the base 255, each within ±127.
+_LARGEST_ACTIVATION = {8: 127, 16: 127 * 255 + 127}
 
 
 def quantize_groups(w: Array, bits: int, group: int) -> tuple[Array, Array]:
@@ -62,23 +66,25 @@ def dequantize_groups(codes: Array, scales: Array) -> Array:
     return weights.reshape(rows, cols)
 
 
-def quantize_activations(x: Array) -> tuple[Array, Array]:
-    """Codes (int8) and one scale per row (float32) of activations ``[..., cols]``.
+def quantize_activations(x: Array, bits: int = 8) -> tuple[Array, Array]:
+    """Codes (int8 or int16) and one scale per row (float32) of activations ``[..., cols]``.
 
-    A row of zeros, or one too small for 127 / absmax to be finite, has scale 0.
+    The largest magnitude of a row has the code 127, or 32512. A row of zeros, or one so small
+    that 127 / absmax is not finite, has scale 0.
 
     >>> codes, scales = quantize_activations(np.array([[127.0, -63.5, 0.0]]))
     >>> codes.tolist(), scales.tolist()
     ([[127, -64, 0]], [1.0])
     """
     values = np.asarray(x, dtype=np.float32)
+    most = np.float32(_LARGEST_ACTIVATION[bits])
     absmax = np.abs(values).max(axis=-1, keepdims=True)
     with np.errstate(all="ignore"):
-        inverse = np.float32(127) / absmax
+        inverse = most / absmax
         zero = np.isposinf(inverse)
-        codes = np.rint(values * np.where(zero, np.float32(0), inverse)).astype(np.int8)
-        scales = np.where(zero, np.float32(0), absmax / np.float32(127))
-    return codes, scales[..., 0]
+        codes = np.rint(values * np.where(zero, np.float32(0), inverse))
+        scales = np.where(zero, np.float32(0), absmax / most)
+        return codes.astype(f"int{bits}"), scales[..., 0]
 
 
 def packed_sizes(encoding: str, rows: int, cols: int, group: int = 0) -> tuple[int, int]:
@@ -90,8 +96,31 @@ def packed_sizes(encoding: str, rows: int, cols: int, group: int = 0) -> tuple[i
     cells = _tiles(rows) * TILE_ROWS * cols
     if encoding in _FLOATS:
         return cells * (4 if encoding == "f32" else 2), 0
+    *first, last = scale_planes(encoding, rows, cols, group)
+    return cells if encoding == "q8" else cells // 2, sum(map(_aligned, first)) + last
+
+
+def scale_planes(encoding: str, rows: int, cols: int, group: int) -> tuple[int, ...]:
+    """Bytes of each plane of the scales: one of groups, and with lpbq4 one of row factors.
+
+    All but the last are filled up to a multiple of 64.
+
+    >>> scale_planes("lpbq4", 20, 64, 32)
+    (128, 128)
+    """
     _check_group(encoding, cols, group)
-    return cells // 2 if encoding == "q4" else cells, cells // group * 2
+    padded = _tiles(rows) * TILE_ROWS
+    groups = padded * (cols // group) * 2
+    return (groups, padded * 4) if encoding == "lpbq4" else (groups,)
+
+
+def split_planes(encoding: str, scales: Array, rows: int, cols: int, group: int) -> list[Array]:
+    """The planes of packed scales, as bytes and without what fills them up."""
+    data, planes, at = scales.reshape(-1).view(np.uint8), [], 0
+    for size in scale_planes(encoding, rows, cols, group):
+        planes.append(data[at : at + size])
+        at = _aligned(at + size)
+    return planes
 
 
 def pack_matrix(encoding: str, w: Array, group: int = 0) -> tuple[Array, Array]:
@@ -107,15 +136,23 @@ def pack_matrix(encoding: str, w: Array, group: int = 0) -> tuple[Array, Array]:
             tiles = _pad_rows(w.astype(_FLOATS[encoding])).reshape(-1, TILE_ROWS, cols)
         return _bytes_of(tiles.transpose(0, 2, 1)), np.zeros(0, np.uint16)
     _check_group(encoding, cols, group)
-    quantized, scales = quantize_groups(w, 4 if encoding == "q4" else 8, group)
     groups = cols // group
+    factors = np.zeros(0, np.float32)
+    if encoding == "lpbq4":
+        quantized, scales, factors = quantize_blocks(w, group)
+    else:
+        quantized, scales = quantize_groups(w, 4 if encoding == "q4" else 8, group)
     unit, offset = _QUANTIZED_UNIT[encoding], _OFFSET[encoding]
     codes = (_pad_rows(quantized).astype(np.int16) + offset).astype(np.uint8)
     steps = codes.reshape(-1, TILE_ROWS, cols // unit, unit).transpose(0, 2, 1, 3)
-    if encoding == "q4":
+    if encoding != "q8":
         steps = steps[..., :4] | steps[..., 4:] << 4
-    scale_tiles = _pad_rows(scales).reshape(-1, TILE_ROWS, groups).transpose(0, 2, 1)
-    return _bytes_of(steps), _bytes_of(scale_tiles).view(np.uint16)
+    halves = _pad_rows(scales.astype(np.float16))
+    plane = _bytes_of(halves.reshape(-1, TILE_ROWS, groups).transpose(0, 2, 1))
+    if encoding == "lpbq4":
+        filling = np.zeros(_aligned(plane.size) - plane.size, np.uint8)
+        plane = np.concatenate([plane, filling, _bytes_of(_pad_rows(factors[:, None]))])
+    return _bytes_of(steps), plane.view(np.uint16)
 
 
 def unpack_matrix(
@@ -131,16 +168,20 @@ def unpack_matrix(
         columns: Array = codes.view(_FLOATS[encoding]).reshape(-1, cols, TILE_ROWS)
         weights: Array = columns.transpose(0, 2, 1).reshape(-1, cols)[:rows].astype(np.float32)
         return weights
-    return dequantize_groups(*unpack_codes(encoding, codes, scales, rows, cols, group))
+    plain, *rest = split_planes(encoding, scales, rows, cols, group)
+    unpacked = unpack_codes(encoding, codes, plain, rows, cols, group)
+    if encoding == "lpbq4":
+        return dequantize_blocks(*unpacked, rest[0].view(np.float32)[:rows])
+    return dequantize_groups(*unpacked)
 
 
 def unpack_codes(
     encoding: str, codes: Array, scales: Array, rows: int, cols: int, group: int
 ) -> tuple[Array, Array]:
-    """Codes (int8) ``[rows, cols]`` and scales (float16) ``[rows, cols / group]`` of q4 or q8."""
+    """Codes (int8) ``[rows, cols]`` and scales (float16) ``[rows, cols / group]``."""
     _check_group(encoding, cols, group)
     steps = codes.reshape(-1, cols // _QUANTIZED_UNIT[encoding], TILE_ROWS, 4)
-    if encoding == "q4":
+    if encoding != "q8":
         steps = np.concatenate([steps & 15, steps >> 4], axis=-1)
     signed = steps.transpose(0, 2, 1, 3).reshape(-1, cols).astype(np.int16) - _OFFSET[encoding]
     scale_tiles = scales.view(np.float16).reshape(-1, cols // group, TILE_ROWS)
@@ -150,6 +191,10 @@ def unpack_codes(
 
 def _tiles(rows: int) -> int:
     return (rows + TILE_ROWS - 1) // TILE_ROWS
+
+
+def _aligned(size: int) -> int:
+    return -(-size // PLANE_ALIGNMENT) * PLANE_ALIGNMENT
 
 
 def _pad_rows(a: Array) -> Array:
@@ -164,7 +209,7 @@ def _check_group(encoding: str, cols: int, group: int) -> None:
     unit = _QUANTIZED_UNIT.get(encoding)
     if unit is None:
         raise RecipeError(
-            f"there is no matrix encoding {encoding!r}", "Use one of f32, f16, q4 and q8"
+            f"there is no matrix encoding {encoding!r}", "Use one of f32, f16, q4, q8 and lpbq4"
         )
     if group <= 0 or group % unit or cols % group:
         raise RecipeError(

@@ -2,24 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from satchel.errors import RecipeError
 from satchel.graph.ir import DType, Graph, Value, Weight
 from satchel.quantize.encoding import Encoding
+from satchel.quantize.overrides import Override, check_matches, parse_overrides
+from satchel.quantize.scheme import Form
+from satchel.quantize.schemes import find_scheme
 
-NAMES = ("fp32", "fp16", "8da4w")
-GROUP_SIZES = (32, 64, 128, 256)
+EMBEDDING_GROUPS = (32, 64, 128, 256)
+CACHES = {8: DType.u8, 16: DType.f16, 32: DType.f32}  # by --kv-bits
 
 
 @dataclass(frozen=True)
 class Recipe:
     """What becomes of the weights, the activations and the KV cache.
 
-    ``8da4w`` is 4-bit weights in groups that share a scale, times activations that are rounded
-    to 8 bits per token while running. ``embedding`` is (bits, group), group 0 being a whole
-    row; ``head_bits`` is 4 or 8.
+    ``name`` is that of the scheme of all layers but those of ``overrides``, of which the last
+    that matches counts. ``embedding`` is (bits, group), group 0 being a whole row.
 
     >>> Recipe.named("8da4w", group_size=64).describe()
     '8da4w, group size 64, embedding 4,64, head 4 bits, KV cache f16'
@@ -30,6 +32,7 @@ class Recipe:
     embedding: tuple[int, int] | None = None
     head_bits: int | None = None
     cache: DType = DType.f16
+    overrides: tuple[Override, ...] = ()
 
     @staticmethod
     def named(
@@ -37,63 +40,77 @@ class Recipe:
         group_size: int | None = None,
         embedding: tuple[int, int] | None = None,
         head_bits: int | None = None,
+        kv_bits: int | None = None,
+        overrides: Mapping[str, str] | None = None,
     ) -> Recipe:
         """The recipe of that name, with what is not given at its default."""
-        if name not in NAMES:
-            raise RecipeError(f"there is no recipe {name!r}", f"Recipes: {', '.join(NAMES)}.")
-        if name != "8da4w":
+        scheme = find_scheme(name)
+        if kv_bits is not None and kv_bits not in CACHES:
+            raise RecipeError(f"the KV cache can have 8, 16 or 32 bits, not {kv_bits}")
+        cache = CACHES[kv_bits] if kv_bits else scheme.cache
+        others = parse_overrides(overrides or {})
+        if scheme.embedding is None:
             if group_size or embedding or head_bits:
                 raise RecipeError(
                     f"{name} does not quantise, so it takes no group size, embedding or head bits"
                 )
-            return Recipe(name, cache=DType.f32 if name == "fp32" else DType.f16)
-        group_size = group_size or 32
-        if group_size not in GROUP_SIZES:
-            allowed = ", ".join(map(str, GROUP_SIZES))
-            raise RecipeError(f"the group size {group_size} is not supported", f"Use {allowed}.")
-        embedding = embedding or (4, group_size)
-        bits, group = embedding
-        if bits not in (4, 8) or group not in (0, *GROUP_SIZES):
+            return Recipe(name, cache=cache, overrides=others)
+        group = scheme.checked_group(group_size)
+        if embedding is None:
+            usual_bits, usual_group = scheme.embedding
+            embedding = (usual_bits, group if usual_group is None else usual_group)
+        elif embedding[0] not in (4, 8) or embedding[1] not in (0, *EMBEDDING_GROUPS):
             raise RecipeError(
-                f"the embedding {bits},{group} is not supported",
+                f"the embedding {embedding[0]},{embedding[1]} is not supported",
                 "Use BITS,GROUP with 4 or 8 bits and a group of 32, 64, 128, 256, "
                 "or 0 for a whole row.",
             )
-        head_bits = head_bits or 4
-        if head_bits not in (4, 8):
-            raise RecipeError(f"the head can have 4 or 8 bits, not {head_bits}")
-        return Recipe(name, group_size, embedding, head_bits)
+        bits = scheme.checked_head_bits(head_bits)
+        return Recipe(name, group, embedding, bits, cache, others)
 
     def describe(self) -> str:
-        if self.embedding is None:
-            return f"{self.name}, KV cache {self.cache.name}"
-        bits, group = self.embedding
-        return (
-            f"{self.name}, group size {self.group_size}, embedding {bits},{group}, "
-            f"head {self.head_bits} bits, KV cache {self.cache.name}"
-        )
+        parts = [self.name]
+        if self.group_size:
+            parts.append(f"group size {self.group_size}")
+        if self.embedding:
+            parts.append("embedding {},{}".format(*self.embedding))
+            parts.append(f"head {self.head_bits} bits")
+        return ", ".join([*parts, f"KV cache {self.cache.name}", *map(str, self.overrides)])
+
+    @property
+    def kv_bits(self) -> int:
+        return 8 * self.cache.size
 
     def encoding(self, weight: Weight, role: str) -> Encoding:
         """How a weight is stored when it is used in this role."""
+        return self.choose(weight, role)[0]
+
+    def choose(self, weight: Weight, role: str) -> tuple[Encoding, str]:
+        """How a weight is stored in this role, and the activations that it is multiplied with."""
         if role == "vector":
-            return Encoding("f32")
-        if self.name != "8da4w":
-            return Encoding("matrix_f32" if self.name == "fp32" else "matrix_f16")
-        assert self.embedding and self.head_bits
-        bits, group = {
-            "embedding": self.embedding,
-            "head": (self.head_bits, self.group_size),
-        }.get(role, (4, self.group_size))
+            return Encoding("f32"), "f32"
         cols = weight.shape[1]
-        group = group or cols
-        if cols % group or group % 8:
-            fitting = [g for g in GROUP_SIZES if cols % g == 0]
+        override = next((o for o in reversed(self.overrides) if o.matches(weight.name)), None)
+        if override:
+            scheme, group = override.scheme, override.group
+            form = scheme.forms[scheme.bits]
+        else:
+            scheme, group = find_scheme(self.name), self.group_size
+            form = scheme.forms[(self.head_bits if role == "head" else None) or scheme.bits]
+        choices = sorted(scheme.groups)
+        if role == "embedding" and self.embedding and not override:
+            bits, group = self.embedding
+            form, choices = Form(f"matrix_q{bits}", grouped=True), list(EMBEDDING_GROUPS)
+        encoding = form.encoding(group, cols)
+        if encoding.group and (cols % encoding.group or encoding.group % 8):
+            fitting = [g for g in choices if cols % g == 0]
             advice = f"Use {' or '.join(map(str, fitting))}" if fitting else "Use fp16 or fp32"
             raise RecipeError(
-                f"the group size {group} does not divide the {cols} columns of {weight.name}",
+                f"the group size {encoding.group} does not divide the {cols} columns of "
+                f"{weight.name}",
                 advice + " for this model.",
             )
-        return Encoding(f"matrix_q{bits}", group)
+        return encoding, scheme.activations
 
 
 def apply_recipe(graphs: Sequence[Graph], recipe: Recipe) -> dict[str, Encoding]:
@@ -102,6 +119,8 @@ def apply_recipe(graphs: Sequence[Graph], recipe: Recipe) -> dict[str, Encoding]
     A weight that is both embedding and head (tied) stays one if the recipe gives both the same
     encoding; otherwise the head becomes a weight of its own with the same source.
     """
+    matrices = [w.name for graph in graphs for w in graph.weights() if w.role != "vector"]
+    check_matches(recipe.overrides, matrices)
     encodings: dict[str, Encoding] = {}
     for graph in graphs:
         heads: dict[str, Value] = {}
@@ -111,7 +130,8 @@ def apply_recipe(graphs: Sequence[Graph], recipe: Recipe) -> dict[str, Encoding]
                     continue
                 weight = value.weight
                 is_tied_head = node.op == "linear" and weight.role == "embedding"
-                encoding = recipe.encoding(weight, "head" if is_tied_head else weight.role)
+                role = "head" if is_tied_head else weight.role
+                encoding, activations = recipe.choose(weight, role)
                 if is_tied_head and encoding != recipe.encoding(weight, "embedding"):
                     if weight.name not in heads:
                         copy = replace(weight, name=f"{weight.name}#head", role="head")
@@ -120,5 +140,5 @@ def apply_recipe(graphs: Sequence[Graph], recipe: Recipe) -> dict[str, Encoding]
                     weight = heads[weight.name].weight or weight
                 encodings[weight.name] = encoding
                 if node.op == "linear" and encoding.is_quantized:
-                    node.attrs["activations"] = "int8"
+                    node.attrs["activations"] = activations
     return encodings

@@ -8,12 +8,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from satchel.errors import ExecutionError
-from satchel.graph.ir import DType, TensorType, attr_float, attr_int
+from satchel.graph.ir import Dim, DType, TensorType, attr_float, attr_int
 from satchel.graph.ops.registry import Arrays, Attrs, Types, define, require
+from satchel.quantize.cache import TAIL, dequantize_cache, quantize_cache
 
 Array = NDArray[Any]
 
 _START = TensorType((1,), DType.i32)
+_CACHES = (DType.f32, DType.f16, DType.u8)
 
 
 def checked_start(start: Array, tokens: int, capacity: int) -> int:
@@ -23,6 +25,11 @@ def checked_start(start: Array, tokens: int, capacity: int) -> int:
         last = first + tokens - 1
         raise ExecutionError(f"the tokens {first} to {last} do not fit in a context of {capacity}")
     return first
+
+
+def cache_row(dtype: DType, dim: Dim) -> Dim:
+    """Elements of a cache's row for vectors of ``dim``: scale and zero follow 8-bit codes."""
+    return dim + TAIL if dtype == DType.u8 and isinstance(dim, int) else dim
 
 
 @define("positions", 2)
@@ -104,17 +111,18 @@ class Rope:
 class CacheWrite:
     """Write x at the positions start, start + 1, … of a cache, in the cache's own dtype.
 
-    The cache is a state and is written in place.
+    The cache is a state and is written in place. One of u8 has rows of D codes and 8 bytes of
+    scale and zero, so that it is one state with all that belongs to it.
     """
 
     @staticmethod
     def types(types: Types, _attrs: Attrs) -> list[TensorType]:
         cache, x, start = types
         assert cache and x and start
-        fits = len(cache.shape) == 3 and len(x.shape) == 3
-        fits = fits and cache.shape[0] == x.shape[1] and cache.shape[2] == x.shape[2]
+        fits = len(cache.shape) == 3 and len(x.shape) == 3 and cache.shape[0] == x.shape[1]
+        fits = fits and cache.shape[2] == cache_row(cache.dtype, x.shape[2])
         require(fits, "cache_write", "need cache [H, C, D] and x [S, H, D]", types)
-        require(cache.dtype in (DType.f32, DType.f16), "cache_write", "bad cache dtype", types)
+        require(cache.dtype in _CACHES, "cache_write", "bad cache dtype", types)
         require(x.dtype == DType.f32 and start == _START, "cache_write", "bad dtype", types)
         return [cache]
 
@@ -122,8 +130,10 @@ class CacheWrite:
     def run(arrays: Arrays, _attrs: Attrs) -> list[Array]:
         cache, x, start = arrays
         first = checked_start(start, x.shape[0], cache.shape[1])
+        rows = x.transpose(1, 0, 2)
         with np.errstate(over="ignore"):
-            cache[:, first : first + x.shape[0]] = x.transpose(1, 0, 2).astype(cache.dtype)
+            rows = quantize_cache(rows) if cache.dtype == np.uint8 else rows.astype(cache.dtype)
+        cache[:, first : first + x.shape[0]] = rows
         return [cache]
 
 
@@ -141,13 +151,14 @@ class Attention:
         assert q and k and v and start
         require(len(q.shape) == 3 and q.dtype == DType.f32, "attention", "bad q", types)
         require(len(k.shape) == 3 and k == v, "attention", "k and v must match", types)
-        require(k.dtype in (DType.f32, DType.f16), "attention", "bad cache dtype", types)
+        require(k.dtype in _CACHES, "attention", "bad cache dtype", types)
         heads, kv_heads = q.shape[1], k.shape[0]
         known = isinstance(heads, int) and isinstance(kv_heads, int)
         require(known, "attention", "the number of heads must be known", types)
         assert isinstance(heads, int) and isinstance(kv_heads, int)
         require(heads % kv_heads == 0, "attention", "kv heads must divide heads", types)
-        require(q.shape[2] == k.shape[2], "attention", "the head sizes differ", types)
+        fits = cache_row(k.dtype, q.shape[2]) == k.shape[2]
+        require(fits, "attention", "the head sizes differ", types)
         require(start == _START, "attention", "start must be i32[1]", types)
         attr_float(attrs, "scale")
         require(attr_int(attrs, "window", 0) >= 0, "attention", "the window is negative")
@@ -162,8 +173,7 @@ class Attention:
         last = first + queries
         window, softcap = attr_int(attrs, "window", 0), attr_float(attrs, "softcap", 0.0)
         repeat = heads // k.shape[0]
-        keys = np.repeat(k[:, :last].astype(np.float64), repeat, axis=0)
-        values = np.repeat(v[:, :last].astype(np.float64), repeat, axis=0)
+        keys, values = (np.repeat(_numbers(c[:, :last]), repeat, axis=0) for c in (k, v))
         scores = np.einsum("shd,htd->hst", q, keys) * attr_float(attrs, "scale")
         if softcap:
             scores = softcap * np.tanh(scores / softcap)
@@ -175,3 +185,9 @@ class Attention:
         powers = np.exp(scores - scores.max(axis=-1, keepdims=True))
         weights = powers / powers.sum(axis=-1, keepdims=True)
         return [np.einsum("hst,htd->shd", weights, values).astype(np.float32)]
+
+
+def _numbers(cache: Array) -> Array:
+    """What a cache holds, in float64."""
+    values = dequantize_cache(cache) if cache.dtype == np.uint8 else cache
+    return values.astype(np.float64)

@@ -14,10 +14,12 @@ from satchel.quantize.packing import quantize_activations
 
 Array = NDArray[Any]
 
+ACTIVATION_BITS = {"f32": 0, "int8": 8, "int16": 16}  # 0: they are not rounded
+
 
 @define("linear", (2, 3), "activations")
 class Linear:
-    """x @ weight.T + bias. ``activations="int8"`` rounds each row of x to 8 bits first."""
+    """x @ weight.T + bias; ``activations`` "int8" and "int16" round each row of x first."""
 
     @staticmethod
     def types(types: Types, attrs: Attrs) -> list[TensorType]:
@@ -32,14 +34,15 @@ class Linear:
             fits = bias == TensorType(weight.shape[:1], DType.f32)
             require(fits, "linear", "the bias does not fit", types)
         activations = attr_str(attrs, "activations", "f32")
-        require(activations in ("f32", "int8"), "linear", f"no activations {activations!r}")
+        require(activations in ACTIVATION_BITS, "linear", f"no activations {activations!r}")
         return [TensorType((*x.shape[:-1], weight.shape[0]), DType.f32)]
 
     @staticmethod
     def run(arrays: Arrays, attrs: Attrs) -> list[Array]:
         x, weight = arrays[0], arrays[1]
-        if attr_str(attrs, "activations", "f32") == "int8":
-            codes, scales = quantize_activations(x.reshape(-1, x.shape[-1]))
+        bits = ACTIVATION_BITS[attr_str(attrs, "activations", "f32")]
+        if bits:
+            codes, scales = quantize_activations(x.reshape(-1, x.shape[-1]), bits)
             x = (codes.astype(np.float32) * scales[:, None]).reshape(x.shape)
         out = x @ weight.T
         if len(arrays) > 2 and arrays[2] is not None:
