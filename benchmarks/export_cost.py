@@ -16,15 +16,17 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+from typing import Any
 
 from random_checkpoint import write_checkpoint
 from shapes import SHAPES
 
 
-def satchel(*arguments: str) -> dict:
+def satchel(*arguments: str) -> dict[str, Any]:
     command = [sys.executable, "-m", "satchel", *arguments, "--json"]
     done = subprocess.run(command, stdout=subprocess.PIPE, check=True)
-    return json.loads(done.stdout)
+    document: dict[str, Any] = json.loads(done.stdout)
+    return document
 
 
 def measure(label: str, source: str, folder: Path, extra: list[str]) -> int:

@@ -42,7 +42,8 @@ def tensor_shapes(config: dict[str, Any]) -> dict[str, tuple[int, ...]]:
 def random_pool(seed: int) -> np.ndarray:
     """bf16 values of a normal distribution with the spread of trained weights."""
     values = np.random.default_rng(seed).standard_normal(POOL, np.float32) * np.float32(0.02)
-    return (values.view(np.uint32) >> 16).astype(np.uint16)
+    pool: np.ndarray = (values.view(np.uint32) >> 16).astype(np.uint16)
+    return pool
 
 
 def write_shard(
@@ -103,7 +104,7 @@ def write_checkpoint(name: str, folder: Path, layers: int | None = None, seed: i
         filled += size
         total += size
     pool = random_pool(seed)
-    places = {}
+    places: dict[str, str] = {}
     position = 0
     for number, tensors in enumerate(shards, 1):
         file = f"model-{number:05}-of-{len(shards):05}.safetensors"

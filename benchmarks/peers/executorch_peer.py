@@ -80,7 +80,7 @@ def convert_weights(source: Path, path: Path, config: dict[str, Any]) -> None:
             if parts is None:
                 weights[meta_name(name)] = tensor
                 continue
-            for part, rows in zip(parts, tensor.split(list(parts.values())), strict=True):
+            for part, rows in zip(parts, torch.split(tensor, list(parts.values())), strict=True):
                 weights[meta_name(name.replace(name.split(".")[-2], part))] = rows.clone()
     weights.setdefault("output.weight", weights["tok_embeddings.weight"])
     torch.save(weights, path)
@@ -103,21 +103,23 @@ def prepare(source: Path, out: Path) -> Prepared:
         "model.dtype_override=fp32",
         f"export.max_seq_length={POSITIONS}",
         f"export.max_context_length={POSITIONS}",
-        f"export.output_dir={out}",
-        "export.output_name=model.pte",
+        f"export.output_name={out / 'model.pte'}",
         "quantization.qmode=8da4w",
         "quantization.group_size=32",
         "quantization.embedding_quantize='4,32'",
         "backend.xnnpack.enabled=true",
         "backend.xnnpack.extended_ops=true",
-        f"hydra.run.dir={out / 'hydra'}",
+        "hydra.run.dir=.",
     ]
     # The exporter calls flatc, which lies beside the interpreter.
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-    subprocess.run(command, check=True, env={**os.environ, "PATH": path})
+    # In a folder that is called executorch it would look for its modules elsewhere.
+    folder = out / "hydra"
+    folder.mkdir(exist_ok=True)
+    subprocess.run(command, check=True, cwd=folder, env={**os.environ, "PATH": path})
     checkpoint.unlink()
     embedding = config["vocab_size"] * config["hidden_size"]
-    lookup = embedding // 2 + embedding // 32  # 4-bit codes and a byte-sized zero per group
+    lookup = embedding // 2 + embedding // 32 * 4  # 4-bit codes and a float per group
     read = (out / "model.pte").stat().st_size - lookup
     return Prepared(
         "ExecuTorch",

@@ -38,7 +38,8 @@ def checkpoint_tensors(folder: Path) -> Iterator[tuple[str, np.ndarray]]:
 
 
 def to_float(rows: np.ndarray) -> np.ndarray:
-    return (rows.astype(np.uint32) << 16).view(np.float32)
+    values: np.ndarray = (rows.astype(np.uint32) << 16).view(np.float32)
+    return values
 
 
 def quantize_q4_0(rows: np.ndarray) -> np.ndarray:
@@ -56,7 +57,8 @@ def quantize_q4_0(rows: np.ndarray) -> np.ndarray:
 def pair_halves(rows: np.ndarray, heads: int) -> np.ndarray:
     """llama.cpp's llama rotates neighbouring values, checkpoints have the two halves of a head."""
     split = rows.reshape(heads, 2, -1, rows.shape[1])
-    return split.swapaxes(1, 2).reshape(rows.shape)
+    paired: np.ndarray = split.swapaxes(1, 2).reshape(rows.shape)
+    return paired
 
 
 def describe(writer: Any, config: dict[str, Any]) -> None:
@@ -89,6 +91,8 @@ def write_gguf(checkpoint: Path, path: Path, config: dict[str, Any]) -> None:
     q4_0 = gguf.GGMLQuantizationType.Q4_0
     for name, tensor in checkpoint_tensors(checkpoint):
         new = names.get_name(name, try_suffixes=(".weight",))
+        if new is None:
+            raise SystemExit(f"llama.cpp has no name for {name} in {kind}")
         if tensor.ndim == 1:
             writer.add_tensor_info(new, tensor.shape, np.dtype(np.float32), tensor.size * 4)
         else:
@@ -167,7 +171,8 @@ class LlamaCpp:
         self.vocabulary = llama_cpp.llama_vocab_n_tokens(vocabulary)
 
     def feed(self, tokens: list[int]) -> int:
-        batch = self.api.llama_batch_get_one((ctypes.c_int32 * len(tokens))(*tokens), len(tokens))
+        ids = (ctypes.c_int32 * len(tokens))(*tokens)  # the batch points into it
+        batch = self.api.llama_batch_get_one(ids, len(tokens))
         if self.api.llama_decode(self.context, batch):
             raise SystemExit("llama_decode failed")
         logits = self.api.llama_get_logits_ith(self.context, -1)

@@ -10,6 +10,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from verbs import Prepared, kv_bytes, main, read_config
@@ -32,14 +33,14 @@ def weight_bytes_read(folder: Path) -> int:
     return total - lookups
 
 
-def unshared_bytes(value: object) -> int:
+def unshared_bytes(value: Any) -> int:
     """Constants that lead to a value through nodes that nothing else uses."""
-    node = value.get_node()  # type: ignore[attr-defined]
+    node = value.get_node()
     users = [target for output in node.outputs() for target in output.get_target_inputs()]
     if len(users) != 1:
         return 0
     if node.get_type_name() == "Constant":
-        bits = node.get_output_element_type(0).bitwidth
+        bits = int(node.get_output_element_type(0).bitwidth)
         return int(np.prod(node.get_output_shape(0))) * bits // 8
     return sum(unshared_bytes(source) for source in node.input_values())
 

@@ -1,0 +1,93 @@
+"""Installs a peer into an environment of its own.
+
+    python benchmarks/peers/install.py llamacpp
+    python benchmarks/peers/install.py all --folder /tmp/peers
+
+Packages come through the user's own pip settings. llama.cpp is compiled, which takes some ten
+minutes and a C++ compiler; AMX is left out, because it dies there under some hypervisors.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import subprocess
+import sys
+import venv
+from dataclasses import dataclass, field
+from pathlib import Path
+
+# A plain torch would bring gigabytes for another kind of processor along.
+TORCH = "torch==2.13.0"
+
+
+@dataclass(frozen=True)
+class Recipe:
+    packages: tuple[str, ...]
+    options: tuple[str, ...] = ()
+    environment: dict[str, str] = field(default_factory=dict)
+    remove: tuple[str, ...] = ()  # what a dependency asks for but does not work here
+
+
+_AVX2 = "-DGGML_NATIVE=OFF -DGGML_AVX2=ON -DGGML_FMA=ON -DGGML_F16C=ON"
+_AVX512 = f"{_AVX2} -DGGML_AVX512=ON -DGGML_AVX512_VBMI=ON -DGGML_AVX512_VNNI=ON"
+_LLAMA = ("llama-cpp-python==0.3.36", "gguf")
+# pip would give the second build the first one's wheel.
+_BUILD = ("--no-cache-dir", "--no-binary", "llama-cpp-python")
+
+RECIPES = {
+    "llamacpp": Recipe(_LLAMA, _BUILD, {"CMAKE_ARGS": _AVX512}),
+    "llamacpp-avx2": Recipe(_LLAMA, _BUILD, {"CMAKE_ARGS": _AVX2}),
+    "onnxruntime-genai": Recipe(
+        (TORCH, "onnxruntime-genai==0.18.0", "onnx", "onnx_ir", "transformers>=5", "safetensors")
+    ),
+    # torchvision is built for another torch than the pinned one, and language models need none.
+    "openvino-genai": Recipe(
+        (TORCH, "openvino-genai>=2026.4", "optimum-intel>=2.2", "nncf>=3.4"),
+        remove=("torchvision",),
+    ),
+    "executorch": Recipe((TORCH, "executorch==1.5.1", "safetensors")),
+}
+
+
+def default_folder() -> Path:
+    cache = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(cache) / "satchel-benchmarks"
+
+
+def interpreter(name: str, environments: Path) -> Path:
+    return environments / name / "bin" / "python"
+
+
+def install(name: str, environments: Path) -> None:
+    """Makes the environment; an unfinished one is completed by doing it again."""
+    recipe = RECIPES[name]
+    if not interpreter(name, environments).exists():
+        venv.create(environments / name, with_pip=True)
+    pip = [str(interpreter(name, environments)), "-m", "pip"]
+    environment = {**os.environ, **recipe.environment}
+    subprocess.run(
+        [*pip, "install", *recipe.options, *recipe.packages], check=True, env=environment
+    )
+    if recipe.remove:
+        subprocess.run([*pip, "uninstall", "--yes", *recipe.remove], check=True)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("name", choices=[*RECIPES, "all"])
+    folder = default_folder() / "environments"
+    parser.add_argument("--folder", type=Path, default=folder, help=f"default: {folder}")
+    arguments = parser.parse_args()
+    failed = []
+    for name in RECIPES if arguments.name == "all" else [arguments.name]:
+        try:
+            install(name, arguments.folder.resolve())
+        except (subprocess.CalledProcessError, OSError) as error:
+            print(f"{name} was not installed: {error}", file=sys.stderr)
+            failed.append(name)
+    sys.exit(f"not installed: {', '.join(failed)}" if failed else 0)
+
+
+if __name__ == "__main__":
+    main()
