@@ -72,3 +72,11 @@ class ExecutionError(SatchelError):
 
 class ContextFullError(SatchelError):
     """The prompt does not fit in the context that the program was exported with."""
+
+
+class EvaluationError(SatchelError):
+    """Something cannot be evaluated: its text, its task or its checkpoint is missing or wrong."""
+
+
+class QualityError(SatchelError):
+    """A program lost more to quantisation than it was allowed to."""

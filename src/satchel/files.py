@@ -40,7 +40,7 @@ def atomic_write(path: Path, overwrite: bool = True) -> Iterator[IO[bytes]]:
             os.fsync(file.fileno())
             if not partial.exists():
                 _give_name(file.fileno(), partial)
-        _take_place(partial, path, overwrite)
+        take_place(partial, path, overwrite)
     except BaseException as error:
         with suppress(OSError):
             os.unlink(partial)
@@ -77,7 +77,8 @@ def refuse_existing(path: Path, overwrite: bool) -> None:
         raise OutputExistsError(f"{path} exists", "Give another name with -o, or --force.")
 
 
-def _take_place(partial: Path, path: Path, overwrite: bool) -> None:
+def take_place(partial: Path, path: Path, overwrite: bool) -> None:
+    """Give a finished file its name; one that exists is replaced only if it may be."""
     if overwrite:
         os.replace(partial, path)
         return

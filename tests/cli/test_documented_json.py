@@ -34,9 +34,12 @@ def test_fields(
     capsys: pytest.CaptureFixture[str], checkpoint: Path, program: Path, tmp_path: Path
 ) -> None:
     output = tmp_path / "o.satchel"
+    text = tmp_path / "text.txt"
+    text.write_text("a text of some tokens")
     calls = {
         "`satchel export`": ("export", checkpoint, "-o", output),
         "`satchel run`": ("run", program, "--prompt", "x", "--max-new-tokens", 2),
+        "`satchel eval`": ("eval", program, "--text", text),
         "`satchel inspect`": ("inspect", program),
         "`satchel verify`": ("verify", program),
         "`satchel pull`": ("pull", checkpoint),

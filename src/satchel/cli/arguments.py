@@ -30,6 +30,15 @@ def bits_and_group(text: str) -> tuple[int, int]:
         raise argparse.ArgumentTypeError(str(error)) from None
 
 
+def pattern_and_scheme(text: str) -> tuple[str, str]:
+    from satchel.quantize.overrides import split_override
+
+    try:
+        return split_override(text)
+    except ConfigError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+
+
 def json_object(text: str) -> dict[str, Any]:
     try:
         value = json.loads(text)
@@ -43,21 +52,38 @@ def json_object(text: str) -> dict[str, Any]:
 def add_export_options(parser: argparse.ArgumentParser) -> None:
     """Nothing has a default here, so that a YAML file can tell what was not given."""
     group = parser.add_argument_group("what to make of the model")
-    group.add_argument("--recipe", metavar="NAME", help="fp32, fp16 or 8da4w (8da4w)")
+    group.add_argument(
+        "--recipe", metavar="NAME", help="fp32, fp16, 16a8w, 8a8w, 16a4w or 8da4w (8da4w)"
+    )
     group.add_argument(
         "--group-size",
         type=positive,
         metavar="N",
-        help="8da4w: weights that share a scale: 32, 64, 128 or 256 (32)",
+        help="weights that share a scale: 32, 64, 128 or 256; with 16a4w 16, 32 or 64 (32)",
     )
     group.add_argument(
         "--embedding",
         type=bits_and_group,
         metavar="BITS,GROUP",
-        help="8da4w: bits of the embedding and its group, 0 for a whole row (4,GROUP_SIZE)",
+        help="bits of the embedding and its group, 0 for a whole row (8,0; 8da4w: 4,GROUP_SIZE)",
     )
     group.add_argument(
-        "--head-bits", type=int, choices=(4, 8), help="8da4w: bits of the output head (4)"
+        "--head-bits", type=int, choices=(4, 8), help="bits of the output head (8; 8da4w: 4)"
+    )
+    group.add_argument(
+        "--kv-bits",
+        type=int,
+        choices=(8, 16, 32),
+        help="bits of the KV cache, with any recipe (16; fp32: 32)",
+    )
+    group.add_argument(
+        "--override",
+        dest="overrides",
+        type=pattern_and_scheme,
+        action="append",
+        metavar="PATTERN=SCHEME",
+        help="another scheme for some layers: 'layers.*.mlp.down=16a8w', '*.0.*=8da4w:64'; "
+        "repeatable, the last that matches counts",
     )
     group.add_argument(
         "--mode",
@@ -94,6 +120,8 @@ def export_choices(arguments: argparse.Namespace) -> dict[str, Any]:
     choices = read_options_file(arguments.config) if arguments.config else {}
     names = [f.name for f in fields(ExportOptions)] + ["source", "output"]
     given = {name: getattr(arguments, name) for name in names}
+    if given["overrides"] is not None:  # those of the command line come last, and so count
+        given["overrides"] = choices.get("overrides", {}) | dict(given["overrides"])
     return choices | {name: value for name, value in given.items() if value is not None}
 
 

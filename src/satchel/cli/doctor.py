@@ -16,7 +16,10 @@ from satchel.machine import cores
 HELP = "show what this machine can do and what is missing"
 
 # What each extra adds, and the module that shows that it is there.
-EXTRAS = {"hub": ("huggingface_hub", "satchel pull hf:ORG/REPO")}
+EXTRAS = {
+    "hub": ("huggingface_hub", "satchel pull hf:ORG/REPO"),
+    "eval": ("lm_eval", "satchel eval --tasks"),
+}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -5,11 +5,15 @@ from __future__ import annotations
 import argparse
 import time
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from satchel.cli.arguments import add_export_options, export_choices
-from satchel.cli.output import ProgressBar, count, megabytes, print_json
+from satchel.cli.arguments import add_export_options, export_choices, positive
+from satchel.cli.output import ProgressBar, count, megabytes, print_json, whole
 from satchel.errors import ConfigError
+
+if TYPE_CHECKING:
+    from satchel.eval.gate import GatedExport
+    from satchel.exporter import ExportJob
 
 HELP = "pack a checkpoint into one .satchel file"
 
@@ -31,6 +35,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="only predict file size and peak memory, without reading weights",
     )
     add_export_options(parser)
+    gate = parser.add_argument_group("what to refuse")
+    gate.add_argument(
+        "--max-ppl-increase",
+        type=float,
+        metavar="X",
+        help="write no program whose perplexity on --eval-text is more than X above float's",
+    )
+    gate.add_argument("--eval-text", metavar="FILE", help="the text, UTF-8")
+    gate.add_argument(
+        "--eval-limit", type=positive, metavar="N", help="only its first N tokens (all)"
+    )
 
 
 def execute(arguments: argparse.Namespace) -> None:
@@ -43,6 +58,7 @@ def execute(arguments: argparse.Namespace) -> None:
         raise ConfigError("there is nothing to export", "Give SOURCE, or source: in --config.")
     bar = ProgressBar()
     job = ExportJob(source, ExportOptions(**choices), bar)
+    gated = _gated(arguments, source, job, bar)
     output = Path(named) if named else job.default_output
     plan = job.plan()
     document: dict[str, Any] = {
@@ -62,9 +78,28 @@ def execute(arguments: argparse.Namespace) -> None:
         print(f"peak memory  {megabytes(plan.peak_memory)}")
         print(f"methods      {', '.join(plan.methods)}, context {job.context}")
         return
-    job.run(output, arguments.force)
+    document["quality"] = None
+    if gated is None:
+        job.run(output, arguments.force)
+    else:
+        document["quality"] = gated.run(output, arguments.force)
     bar.close()
     _report(arguments, document, output, time.perf_counter() - started)
+
+
+def _gated(
+    arguments: argparse.Namespace, source: str, job: ExportJob, bar: ProgressBar
+) -> GatedExport | None:
+    if arguments.max_ppl_increase is None or arguments.eval_text is None:
+        if arguments.max_ppl_increase is None and arguments.eval_text is None:
+            return None
+        raise ConfigError(
+            "--max-ppl-increase and --eval-text need each other", "Give both, or neither."
+        )
+    from satchel.eval.gate import GatedExport, QualityGate
+
+    gate = QualityGate(arguments.max_ppl_increase, arguments.eval_text, arguments.eval_limit)
+    return GatedExport(source, job, gate, bar, ProgressBar(whole))
 
 
 def _report(
@@ -86,6 +121,12 @@ def _report(
         print_json(document)
         return
     print(f"{output}  {megabytes(program.size)}, {document['recipe']}")
+    quality = document["quality"]
+    if quality:
+        print(
+            f"perplexity {quality['device_ppl']:.3f}, {quality['increase']:+.3f} over float's, "
+            f"on {quality['tokens']} tokens of {arguments.eval_text}"
+        )
     print(f"in {seconds:.1f} s with at most {megabytes(peak_rss())} of memory")
     if any(errors.values()):
         print("relative weight error by kind of layer:")

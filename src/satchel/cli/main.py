@@ -15,7 +15,18 @@ from typing import Any, NoReturn
 from satchel.cli.output import print_json, say
 from satchel.errors import SatchelError
 
-COMMANDS = ("export", "run", "chat", "bench", "inspect", "verify", "models", "pull", "doctor")
+COMMANDS = (
+    "export",
+    "run",
+    "chat",
+    "bench",
+    "eval",
+    "inspect",
+    "verify",
+    "models",
+    "pull",
+    "doctor",
+)
 
 _EPILOG = """\
 examples:

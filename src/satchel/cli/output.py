@@ -6,6 +6,7 @@ import json
 import shutil
 import sys
 import time
+from collections.abc import Callable
 from typing import Any
 
 _REDRAW_S = 0.1
@@ -31,6 +32,14 @@ def megabytes(size: float) -> str:
     return f"{size / 1e6:.1f} MB" if size >= 1e6 else f"{size / 1e3:.1f} kB"
 
 
+def whole(number: float) -> str:
+    """
+    >>> whole(4096)
+    '4,096'
+    """
+    return f"{int(number):,}"
+
+
 def count(number: float) -> str:
     """
     >>> count(134_515_008)
@@ -44,9 +53,13 @@ def count(number: float) -> str:
 
 
 class ProgressBar:
-    """A bar on a terminal, and a few plain lines where output goes to a file or a pipe."""
+    """A bar on a terminal, and a few plain lines where output goes to a file or a pipe.
 
-    def __init__(self) -> None:
+    ``amount`` says how much a number is, by default of bytes.
+    """
+
+    def __init__(self, amount: Callable[[float], str] = megabytes) -> None:
+        self._amount = amount
         self._label = ""
         self._drawn = 0.0
         self._told = 0.0
@@ -58,7 +71,7 @@ class ProgressBar:
             self.close()
             self._label, self._told, self._drawn = label, 0.0, 0.0
             if not self._terminal:
-                say(f"{label} …" if total is None else f"{label}: {megabytes(total)} …")
+                say(f"{label} …" if total is None else f"{label}: {self._amount(total)} …")
         finished = total is not None and done >= total
         if self._terminal:
             now = time.monotonic()
@@ -74,12 +87,12 @@ class ProgressBar:
     def _draw(self, done: int, total: int | None) -> None:
         columns = shutil.get_terminal_size().columns
         if total:
-            tail = f" {done / total:4.0%} {megabytes(done)}"
+            tail = f" {done / total:4.0%} {self._amount(done)}"
             width = max(8, min(40, columns - len(self._label) - len(tail) - 4))
             filled = int(width * min(1.0, done / total))
             text = f"{self._label} [{'█' * filled}{'░' * (width - filled)}]{tail}"
         else:
-            text = f"{self._label} {megabytes(done)}"
+            text = f"{self._label} {self._amount(done)}"
         sys.stderr.write(f"\r\x1b[K{text[: columns - 1]}")
         sys.stderr.flush()
         self._open = True

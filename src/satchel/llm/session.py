@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
 from satchel.errors import ConfigError, ContextFullError, ExecutionError
-from satchel.runtime.program import Program
+from satchel.runtime.program import Instance, Program
 
 KV_METHOD = "kv_forward"
 PREFILL_METHOD = "prefill_forward"
@@ -19,10 +19,16 @@ class Session:
 
     A program with ``prefill_forward`` reads prompts many tokens at a time (hybrid mode); one
     without reads them one by one (kv mode). ``mode`` asks for one of the two; by default the
-    program's methods decide.
+    program's methods decide. ``instance`` runs the methods, by default a new one of the program.
     """
 
-    def __init__(self, program: Program, threads: int = 0, mode: str | None = None) -> None:
+    def __init__(
+        self,
+        program: Program,
+        threads: int = 0,
+        mode: str | None = None,
+        instance: Instance | None = None,
+    ) -> None:
         if not program.has_method(KV_METHOD):
             kind = program.metadata.get("kind", "unknown")
             raise ExecutionError(f"{program.path} is not a language model but of the kind {kind!r}")
@@ -35,7 +41,7 @@ class Session:
             raise ConfigError(f"there is no mode {mode!r}", "Modes: hybrid, kv.")
         self.program = program
         self.mode = mode or available
-        self.instance = program.instance(threads)
+        self.instance = instance or program.instance(threads)
         self._kv = self.instance.method(KV_METHOD)
         self._prefill = self.instance.method(PREFILL_METHOD) if self.mode == "hybrid" else None
         # From the program's own types, not from its metadata: the cache is what it is.
@@ -75,6 +81,16 @@ class Session:
 
     def feed(self, tokens: Sequence[int]) -> NDArray[np.float32]:
         """Append tokens to the cache; the logits after the last one, [vocab]."""
+        for logits in self.logits_of(tokens, len(tokens) - 1):
+            row: NDArray[np.float32] = logits[0]
+        return row
+
+    def logits_of(self, tokens: Sequence[int], first: int = 0) -> Iterator[NDArray[np.float32]]:
+        """Append tokens to the cache; the logits after each from ``first`` on.
+
+        They come a block at a time, [n, vocab], since those of a long text would fill the
+        memory. The tokens are in the cache when the last block has been taken.
+        """
         if not tokens:
             raise ExecutionError("there are no tokens to feed")
         if len(tokens) > self.room:
@@ -82,27 +98,28 @@ class Session:
                 f"{len(tokens)} tokens do not fit: {self.room} of {self.context} are free",
                 "Shorten the prompt, or export with a larger --context.",
             )
-        logits: NDArray[np.float32] | None = None
         start = 0
         while start < len(tokens):
             # The last block may be shorter, also at the very end of the context.
             block = tokens[start : start + self.prefill_ar_len]
-            logits = self._feed_block(block)
+            wanted = max(first - start, 0)
+            # Logits are wanted of one row at least: a block that needs none gives its last.
+            logits = self._feed_block(block, min(wanted, len(block) - 1))
             self.tokens += block
             start += len(block)
-        assert logits is not None
-        return logits
+            if wanted < len(block):
+                yield logits
 
-    def _feed_block(self, block: Sequence[int]) -> NDArray[np.float32]:
+    def _feed_block(self, block: Sequence[int], first: int) -> NDArray[np.float32]:
         ids = np.array(block, np.int32)
         position = np.array([self.position], np.int32)
         if len(block) == 1 or self._prefill is None:
             (logits,) = self._kv.run(ids, position)
         else:
-            last = np.array([len(block) - 1], np.int32)
-            (logits,) = self._prefill.run(ids, position, last)
-        row: NDArray[np.float32] = logits[0]
-        return row
+            rows = np.arange(first, len(block), dtype=np.int32)
+            (logits,) = self._prefill.run(ids, position, rows)
+        result: NDArray[np.float32] = logits
+        return result
 
     def slide(self, keep: int) -> NDArray[np.float32]:
         """Make room when the context is full: drop the older half of what follows the first

@@ -1,0 +1,168 @@
+"""satchel eval: what quantisation cost."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+from satchel.cli.arguments import add_program_options, positive, threads
+from satchel.cli.output import ProgressBar, print_json, say, table, whole
+
+HELP = "measure perplexity on a text and accuracy on tasks, in float, quantised and as it runs"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("model", metavar="FILE", help="a program, or a model to make one of")
+    what = parser.add_argument_group("what to evaluate on; at least one")
+    what.add_argument("--text", metavar="FILE", help="perplexity on this UTF-8 text")
+    what.add_argument(
+        "--hellaswag",
+        metavar="FILE",
+        help="HellaSwag from a text file, six lines an item; needs no lm-eval",
+    )
+    what.add_argument(
+        "--tasks",
+        type=_names,
+        default=(),
+        metavar="NAME,…",
+        help="tasks of lm-eval: pip install 'satchel[eval]'",
+    )
+    what.add_argument(
+        "--task-data",
+        type=_task_and_file,
+        action="append",
+        default=[],
+        metavar="TASK=FILE",
+        help="a task's rows from a .jsonl, .json, .csv or .parquet file; repeatable",
+    )
+    what.add_argument("--task-path", metavar="FOLDER", help="tasks of your own, as lm-eval's YAML")
+    what.add_argument(
+        "--download", action="store_true", help="fetch the data of tasks that are not cached"
+    )
+    how = parser.add_argument_group("how to evaluate")
+    how.add_argument(
+        "--phases",
+        type=_names,
+        default=("device",),
+        metavar="NAME,…",
+        help="fp: in float; qdq: weights and activations rounded, in the reference (slow); "
+        "device: what really runs",
+    )
+    how.add_argument(
+        "--checkpoint",
+        metavar="SOURCE",
+        help="what the program was made of, for fp; default: the cache's, if it is there",
+    )
+    how.add_argument(
+        "--limit", type=positive, metavar="N", help="the first N tokens, or items of a task"
+    )
+    how.add_argument(
+        "--window", type=positive, default=2048, metavar="N", help="tokens read at a time"
+    )
+    how.add_argument(
+        "--stride",
+        type=positive,
+        metavar="N",
+        help="a new window every N tokens, each token counted once; default: the window",
+    )
+    how.add_argument(
+        "--restart", action="store_true", help="do not go on from an earlier run of the same"
+    )
+    add_program_options(parser)
+
+
+def _names(text: str) -> tuple[str, ...]:
+    return tuple(name.strip() for name in text.split(",") if name.strip())
+
+
+def _task_and_file(text: str) -> tuple[str, str]:
+    name, equals, file = text.partition("=")
+    if not (name and equals and file):
+        raise argparse.ArgumentTypeError(f"{text!r} is not TASK=FILE")
+    return name, file
+
+
+def execute(arguments: argparse.Namespace) -> None:
+    from pathlib import Path
+
+    from satchel.cli.programs import find_program, open_program
+    from satchel.eval import EvaluationOptions, evaluate
+    from satchel.exporter.cached import is_program
+
+    checkpoint = arguments.checkpoint
+    if checkpoint is None and not is_program(Path(arguments.model)):
+        checkpoint = arguments.model  # the program is made of it
+    options = EvaluationOptions(
+        text=arguments.text,
+        hellaswag=arguments.hellaswag,
+        tasks=arguments.tasks,
+        task_path=arguments.task_path,
+        task_data=dict(arguments.task_data),
+        download=arguments.download,
+        limit=arguments.limit,
+        window=arguments.window,
+        stride=arguments.stride,
+        phases=arguments.phases,
+        checkpoint=checkpoint,
+        threads=threads(arguments),
+        restart=arguments.restart,
+    )
+    program = open_program(str(find_program(arguments.model)), arguments)
+    bars = ProgressBar(), ProgressBar(whole)
+    try:
+        document = evaluate(program, options, *bars, say)
+    except KeyboardInterrupt:
+        say("\nWhat was measured is kept: the same command goes on from there.")
+        raise
+    finally:
+        for bar in bars:
+            bar.close()
+    if arguments.json:
+        print_json(document)
+    else:
+        _print(document)
+
+
+def _print(document: dict[str, Any]) -> None:
+    print(f"{document['program']}  {document['recipe']}")
+    print(f"checksum {document['checksum']}")
+    phases = document["phases"]
+    if phases:
+        stride = f", one every {document['stride']:,}" if document["stride"] else ""
+        print(
+            f"\nperplexity on {document['text']}, {document['tokens']:,} tokens "
+            f"in windows of {document['window']:,}{stride}"
+        )
+        plain = phases.get("fp")
+        rows = [
+            [
+                phase,
+                f"{found['ppl']:.4f}",
+                "" if plain is None else f"{found['ppl'] - plain['ppl']:+.4f}",
+                f"{found['nll']:.6f}",
+                f"{found['seconds']:.1f}",
+            ]
+            for phase, found in phases.items()
+        ]
+        print(table(rows, ["phase", "perplexity", "over fp", "nll", "seconds"]))
+        chance = document["device_over_qdq"]
+        if chance and chance["stderr"] is not None:
+            print(
+                f"device is {chance['difference']:+.2%} from qdq, of which about "
+                f"{chance['stderr']:.2%} is chance: they round apart where a number lies "
+                "between two codes"
+            )
+        if any(found["resumed_windows"] for found in phases.values()):
+            print("(went on from an earlier run; --restart starts over)")
+    for task, by_phase in document["tasks"].items():
+        metrics = [m for m in next(iter(by_phase.values())) if not m.endswith("stderr")]
+        print(f"\n{task}")
+        rows = [
+            [phase, *(_number(found.get(metric)) for metric in metrics)]
+            for phase, found in by_phase.items()
+        ]
+        print(table(rows, ["phase", *metrics]))
+
+
+def _number(value: Any) -> str:
+    return str(value) if isinstance(value, int) else f"{value:.4f}" if value is not None else ""
