@@ -55,7 +55,7 @@ def build_parser() -> argparse.ArgumentParser:
             name,
             help=module.HELP,
             description=module.HELP[0].upper() + module.HELP[1:] + ".",
-            formatter_class=argparse.ArgumentDefaultsHelpFormatter,
+            formatter_class=_Help,
         )
         module.add_arguments(sub)
         sub.add_argument(
@@ -64,6 +64,15 @@ def build_parser() -> argparse.ArgumentParser:
             help="print one JSON object (docs/json.md) and nothing else",
         )
     return parser
+
+
+class _Help(argparse.ArgumentDefaultsHelpFormatter):
+    """Shows a default only where there is one to speak of."""
+
+    def _get_help_string(self, action: argparse.Action) -> str | None:
+        if action.default in (None, False, [], ()):
+            return action.help
+        return super()._get_help_string(action)
 
 
 class _Version(str):
