@@ -1,6 +1,7 @@
 """Time and peak memory of an export, and how well --plan predicted them.
 
     python benchmarks/export_cost.py llama3_2-1b
+    python benchmarks/export_cost.py qwen3-4b --once
     python benchmarks/export_cost.py smollm2-135m --source smollm2-135m
 
 Without --source, a random checkpoint of the model's shapes is written first, and a second one
@@ -11,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -51,6 +53,7 @@ def main() -> None:
     parser.add_argument("name", choices=sorted(SHAPES))
     parser.add_argument("--source", help="export this instead of random weights")
     parser.add_argument("--folder", type=Path, help="where to write (default: a temporary folder)")
+    parser.add_argument("--once", action="store_true", help="not again with twice the layers")
     arguments, extra = parser.parse_known_args()
     with tempfile.TemporaryDirectory(dir=arguments.folder) as name:
         folder = Path(name)
@@ -59,12 +62,14 @@ def main() -> None:
             return
         layers = SHAPES[arguments.name]["num_hidden_layers"]
         peaks = []
-        for factor in (1, 2):
+        for factor in (1,) if arguments.once else (1, 2):
             label = f"{arguments.name}-{layers * factor}-layers"
             checkpoint = folder / label
             write_checkpoint(arguments.name, checkpoint, layers * factor)
             peaks.append(measure(label, str(checkpoint), folder, extra))
-        print(f"twice the layers: {peaks[1] / peaks[0] - 1:+.1%} peak memory")
+            shutil.rmtree(checkpoint)
+        if len(peaks) == 2:
+            print(f"twice the layers: {peaks[1] / peaks[0] - 1:+.1%} peak memory")
 
 
 if __name__ == "__main__":
