@@ -5,7 +5,7 @@
 
 With --peer, the interpreter of an environment with llama-cpp-python, and a source in GGUF,
 llama.cpp scores the same windows with the same weights, in float and as Q4_0. --row adds a recipe:
---row '16a4w=--recipe 16a4w'. What has been measured before is taken from the cache.
+--row '8da4w, g128=--group-size 128'. What has been measured before is taken from the cache.
 """
 
 from __future__ import annotations
@@ -24,6 +24,10 @@ ROWS = {
     "8da4w": "--recipe 8da4w",
     "8da4w, group size 64": "--recipe 8da4w --group-size 64",
     "8da4w, embedding and head 8 bits": "--recipe 8da4w --embedding 8,32 --head-bits 8",
+    "8da4w, KV cache 8 bits": "--recipe 8da4w --kv-bits 8",
+    "16a4w": "--recipe 16a4w",
+    "8a8w": "--recipe 8a8w",
+    "16a8w": "--recipe 16a8w",
 }
 HEADER = (
     "| | perplexity | over float | file | HellaSwag acc | acc_norm |\n|---|---|---|---|---|---|"
