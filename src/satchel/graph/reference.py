@@ -16,6 +16,8 @@ Array = NDArray[Any]
 WeightReader = Callable[[Weight], Array]
 # Sees a node and the arrays it is about to read, and returns those that it shall read.
 BeforeNode = Callable[[Node, list[Array | None]], list[Array | None]]
+# Sees a node and the arrays it made, and returns those that the next nodes shall read.
+AfterNode = Callable[[Node, list[Array]], list[Array]]
 
 
 class ReferenceInterpreter:
@@ -31,7 +33,11 @@ class ReferenceInterpreter:
         self.states: dict[str, Array] = {}
 
     def run(
-        self, graph: Graph, inputs: Mapping[str, Array], before_node: BeforeNode | None = None
+        self,
+        graph: Graph,
+        inputs: Mapping[str, Array],
+        before_node: BeforeNode | None = None,
+        after_node: AfterNode | None = None,
     ) -> dict[str, Array]:
         """All outputs by name."""
         for name, type in graph.states.items():
@@ -51,8 +57,11 @@ class ReferenceInterpreter:
                 arrays = before_node(node, arrays)
             with np.errstate(all="ignore"):  # infinities and NaN are results like others
                 results = find_op(node.op).reference(arrays, node.attrs)  # type: ignore[arg-type]
-            for value, made in zip(node.outputs, results, strict=True):
-                result = np.asarray(made)  # numpy makes plain numbers of arrays without dimensions
+            # numpy makes plain numbers of arrays without dimensions
+            arrays_made = [np.asarray(made) for made in results]
+            if after_node:
+                arrays_made = after_node(node, arrays_made)
+            for value, result in zip(node.outputs, arrays_made, strict=True):
                 if value.state:
                     self.states[value.state] = result
                 computed[id(value)] = result
