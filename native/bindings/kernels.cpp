@@ -159,7 +159,7 @@ Result<float> linear(const std::string& table, const Matrix& x, const Codes& cod
     run(q.view, w, b, tile_begin, end, y.get(), rows);
   } else {
     const auto run = w.encoding == MatrixEncoding::f32 ? kernels.linear_f32 : kernels.linear_f16;
-    run(x.data(), cols, m, w, b, tile_begin, end, y.get(), rows);
+    run(x.data(), cols, m, w, b, Activation::none, tile_begin, end, y.get(), rows);
   }
   return y.array();
 }

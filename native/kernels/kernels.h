@@ -78,19 +78,25 @@ struct AttentionArgs {
   bool byte_cache = false;  // 8 bits: a row is dim + kCacheTail bytes
 };
 
+// What a layer applies to its result, in the order of satchel.graph.ops.activation.
+enum class Activation : uint8_t {
+  none, relu, relu6, hardswish, hardsigmoid, silu, gelu, gelu_tanh, sigmoid, tanh
+};
+inline constexpr int kActivations = 10;
+
 struct KernelTable {
   const char* name;
 
   void (*quantize_rows)(const float* x, int64_t ldx, const QuantizedRows& out);
 
-  // y[m][n] = sum_k x[m][k] * w[n][k] + bias[n] for the rows of tiles [tile_begin, tile_end).
-  // bias may be null. Only the first w.rows columns of y are written.
+  // y[m][n] = activation(sum_k x[m][k] * w[n][k] + bias[n]) for the rows of tiles [tile_begin,
+  // tile_end). bias may be null. Only the first w.rows columns of y are written.
   void (*linear_f32)(const float* x, int64_t ldx, int64_t m, const PackedMatrix& w,
-                     const float* bias, int64_t tile_begin, int64_t tile_end, float* y,
-                     int64_t ldy);
+                     const float* bias, Activation activation, int64_t tile_begin,
+                     int64_t tile_end, float* y, int64_t ldy);
   void (*linear_f16)(const float* x, int64_t ldx, int64_t m, const PackedMatrix& w,
-                     const float* bias, int64_t tile_begin, int64_t tile_end, float* y,
-                     int64_t ldy);
+                     const float* bias, Activation activation, int64_t tile_begin,
+                     int64_t tile_end, float* y, int64_t ldy);
   void (*linear_q4)(const QuantizedRows& x, const PackedMatrix& w, const float* bias,
                     int64_t tile_begin, int64_t tile_end, float* y, int64_t ldy);
   void (*linear_q8)(const QuantizedRows& x, const PackedMatrix& w, const float* bias,
@@ -123,6 +129,9 @@ struct KernelTable {
   void (*quantize_rows16)(const float* x, int64_t ldx, const QuantizedRows& out);
   // One row of an 8-bit cache.
   void (*quantize_cache)(const float* x, int64_t dim, uint8_t* out);
+
+  // out = activation(x), n values; in place where they are the same.
+  void (*activate)(Activation activation, const float* x, int64_t n, float* out);
 };
 
 // Scratch that one attention call needs, in floats; the same for every table.

@@ -15,8 +15,9 @@ typedef uint32_t U __attribute__((vector_size(32)));
 
 constexpr int kLanes = 8;
 constexpr int kAttentionRows = 2;
-constexpr int kFloatRows = 4;
-constexpr int kFloatTiles = 4;
+constexpr int kFloatRows = 6;
+constexpr int kFloatTiles = 1;
+constexpr int kFloatTilesForOneRow = 4;
 
 inline __m256i first_lanes(int64_t n) {
   return _mm256_cmpgt_epi32(_mm256_set1_epi32(static_cast<int>(n)),

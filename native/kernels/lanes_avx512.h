@@ -15,8 +15,9 @@ typedef uint32_t U __attribute__((vector_size(64)));
 
 constexpr int kLanes = 16;
 constexpr int kAttentionRows = 4;
-constexpr int kFloatRows = 8;
-constexpr int kFloatTiles = 4;
+constexpr int kFloatRows = 14;
+constexpr int kFloatTiles = 2;
+constexpr int kFloatTilesForOneRow = 4;
 
 inline __mmask16 first_lanes(int64_t n) { return static_cast<__mmask16>((1u << n) - 1); }
 

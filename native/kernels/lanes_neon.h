@@ -15,8 +15,9 @@ typedef uint32_t U __attribute__((vector_size(16)));  // unlike uint32x4_t, take
 
 constexpr int kLanes = 4;
 constexpr int kAttentionRows = 4;
-constexpr int kFloatRows = 4;
-constexpr int kFloatTiles = 4;
+constexpr int kFloatRows = 6;
+constexpr int kFloatTiles = 1;
+constexpr int kFloatTilesForOneRow = 4;
 
 inline F load(const float* p) { return vld1q_f32(p); }
 inline void store(float* p, F v) { vst1q_f32(p, v); }

@@ -17,9 +17,10 @@ typedef int8_t Bytes __attribute__((vector_size(4)));
 
 constexpr int kLanes = 4;
 constexpr int kAttentionRows = 2;
-// Blocks of linear_f32 and linear_f16: rows of x, and tiles when there is only one row.
+// Blocks of linear_f32 and linear_f16: rows of x and tiles, and tiles when there is only one row.
 constexpr int kFloatRows = 2;
-constexpr int kFloatTiles = 2;
+constexpr int kFloatTiles = 1;
+constexpr int kFloatTilesForOneRow = 2;
 
 inline F load(const float* p) {
   F v;

@@ -27,72 +27,141 @@ inline void store_tile(float* y, const F* values, int64_t n) {
   }
 }
 
-// The first n of a tile's 16 biases, or zeros.
-inline void load_bias(const float* bias, int64_t tile, int64_t n, F* out) {
+// The first n of 16 values, and zeros for the rest.
+inline void load_tile(const float* values, int64_t n, F* out) {
   for (int v = 0; v < kTileVectors; ++v, n -= kLanes) {
-    const float* p = bias + tile * kTileRows + v * kLanes;
-    out[v] = bias == nullptr || n <= 0 ? broadcast(0.0f) : n >= kLanes ? load(p) : load_n(p, n);
+    const float* p = values + v * kLanes;
+    out[v] = n <= 0 ? broadcast(0.0f) : n >= kLanes ? load(p) : load_n(p, n);
   }
 }
 
-template <int M, int T, class Weight>
-inline void float_block(const float* x, int64_t ldx, const PackedMatrix& w, const float* bias,
-                        int64_t tile, float* y, int64_t ldy) {
-  const int64_t cols = w.cols;
-  const Weight* weights = reinterpret_cast<const Weight*>(w.codes) + tile * cols * kTileRows;
-  F acc[M][T][kTileVectors];
-  for (int m = 0; m < M; ++m)
-    for (int t = 0; t < T; ++t)
-      for (int v = 0; v < kTileVectors; ++v) acc[m][t][v] = broadcast(0.0f);
+// The first n of a tile's 16 biases, or zeros.
+inline void load_bias(const float* bias, int64_t n, F* out) {
+  load_tile(bias, bias == nullptr ? 0 : n, out);
+}
+inline void load_bias(const float* bias, int64_t tile, int64_t n, F* out) {
+  load_bias(bias == nullptr ? nullptr : bias + tile * kTileRows, n, out);
+}
 
-  for (int64_t k = 0; k < cols; ++k) {
-    SATCHEL_UNROLL
+// A part of the columns of some tiles, against some rows of x. `bias` is that of the first tile.
+template <class Weight>
+struct FloatPart {
+  const float* x;
+  int64_t ldx;
+  const Weight* weights;
+  int64_t tile_stride;  // from one tile to the next, in weights
+  int64_t cols;
+  const float* bias;
+  int64_t outputs;  // that are left from the first tile on
+  Activation activation;
+  bool first, last;  // whether these are the first columns, the last
+  float* y;
+  int64_t ldy;
+};
+
+template <int M, int T, class Weight>
+inline void float_block(const FloatPart<Weight>& part) {
+  F acc[M][T][kTileVectors];
+  for (int m = 0; m < M; ++m) {
     for (int t = 0; t < T; ++t) {
-      const Weight* p = weights + (t * cols + k) * kTileRows;
-      F row[kTileVectors];
-      SATCHEL_UNROLL
-      for (int v = 0; v < kTileVectors; ++v) row[v] = load_weight(p + v * kLanes);
-      SATCHEL_UNROLL
-      for (int m = 0; m < M; ++m) {
-        const F value = broadcast(x[m * ldx + k]);
-        SATCHEL_UNROLL
-        for (int v = 0; v < kTileVectors; ++v) acc[m][t][v] = fma(value, row[v], acc[m][t][v]);
+      const float* so_far = part.y + m * part.ldy + t * kTileRows;
+      if (part.first) {
+        for (int v = 0; v < kTileVectors; ++v) acc[m][t][v] = broadcast(0.0f);
+      } else {
+        load_tile(so_far, part.outputs - t * kTileRows, acc[m][t]);
       }
     }
   }
-
-  for (int t = 0; t < T; ++t) {
-    const int64_t n = rows_in_tile(w, tile + t);
-    F offset[kTileVectors];
-    load_bias(bias, tile + t, n, offset);
+  // Three rows share a base, so that the addresses of all rows fit in registers.
+  constexpr int kBases = (M + 2) / 3;
+  const float* bases[kBases];
+  for (int i = 0; i < kBases; ++i) bases[i] = part.x + 3 * i * part.ldx;
+  const int64_t ldx = part.ldx;
+  const Weight* weights = part.weights;
+  for (int64_t k = 0; k < part.cols; ++k) {
+    F row[T][kTileVectors];
+    SATCHEL_UNROLL
+    for (int t = 0; t < T; ++t) {
+      SATCHEL_UNROLL
+      for (int v = 0; v < kTileVectors; ++v) {
+        row[t][v] = load_weight(weights + t * part.tile_stride + v * kLanes);
+      }
+    }
+    weights += kTileRows;
+    SATCHEL_UNROLL
     for (int m = 0; m < M; ++m) {
-      for (int v = 0; v < kTileVectors; ++v) acc[m][t][v] = acc[m][t][v] + offset[v];
-      store_tile(y + m * ldy + (tile + t) * kTileRows, acc[m][t], n);
+      const F value = broadcast(bases[m / 3][m % 3 * ldx]);
+      SATCHEL_UNROLL
+      for (int t = 0; t < T; ++t) {
+        SATCHEL_UNROLL
+        for (int v = 0; v < kTileVectors; ++v) {
+          acc[m][t][v] = fma(value, row[t][v], acc[m][t][v]);
+        }
+      }
+    }
+    SATCHEL_UNROLL
+    for (int i = 0; i < kBases; ++i) ++bases[i];
+  }
+  for (int t = 0; t < T; ++t) {
+    const int64_t n = part.outputs - t * kTileRows;
+    F offset[kTileVectors];
+    if (part.last) load_bias(part.bias ? part.bias + t * kTileRows : nullptr, n, offset);
+    for (int m = 0; m < M; ++m) {
+      for (int v = 0; part.last && v < kTileVectors; ++v) {
+        acc[m][t][v] = activated(part.activation, acc[m][t][v] + offset[v]);
+      }
+      store_tile(part.y + m * part.ldy + t * kTileRows, acc[m][t], n);
     }
   }
 }
 
+// A block of as many rows as m says, up to M.
+template <int M, int T, class Weight>
+inline void float_rows(int64_t m, const FloatPart<Weight>& part) {
+  if constexpr (M > 1) {
+    if (m < M) return float_rows<M - 1, T, Weight>(m, part);
+  }
+  float_block<M, T, Weight>(part);
+}
+
+// Columns that stay in the first-level cache, for a block's tiles, while all rows pass over them.
+constexpr int64_t kFloatCols = 512;
+
 template <class Weight>
 void linear_float(const float* x, int64_t ldx, int64_t m, const PackedMatrix& w,
-                  const float* bias, int64_t tile_begin, int64_t tile_end, float* y,
-                  int64_t ldy) {
+                  const float* bias, Activation activation, int64_t tile_begin, int64_t tile_end,
+                  float* y, int64_t ldy) {
+  const Weight* weights = reinterpret_cast<const Weight*>(w.codes);
+  const int64_t tile_stride = w.cols * kTileRows;
+  const auto part = [&](int64_t tile, int64_t row, int64_t begin, int64_t end) {
+    const int64_t output = tile * kTileRows;
+    return FloatPart<Weight>{x + row * ldx + begin, ldx,
+                             weights + tile * tile_stride + begin * kTileRows, tile_stride,
+                             end - begin, bias ? bias + output : nullptr, w.rows - output,
+                             activation, begin == 0, end == w.cols, y + row * ldy + output, ldy};
+  };
   if (m == 1) {
     int64_t tile = tile_begin;
-    for (; tile + kFloatTiles <= tile_end; tile += kFloatTiles) {
-      float_block<1, kFloatTiles, Weight>(x, ldx, w, bias, tile, y, ldy);
+    for (; tile + kFloatTilesForOneRow <= tile_end; tile += kFloatTilesForOneRow) {
+      float_block<1, kFloatTilesForOneRow, Weight>(part(tile, 0, 0, w.cols));
     }
-    for (; tile < tile_end; ++tile) float_block<1, 1, Weight>(x, ldx, w, bias, tile, y, ldy);
+    for (; tile < tile_end; ++tile) float_block<1, 1, Weight>(part(tile, 0, 0, w.cols));
     return;
   }
-  for (int64_t tile = tile_begin; tile < tile_end; ++tile) {
-    int64_t i = 0;
-    for (; i + kFloatRows <= m; i += kFloatRows) {
-      float_block<kFloatRows, 1, Weight>(x + i * ldx, ldx, w, bias, tile, y + i * ldy, ldy);
+  // Blocks of rows as equal as can be.
+  const int64_t blocks = (m + kFloatRows - 1) / kFloatRows;
+  for (int64_t tile = tile_begin; tile < tile_end; tile += kFloatTiles) {
+    for (int64_t begin = 0; begin < w.cols; begin += kFloatCols) {
+      const int64_t end = begin + kFloatCols < w.cols ? begin + kFloatCols : w.cols;
+      for (int64_t block = 0; block < blocks; ++block) {
+        const int64_t row = block * m / blocks, rows = (block + 1) * m / blocks - row;
+        if (tile + kFloatTiles <= tile_end) {
+          float_rows<kFloatRows, kFloatTiles, Weight>(rows, part(tile, row, begin, end));
+        } else {
+          float_rows<kFloatRows, 1, Weight>(rows, part(tile, row, begin, end));
+        }
+      }
     }
-    for (; i + 2 <= m; i += 2) {
-      float_block<2, 1, Weight>(x + i * ldx, ldx, w, bias, tile, y + i * ldy, ldy);
-    }
-    if (i < m) float_block<1, 1, Weight>(x + i * ldx, ldx, w, bias, tile, y + i * ldy, ldy);
   }
 }
 

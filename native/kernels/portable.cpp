@@ -4,6 +4,7 @@
 
 #include "elementwise.inl"
 #include "quantize.inl"
+#include "activate.inl"
 #include "linear_float.inl"
 #include "attention.inl"
 

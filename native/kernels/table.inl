@@ -22,7 +22,8 @@ constexpr KernelTable make_table(const char* name) {
                      .float_to_half = float_to_half,
                      .half_to_float = half_to_float,
                      .quantize_rows16 = quantize_rows16,
-                     .quantize_cache = quantize_cache};
+                     .quantize_cache = quantize_cache,
+                     .activate = activate};
 }
 
 }  // namespace

@@ -13,8 +13,8 @@ namespace {
 const std::map<std::string, const OpDef*>& all_ops() {
   static const auto table = [] {
     std::map<std::string, const OpDef*> all;
-    for (const auto& group : {linear_ops(), attention_ops(), elementwise_ops(), normalize_ops(),
-                              reduce_ops(), shape_ops()}) {
+    for (const auto& group : {attention_ops(), conv_ops(), elementwise_ops(), linear_ops(),
+                              normalize_ops(), pool_ops(), reduce_ops(), shape_ops()}) {
       for (const OpDef& op : group) all.emplace(op.name, &op);
     }
     return all;
@@ -86,6 +86,16 @@ double number_attribute(const NodeCall& call, const char* name, std::optional<do
 std::string text_attribute(const NodeCall& call, const char* name, const char* fallback) {
   const auto* value = attribute<std::string>(call, name);
   return value ? *value : fallback;
+}
+
+Activation activation_attribute(const NodeCall& call) {
+  constexpr const char* names[kActivations] = {"none", "relu", "relu6",     "hardswish", "hardsigmoid",
+                                               "silu", "gelu", "gelu_tanh", "sigmoid",   "tanh"};
+  const std::string name = text_attribute(call, "activation", "none");
+  for (int i = 0; i < kActivations; ++i) {
+    if (name == names[i]) return static_cast<Activation>(i);
+  }
+  reject(call, "there is no such activation");
 }
 
 std::vector<int64_t> ints_attribute(const NodeCall& call, const char* name) {

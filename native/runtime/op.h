@@ -34,8 +34,9 @@ struct Tensor {
 
 // What `check` finds out from the attributes, so that `run` need not look them up by name.
 struct Params {
-  double number[2] = {};
-  int64_t integer[4] = {};
+  double number[4] = {};
+  int64_t integer[16] = {};
+  Activation activation = Activation::none;
 };
 
 // One node of a method, bound to the tensors of an instance.
@@ -62,7 +63,7 @@ struct OpDef {
   uint8_t min_inputs;
   uint8_t max_inputs;
   bool writes_state;
-  const char* attributes[3];  // the names it knows
+  const char* attributes[16];  // the names it knows
   // Throws ExecutionError if the tensors do not fit; returns the bytes of scratch it needs.
   size_t (*check)(NodeCall& call, int threads);
   // May throw ExecutionError for values (not shapes) that are out of range.
@@ -84,13 +85,16 @@ int64_t int_attribute(const NodeCall& call, const char* name, std::optional<int6
 double number_attribute(const NodeCall& call, const char* name, std::optional<double> fallback = {});
 std::string text_attribute(const NodeCall& call, const char* name, const char* fallback);
 std::vector<int64_t> ints_attribute(const NodeCall& call, const char* name);
+Activation activation_attribute(const NodeCall& call);
 
 // Pieces for a loop over `count` items that are cheap: at least `smallest` in each.
 inline int64_t grain_for(int64_t count, int threads, int64_t smallest) {
   return std::max(smallest, (count + 4 * threads - 1) / (4 * threads));
 }
 
+std::span<const OpDef> conv_ops();
 std::span<const OpDef> linear_ops();
+std::span<const OpDef> pool_ops();
 std::span<const OpDef> attention_ops();
 std::span<const OpDef> elementwise_ops();
 std::span<const OpDef> normalize_ops();

@@ -98,8 +98,8 @@ struct LinearCall {
                                                    output, w.rows);
     } else {
       const bool f32 = w.encoding == MatrixEncoding::f32;
-      (f32 ? kernels.linear_f32 : kernels.linear_f16)(input, w.cols, m, w, bias, tile_begin,
-                                                      tile_end, output, w.rows);
+      (f32 ? kernels.linear_f32 : kernels.linear_f16)(input, w.cols, m, w, bias,
+                                                      Activation::none, tile_begin, tile_end, output, w.rows);
     }
   }
 };

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ops import rows_attention, rows_elementwise, rows_linear, rows_reduce, rows_shape
+from ops import rows_attention, rows_conv, rows_elementwise, rows_linear, rows_reduce, rows_shape
 from support.op_case import OpCase
 
 CASES: list[OpCase] = [
@@ -11,4 +11,5 @@ CASES: list[OpCase] = [
     *rows_reduce.ROWS,
     *rows_linear.ROWS,
     *rows_attention.ROWS,
+    *rows_conv.ROWS,
 ]

@@ -7,7 +7,9 @@ from typing import Any
 
 import numpy as np
 
+from ops.rows_conv import activate
 from satchel.graph.ir import DType, Sym
+from satchel.graph.ops.activation import ACTIVATIONS
 from satchel.quantize.encoding import Encoding
 from support.arrays import i32, integers, normal
 from support.op_case import Input, OpCase, Stored, case
@@ -124,6 +126,19 @@ def _linear_variations() -> list[OpCase]:
                 activations=activations,
             )
         )
+    for name in ACTIVATIONS:
+        for encoding in (FLOATS[0], Encoding("matrix_q8", 32), Encoding("matrix_lpbq4", 32)):
+            rounded = "int8" if encoding.is_quantized else "f32"
+
+            def layer(t: Any, x: Any, w: Any, n: str = name, r: str = rounded) -> Any:
+                return activate(t, n, ROUNDED.get(r, _linear)(t, x, w))
+
+            attrs = {"activations": rounded, "activation": name}
+            inputs = [normal(9, 64), Stored(normal(37, 64, seed="w", scale=0.5), encoding)]
+            rows.append(case("linear", _name(encoding) + name, inputs, layer, **attrs))
+    # Columns in more than one block, and rows in uneven ones.
+    inputs = [normal(29, 1100), Stored(normal(50, 1100, seed="w"), FLOATS[0])]
+    rows.append(case("linear", "deep", inputs, _linear))
     # One token and more tiles than wait at a time.
     wide = Stored(normal(2100, 32, seed="w"), Encoding("matrix_q8", 32))
     inputs = [normal(1, 32), wide]

@@ -34,6 +34,24 @@ UNARY += ["sigmoid", "silu", "gelu", "gelu_tanh"]
 BINARY = ["add", "sub", "mul", "div", "maximum", "minimum"]
 REDUCTIONS = ["reduce_sum", "reduce_mean", "reduce_max", "reduce_min"]
 
+POOLS = ["max_pool2d", "avg_pool2d"]
+IMAGE = f32(1, 8, 8, 2)
+CONVOLUTIONS_REFUSED: list[tuple[list[TensorType | None], dict[str, Any], str]] = [
+    ([f16(1, 8, 8, 2), f32(4, 18)], {}, "must be f32"),
+    ([f32(8, 8, 2), f32(4, 18)], {}, "N, H, W, C"),
+    ([f32(1, S, 8, 2), f32(4, 18)], {}, "only the batch"),
+    ([IMAGE, f32(4, 17)], {}, "weight does not fit"),
+    ([IMAGE, f32(18)], {}, "must be f32 .out, in."),
+    ([IMAGE, f32(4, 18), f32(3)], {}, "bias does not fit"),
+    ([IMAGE, f32(4, 18)], {"kernel": (3,)}, "kernel must be two"),
+    ([IMAGE, f32(4, 18)], {"stride": (0, 1)}, "stride must be two"),
+    ([IMAGE, f32(4, 18)], {"dilation": (1, 1 << 30)}, "dilation must be two"),
+    ([IMAGE, f32(4, 18)], {"padding": (1, 1)}, "top, bottom"),
+    ([IMAGE, f32(4, 18)], {"padding": (-1, 1, 1, 1)}, "negative"),
+    ([IMAGE, f32(4, 18)], {"groups": 4}, "do not divide"),
+    ([IMAGE, f32(4, 18)], {"activation": "swishy"}, "no activation 'swishy'"),
+]
+
 Rule = tuple[str, list[TensorType | None], dict[str, Any], str]
 
 REFUSED: list[Rule] = [
@@ -99,6 +117,7 @@ REFUSED: list[Rule] = [
     ("linear", [f32(4), f32(3, 4), f32(4)], {}, "bias does not fit"),
     ("linear", [f32(4), f32(3, 4), i32(3)], {}, "bias does not fit"),
     ("linear", [f32(4), f32(3, 4)], {"activations": "int4"}, "no activations"),
+    ("linear", [f32(4), f32(3, 4)], {"activation": "swishy"}, "no activation 'swishy'"),
     ("embedding", [f32(4), f32(9, 4)], {}, "must be i32"),
     ("embedding", [i32(4), f32(9)], {}, "rows, width"),
     ("embedding", [i32(4), i32(9, 4)], {}, "rows, width"),
@@ -106,6 +125,25 @@ REFUSED: list[Rule] = [
     ("matmul", [f32(3, 4), f32(3, 2)], {}, "inner sizes differ"),
     ("matmul", [f32(3, 4), f16(4, 2)], {}, "must be f32"),
     ("matmul", [f32(2, 3, 4), f32(3, 4, 2)], {}, "do not broadcast"),
+    *(
+        (op, types, {"kernel": (3, 3), **attrs}, message)
+        for op in ("conv2d", "conv_transpose2d")
+        for types, attrs, message in CONVOLUTIONS_REFUSED
+    ),
+    ("conv2d", [IMAGE, f32(4, 18)], {"kernel": (3, 3), "padding": (0, -1, 0, 0)}, "negative"),
+    ("conv2d", [IMAGE, f32(4, 18)], {"kernel": (9, 1)}, "larger than the image"),
+    (
+        "conv_transpose2d",
+        [IMAGE, f32(4, 2)],
+        {"kernel": (1, 1), "padding": (9, 0, 0, 0)},
+        "nothing",
+    ),
+    *((op, [i32(1, 8, 8, 2)], {"kernel": (3, 3)}, "must be f32") for op in POOLS),
+    *((op, [f32(8, 8, 2)], {"kernel": (3, 3)}, "N, H, W, C") for op in POOLS),
+    *((op, [IMAGE], {"kernel": (3,)}, "kernel must be two") for op in POOLS),
+    *((op, [IMAGE], {"kernel": (9, 9)}, "larger than the image") for op in POOLS),
+    *((op, [IMAGE], {"kernel": (2, 2), "padding": (2, 0, 0, 0)}, "as large as") for op in POOLS),
+    ("avg_pool2d", [IMAGE], {"kernel": (2, 2), "divisor": -1}, "negative"),
     ("positions", [i32(2), i32(S)], {}, "start must be"),
     ("positions", [f32(1), i32(S)], {}, "start must be"),
     ("positions", [i32(1), i32()], {}, "no dimension"),
@@ -197,6 +235,8 @@ def test_an_unknown_op_gets_a_suggestion() -> None:
         ("reduce_sum", [f32(S, 4)], {"axes": (0,)}, f32(4)),
         ("reduce_sum", [f32(S, 4)], {"axes": (1,), "keepdims": 1}, f32(S, 1)),
         ("linear", [f32(2, S, 4), f32(3, 4)], {}, f32(2, S, 3)),
+        ("conv2d", [f32(S, 8, 8, 2), f32(5, 18)], {"kernel": (3, 3)}, f32(S, 6, 6, 5)),
+        ("max_pool2d", [f32(S, 8, 8, 2)], {"kernel": (2, 2), "stride": (2, 2)}, f32(S, 4, 4, 2)),
         ("embedding", [i32(S), f32(9, 4)], {}, f32(S, 4)),
         ("matmul", [f32(S, 4), f32(2, 4, T)], {}, f32(2, S, T)),
         ("positions", [i32(1), i32(S)], {}, i32(S)),

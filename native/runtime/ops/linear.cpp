@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "../errors.h"
+#include "../float_layer.h"
 #include "../op.h"
 
 namespace satchel {
@@ -61,6 +62,7 @@ size_t check_linear(NodeCall& call, int threads) {
   require(activations == "f32" || activations == "int8" || activations == "int16", call,
           "there are no such activations");
   call.params.integer[0] = activations == "int16" ? 2 : activations == "int8" ? 1 : 0;
+  call.params.activation = activation_attribute(call);
   require((digits_of(call) > 0) == w.weight->is_quantized(), call, "the activations do not fit the weight's encoding");
   if (!digits_of(call)) return 0;
   return quantized_layout(x.product(0, x.rank - 1), digits_of(call), x.last(), w.weight->group, puts_together(call),
@@ -118,12 +120,16 @@ void run_linear(const NodeCall& call, const Workspace& work) {
   const int64_t grain = grain_for(tiles, work.pool.size(), 1);
   const KernelTable& k = work.kernels;
   if (!digits) {
-    const auto kernel = matrix.encoding == MatrixEncoding::f32 ? k.linear_f32 : k.linear_f16;
-    work.pool.parallel_for(tiles, grain, [&](int64_t begin, int64_t end, int) {
-      kernel(x.f32(), matrix.cols, tokens, matrix, bias, begin, end, y.f32(), matrix.rows);
-    });
+    float_layer(x.f32(), tokens, matrix, bias, call.params.activation, y.f32(), work);
     return;
   }
+  const auto activate = [&](int64_t begin, int64_t end) {
+    if (call.params.activation == Activation::none) return;
+    for (int64_t t = 0; t < tokens; ++t) {
+      float* row = y.f32() + t * matrix.rows + begin;
+      k.activate(call.params.activation, row, end - begin, row);
+    }
+  };
   const bool apart = puts_together(call);
   const QuantizedLayout layout =
       quantized_layout(tokens, digits, matrix.cols, matrix.group, apart, work.pool.size());
@@ -136,6 +142,7 @@ void run_linear(const NodeCall& call, const Workspace& work) {
   if (!apart) {
     work.pool.parallel_for(tiles, grain, [&](int64_t begin, int64_t end, int) {
       kernel(rows, matrix, bias, begin, end, y.f32(), matrix.rows);
+      activate(begin * kTileRows, std::min(end * kTileRows, matrix.rows));
     });
     return;
   }
@@ -149,6 +156,7 @@ void run_linear(const NodeCall& call, const Workspace& work) {
       kernel(rows, part, nullptr, 0, chunk_end - tile, results, part.rows);
       put_together(results, tokens, digits, part.rows, factors ? factors + first : nullptr,
                    bias ? bias + first : nullptr, y.f32() + first, matrix.rows);
+      activate(first, first + part.rows);
     }
   });
 }
@@ -246,7 +254,7 @@ void run_matmul(const NodeCall& call, const Workspace& work) {
 }
 
 const OpDef kOps[] = {
-    {"linear", 2, 3, false, {"activations"}, check_linear, run_linear},
+    {"linear", 2, 3, false, {"activations", "activation"}, check_linear, run_linear},
     {"embedding", 2, 2, false, {}, check_embedding, run_embedding},
     {"matmul", 2, 2, false, {}, check_matmul, run_matmul},
 };

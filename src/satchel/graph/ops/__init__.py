@@ -1,17 +1,28 @@
 """All ops. Importing this package fills the table."""
 
-from satchel.graph.ops import attention, elementwise, linear, normalize, reduce, shape
+from satchel.graph.ops import (
+    attention,
+    conv,
+    elementwise,
+    linear,
+    normalize,
+    pool,
+    reduce,
+    shape,
+)
 from satchel.graph.ops.registry import OPS, Op, find_op, infer_types
 
 __all__ = [
     "OPS",
     "Op",
     "attention",
+    "conv",
     "elementwise",
     "find_op",
     "infer_types",
     "linear",
     "normalize",
+    "pool",
     "reduce",
     "shape",
 ]

@@ -14,7 +14,7 @@ from satchel.graph.ops.registry import Arrays, Attrs, Types, define, require
 
 Array = NDArray[Any]
 
-_erf = np.vectorize(math.erf, otypes=[np.float64])
+erf = np.vectorize(math.erf, otypes=[np.float64])
 
 
 def broadcast(a: Shape, b: Shape, op: str) -> Shape:
@@ -89,11 +89,11 @@ _define_unary("rsqrt", lambda x: 1 / np.sqrt(x))
 _define_unary("sin", np.sin)
 _define_unary("cos", np.cos)
 _define_unary("tanh", np.tanh)
-_define_unary("erf", _erf)
+_define_unary("erf", erf)
 _define_unary("relu", lambda x: np.maximum(x, 0))
 _define_unary("sigmoid", sigmoid)
 _define_unary("silu", lambda x: x * sigmoid(x))
-_define_unary("gelu", lambda x: 0.5 * x * (1 + _erf(x / math.sqrt(2))))
+_define_unary("gelu", lambda x: 0.5 * x * (1 + erf(x / math.sqrt(2))))
 _define_unary("gelu_tanh", gelu_tanh)
 
 

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from satchel.graph.ir import DType, TensorType, attr_str
+from satchel.graph.ops.activation import activate, check_activation
 from satchel.graph.ops.elementwise import broadcast
 from satchel.graph.ops.registry import Arrays, Attrs, Types, check_rows, define, require
 from satchel.quantize.packing import quantize_activations
@@ -17,9 +18,12 @@ Array = NDArray[Any]
 ACTIVATION_BITS = {"f32": 0, "int8": 8, "int16": 16}  # 0: they are not rounded
 
 
-@define("linear", (2, 3), "activations")
+@define("linear", (2, 3), "activations", "activation")
 class Linear:
-    """x @ weight.T + bias; ``activations`` "int8" and "int16" round each row of x first."""
+    """x @ weight.T + bias, through the ``activation``.
+
+    ``activations`` "int8" and "int16" round each row of x first.
+    """
 
     @staticmethod
     def types(types: Types, attrs: Attrs) -> list[TensorType]:
@@ -35,6 +39,7 @@ class Linear:
             require(fits, "linear", "the bias does not fit", types)
         activations = attr_str(attrs, "activations", "f32")
         require(activations in ACTIVATION_BITS, "linear", f"no activations {activations!r}")
+        check_activation("linear", attrs)
         return [TensorType((*x.shape[:-1], weight.shape[0]), DType.f32)]
 
     @staticmethod
@@ -47,7 +52,7 @@ class Linear:
         out = x @ weight.T
         if len(arrays) > 2 and arrays[2] is not None:
             out = out + arrays[2]
-        return [out.astype(np.float32)]
+        return [activate(out.astype(np.float32), attrs)]
 
 
 @define("embedding", 2)

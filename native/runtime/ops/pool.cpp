@@ -1,0 +1,113 @@
+// max_pool2d and avg_pool2d, channels-last.
+#include <algorithm>
+#include <limits>
+
+#include "../op.h"
+#include "../window.h"
+
+namespace satchel {
+
+namespace {
+
+constexpr size_t kCountPadding = kAfterWindow, kDivisor = kAfterWindow + 1;
+
+size_t check_pool(NodeCall& call, int) {
+  require_array(call, call.in(0), DType::f32);
+  require_array(call, *call.output, DType::f32);
+  require(call.in(0).rank == 4, call, "x must be [N, H, W, C]");
+  check_window(call);
+  const Window window = window_of(call);
+  require_images(call, window, call.in(0).shape[3], int_attribute(call, "ceil_mode", 0) != 0);
+  require(std::max(window.top, window.bottom) < window.reach_h() && std::max(window.left, window.right) < window.reach_w(),
+          call, "the padding is as large as the kernel");
+  return 0;
+}
+
+size_t check_avg_pool(NodeCall& call, int threads) {
+  call.params.integer[kCountPadding] = int_attribute(call, "count_include_pad", 1);
+  call.params.integer[kDivisor] = int_attribute(call, "divisor", 0);
+  require(call.params.integer[kDivisor] >= 0, call, "the divisor is negative");
+  return check_pool(call, threads);
+}
+
+// The places [first, last) of a kernel that fall within the image, when the window starts at `start`.
+struct Places {
+  int64_t first, last;
+  Places(int64_t start, int64_t kernel, int64_t dilation, int64_t size)
+      : first(start < 0 ? std::min(kernel, (-start + dilation - 1) / dilation) : 0),
+        last(start < size ? std::min(kernel, (size - start + dilation - 1) / dilation) : 0) {}
+};
+
+// Calls start(out), add(out, pixel) for every pixel in the window, and end(out, y, x), pixel by pixel of the output.
+template <typename Start, typename Add, typename End>
+void pool(const NodeCall& call, const Workspace& work, const Start& start, const Add& add, const End& end) {
+  const Tensor &x = call.in(0), &y = *call.output;
+  const Window w = window_of(call);
+  const int64_t height = x.shape[1], width = x.shape[2], channels = x.shape[3];
+  const int64_t out_h = y.shape[1], out_w = y.shape[2], rows = y.shape[0] * out_h;
+  work.pool.parallel_for(rows, 1, [&](int64_t first, int64_t last, int) {
+    for (int64_t row = first; row < last; ++row) {
+      const float* image = x.f32() + row / out_h * height * width * channels;
+      const int64_t oy = row % out_h, iy = oy * w.stride_h - w.top;
+      const Places down(iy, w.kernel_h, w.dilation_h, height);
+      for (int64_t ox = 0; ox < out_w; ++ox) {
+        const int64_t ix = ox * w.stride_w - w.left;
+        const Places across(ix, w.kernel_w, w.dilation_w, width);
+        float* out = y.f32() + (row * out_w + ox) * channels;
+        start(out);
+        for (int64_t ky = down.first; ky < down.last; ++ky) {
+          for (int64_t kx = across.first; kx < across.last; ++kx) {
+            add(out, image + ((iy + ky * w.dilation_h) * width + ix + kx * w.dilation_w) * channels);
+          }
+        }
+        end(out, oy, ox);
+      }
+    }
+  });
+}
+
+void run_max_pool(const NodeCall& call, const Workspace& work) {
+  const int64_t channels = call.in(0).shape[3];
+  pool(
+      call, work,
+      [=](float* out) { std::fill(out, out + channels, -std::numeric_limits<float>::infinity()); },
+      [=](float* out, const float* pixel) {
+        for (int64_t c = 0; c < channels; ++c) out[c] = pixel[c] > out[c] || pixel[c] != pixel[c] ? pixel[c] : out[c];
+      },
+      [](float*, int64_t, int64_t) {});
+}
+
+void run_avg_pool(const NodeCall& call, const Workspace& work) {
+  const Tensor& x = call.in(0);
+  const Window w = window_of(call);
+  const int64_t channels = x.shape[3], divisor = call.params.integer[kDivisor];
+  const bool padding_counts = call.params.integer[kCountPadding] != 0;
+  // What lies past the padding, where ceil_mode lets a window reach, never counts.
+  const auto counted = [&](int64_t start, int64_t kernel, int64_t size, int64_t after) {
+    const int64_t end = std::min(start + kernel, padding_counts ? size + after : size);
+    return end - (padding_counts ? start : std::max<int64_t>(start, 0));
+  };
+  pool(
+      call, work, [=](float* out) { std::fill(out, out + channels, 0.0f); },
+      [=](float* out, const float* pixel) {
+        for (int64_t c = 0; c < channels; ++c) out[c] += pixel[c];
+      },
+      [=](float* out, int64_t oy, int64_t ox) {
+        const int64_t count = divisor ? divisor
+                                      : counted(oy * w.stride_h - w.top, w.kernel_h, x.shape[1], w.bottom) *
+                                            counted(ox * w.stride_w - w.left, w.kernel_w, x.shape[2], w.right);
+        for (int64_t c = 0; c < channels; ++c) out[c] /= static_cast<float>(count);
+      });
+}
+
+const OpDef kOps[] = {
+    {"max_pool2d", 1, 1, false, {"kernel", "stride", "padding", "dilation", "ceil_mode"}, check_pool, run_max_pool},
+    {"avg_pool2d", 1, 1, false,
+     {"kernel", "stride", "padding", "ceil_mode", "count_include_pad", "divisor"}, check_avg_pool, run_avg_pool},
+};
+
+}  // namespace
+
+std::span<const OpDef> pool_ops() { return kOps; }
+
+}  // namespace satchel
