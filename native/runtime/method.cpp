@@ -160,9 +160,7 @@ class MethodReader {
       case Storage::weight: {
         if (v.location >= file_.weights().size()) in_.fail(v.name + " names a weight that is not there");
         const WeightEntry& w = file_.weights()[v.location];
-        const DType dtype = w.kind == WeightKind::i32 ? DType::i32
-                            : w.kind == WeightKind::f16 ? DType::f16 : DType::f32;
-        if (w.shape != v.shape || dtype != v.dtype) in_.fail(v.name + " is not of its weight's type");
+        if (w.shape != v.shape || w.dtype() != v.dtype) in_.fail(v.name + " is not of its weight's type");
         break;
       }
       case Storage::state: {

@@ -99,6 +99,7 @@ std::span<const OpDef> attention_ops();
 std::span<const OpDef> elementwise_ops();
 std::span<const OpDef> normalize_ops();
 std::span<const OpDef> reduce_ops();
+std::span<const OpDef> select_ops();
 std::span<const OpDef> shape_ops();
 
 }  // namespace satchel

@@ -25,7 +25,7 @@ constexpr uint32_t kMaxGroup = 65536;
 
 uint64_t align(uint64_t offset, uint64_t alignment) { return (offset + alignment - 1) / alignment * alignment; }
 
-bool known_kind(uint8_t kind) { return kind <= 2 || (kind >= 16 && kind <= 20); }
+bool known_kind(uint8_t kind) { return kind <= 4 || (kind >= 16 && kind <= 20); }
 
 struct Sizes {
   uint64_t codes, scales;
@@ -41,7 +41,7 @@ uint64_t factors_offset(const WeightEntry& w) {
 Sizes expected_sizes(const WeightEntry& w) {
   uint64_t elements = 1;
   for (const int64_t dim : w.shape) elements *= static_cast<uint64_t>(dim);
-  if (!w.is_matrix()) return {elements * (w.kind == WeightKind::f16 ? 2u : 4u), 0};
+  if (!w.is_matrix()) return {elements * dtype_size(w.dtype()), 0};
   const auto rows = align(static_cast<uint64_t>(w.shape[0]), kTileRows);
   const auto cols = static_cast<uint64_t>(w.shape[1]);
   switch (w.kind) {
@@ -67,10 +67,20 @@ const float* WeightEntry::row_factors() const {
 }
 
 const char* WeightEntry::kind_name() const {
-  constexpr const char* plain[] = {"f32", "f16", "i32"};
+  constexpr const char* plain[] = {"f32", "f16", "i32", "u8", "boolean"};
   constexpr const char* matrix[] = {"matrix_f32", "matrix_f16", "matrix_q4", "matrix_q8", "matrix_lpbq4"};
   const auto code = static_cast<uint8_t>(kind);
   return code < 16 ? plain[code] : matrix[code - 16];
+}
+
+DType WeightEntry::dtype() const {
+  switch (kind) {
+    case WeightKind::f16: return DType::f16;
+    case WeightKind::i32: return DType::i32;
+    case WeightKind::u8: return DType::u8;
+    case WeightKind::boolean: return DType::boolean;
+    default: return DType::f32;
+  }
 }
 
 ProgramFile::ProgramFile(const std::string& path) : file_(path) {

@@ -23,7 +23,7 @@ struct SectionRecord {
 };
 
 enum class WeightKind : uint8_t {
-  f32 = 0, f16 = 1, i32 = 2, matrix_f32 = 16, matrix_f16 = 17, matrix_q4 = 18, matrix_q8 = 19, matrix_lpbq4 = 20,
+  f32 = 0, f16 = 1, i32 = 2, u8 = 3, boolean = 4, matrix_f32 = 16, matrix_f16 = 17, matrix_q4 = 18, matrix_q8 = 19, matrix_lpbq4 = 20,
 };
 
 struct WeightEntry {
@@ -42,6 +42,7 @@ struct WeightEntry {
   PackedMatrix matrix() const;
   const float* row_factors() const;  // null where there are none
   const char* kind_name() const;
+  DType dtype() const;  // of a value that is this weight
 };
 
 class ProgramFile {

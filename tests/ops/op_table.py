@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
-from ops import rows_attention, rows_conv, rows_elementwise, rows_linear, rows_reduce, rows_shape
+from ops import (
+    rows_attention,
+    rows_conv,
+    rows_elementwise,
+    rows_linear,
+    rows_reduce,
+    rows_select,
+    rows_shape,
+)
 from support.op_case import OpCase
 
 CASES: list[OpCase] = [
     *rows_elementwise.ROWS,
     *rows_shape.ROWS,
     *rows_reduce.ROWS,
+    *rows_select.ROWS,
     *rows_linear.ROWS,
     *rows_attention.ROWS,
     *rows_conv.ROWS,

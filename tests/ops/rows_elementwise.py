@@ -8,7 +8,7 @@ import numpy as np
 
 from satchel.graph.ir import DType, Sym
 from satchel.quantize.encoding import Encoding
-from support.arrays import normal, uniform
+from support.arrays import i32, normal, uniform
 from support.op_case import Constant, Input, OpCase, Oracle, Stored, case
 
 S = Sym("S", 9)
@@ -27,6 +27,10 @@ UNARY: dict[str, tuple[Oracle, float, float, tuple[float, ...]]] = {
     "cos": (lambda t, x: x.cos(), -50, 50, (0.0, 1000.0, -12345.0, INF, NAN)),
     "tanh": (lambda t, x: x.tanh(), -9, 9, (*EXTREMES, INF, -INF)),
     "erf": (lambda t, x: x.erf(), -4, 4, (*EXTREMES, INF, -INF)),
+    "floor": (lambda t, x: x.floor(), -9, 9, (*EXTREMES, INF, -0.5, 2.5)),
+    "round": (lambda t, x: x.round(), -9, 9, (*EXTREMES, INF, 0.5, 1.5, 2.5, -2.5)),
+    "hardsigmoid": (lambda t, x: t.nn.functional.hardsigmoid(x), -9, 9, (*EXTREMES, INF)),
+    "hardswish": (lambda t, x: t.nn.functional.hardswish(x), -9, 9, (*EXTREMES, 3.0, -3.0)),
     "relu": (lambda t, x: x.relu(), -9, 9, (*EXTREMES, INF, -INF)),
     "sigmoid": (lambda t, x: x.sigmoid(), -20, 20, (*EXTREMES, INF, -INF)),
     "silu": (lambda t, x: t.nn.functional.silu(x), -20, 20, (*EXTREMES, INF)),
@@ -144,6 +148,32 @@ def _affine_rows() -> list[OpCase]:
     ]
 
 
+def _clamp_rows() -> list[OpCase]:
+    x = np.append(normal(3, 7, scale=3).reshape(-1), np.float32([NAN, INF, -INF]))
+    return [
+        case("clamp", name, [x], lambda t, x, b=bounds: x.clamp(*b), tolerance=0, **attrs)
+        for name, bounds, attrs in (
+            ("both", (-1.5, 2), {"low": -1.5, "high": 2.0}),
+            ("low", (0.5,), {"low": 0.5}),
+            ("high", (None, 0.5), {"high": 0.5}),
+            ("point", (1, 1), {"low": 1.0, "high": 1.0}),
+        )
+    ] + [case("clamp", "neither", [x], lambda t, x: x, tolerance=0)]
+
+
+def _pow_rows() -> list[OpCase]:
+    oracle = lambda t, a, b: a.pow(b)  # noqa: E731
+    base, power = uniform(3, 5, low=0.1, high=4), uniform(5, low=-2, high=3)
+    special = np.array([0.0, 1.0, -1.0, 2.0, -2.0, INF, NAN], np.float32)
+    calls = [[uniform(n, 4, low=0.1, high=4), uniform(n, 1, low=-2, high=2)] for n in (9, 1)]
+    return [
+        case("pow", "broadcast", [base, power], oracle),
+        case("pow", "same", [base, base], oracle),
+        case("pow", "special", [np.repeat(special, 7), np.tile(special, 7)], oracle),
+        case("pow", "symbolic", [Input((S, 4)), Input((S, 1))], oracle, calls=calls),
+    ]
+
+
 def _cast_rows() -> list[OpCase]:
     odd = np.array([0.5, -0.5, 1.9, -1.9, 2.5, 3e9, -3e9, 1e-8, 65519, 65520, 7e4], np.float32)
     whole = np.array([0, 1, -1, 2047, 2049, 4099, 65504, 70000, 2**31 - 1, -(2**31)], np.int32)
@@ -167,6 +197,11 @@ def _cast_rows() -> list[OpCase]:
         ("i32_f16", whole, "f16", to_f16),
         ("i32_i32", whole, "i32", lambda t, x: x),
         ("scalar", np.array(1.5, np.float32), "f16", to_f16),
+        ("f32_bool", np.append(odd, not_finite), "boolean", lambda t, x: x != 0),
+        ("i32_bool", np.append(whole, i32(1 << 24)), "boolean", lambda t, x: x != 0),
+        ("bool_f32", whole[:2] > 0, "f32", to_f32),
+        ("bool_i32", whole > 0, "i32", lambda t, x: x.int()),
+        ("bool_bool", whole > 0, "boolean", lambda t, x: x),
     ]
     cases = [case("cast", n, [x], oracle, tolerance=0, dtype=to) for n, x, to, oracle in rows]
     sizes = [[normal(n, 3)] for n in (4, 9)]
@@ -177,4 +212,12 @@ def _cast_rows() -> list[OpCase]:
     return [*cases, symbolic]
 
 
-ROWS = [*_unary_rows(), *_binary_rows(), *_gated_rows(), *_affine_rows(), *_cast_rows()]
+ROWS = [
+    *_unary_rows(),
+    *_binary_rows(),
+    *_gated_rows(),
+    *_affine_rows(),
+    *_clamp_rows(),
+    *_pow_rows(),
+    *_cast_rows(),
+]

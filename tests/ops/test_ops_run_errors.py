@@ -24,6 +24,12 @@ def _take_rows() -> Graph:
     return b.finish()
 
 
+def _by_number(op: str) -> Graph:
+    b = GraphBuilder("forward")
+    b.output(b.node(op, b.input("x", (3,)), b.input("numbers", (1,), DType.i32), axis=0))
+    return b.finish()
+
+
 def _embedding() -> Graph:
     b = GraphBuilder("forward")
     ids = b.input("ids", (2,), DType.i32)
@@ -68,6 +74,15 @@ def test_row_out_of_range(runner: Callable[[Graph], Run], row: int) -> None:
     run(normal(3, 2), i32(2))
     with pytest.raises(ExecutionError, match=f"there is no row {row}"):
         run(normal(3, 2), i32(row))
+
+
+@pytest.mark.parametrize("number", [-1, 3])
+@pytest.mark.parametrize("op", ["take", "gather"])
+def test_entry_out_of_range(runner: Callable[[Graph], Run], op: str, number: int) -> None:
+    run = runner(_by_number(op))
+    run(normal(3), i32(2))
+    with pytest.raises(ExecutionError, match=f"there is no entry {number}"):
+        run(normal(3), i32(number))
 
 
 @pytest.mark.parametrize("token", [-1, 5])

@@ -25,13 +25,17 @@ def u8(*shape: Any) -> TensorType:
     return TensorType(shape, DType.u8)
 
 
+def boolean(*shape: Any) -> TensorType:
+    return TensorType(shape, DType.boolean)
+
+
 def i32(*shape: Any) -> TensorType:
     return TensorType(shape, DType.i32)
 
 
 UNARY = ["neg", "abs", "exp", "log", "sqrt", "rsqrt", "sin", "cos", "tanh", "erf", "relu"]
-UNARY += ["sigmoid", "silu", "gelu", "gelu_tanh"]
-BINARY = ["add", "sub", "mul", "div", "maximum", "minimum"]
+UNARY += ["sigmoid", "silu", "gelu", "gelu_tanh", "floor", "round", "hardsigmoid", "hardswish"]
+BINARY = ["add", "sub", "mul", "div", "maximum", "minimum", "pow"]
 REDUCTIONS = ["reduce_sum", "reduce_mean", "reduce_max", "reduce_min"]
 
 POOLS = ["max_pool2d", "avg_pool2d"]
@@ -94,6 +98,35 @@ REFUSED: list[Rule] = [
     ("take_rows", [f32(), i32(1)], {}, "no dimension"),
     ("take_rows", [f32(3), i32(1, 1)], {}, "bad rows"),
     ("take_rows", [f32(3), f32(1)], {}, "bad rows"),
+    ("clamp", [i32(3)], {}, "must be f32"),
+    ("clamp", [f32(3)], {"low": "0"}, "must be a number"),
+    ("clamp", [f32(3)], {"low": 2.0, "high": 1.0}, "above"),
+    ("compare", [f32(3), i32(3)], {"kind": "lt"}, "f32 or i32"),
+    ("compare", [f32(3), f32(3)], {"kind": "like"}, "no comparison"),
+    ("compare", [f32(3), f32(4)], {"kind": "lt"}, "do not broadcast"),
+    ("where", [f32(3), f32(3), f32(3)], {}, "must be bool"),
+    ("where", [boolean(3), f32(3), i32(3)], {}, "f32 or i32"),
+    ("where", [boolean(3), f32(4), f32(4)], {}, "do not broadcast"),
+    ("expand", [f32(2)], {"shape": (3,)}, "do not broadcast"),
+    ("expand", [f32(3, 2)], {"shape": (2,)}, "does not fit"),
+    ("expand", [f32(1)], {"shape": (-1,)}, "bad shape"),
+    ("expand", [f32(1), f32(S)], {"shape": (-2,)}, "bad shape"),
+    ("expand", [f32(1)], {"shape": (0,)}, "bad shape"),
+    ("take", [f32(3), i32(1)], {"axis": 1}, "no axis"),
+    ("take", [f32(3), i32(1, 1)], {"axis": 0}, "must be i32"),
+    ("take", [f32(3), f32(1)], {"axis": 0}, "must be i32"),
+    ("gather", [f32(3), i32(1)], {"axis": 1}, "no axis"),
+    ("gather", [f32(3), i32(1, 1)], {"axis": 0}, "of x's rank"),
+    ("gather", [f32(3, 2), i32(1, 3)], {"axis": 0}, "too many"),
+    ("gather", [f32(3, S), i32(1, T)], {"axis": 0}, "too many"),
+    ("pad", [f32(3)], {"before": (1,), "after": (1, 1)}, "bad padding"),
+    ("pad", [f32(3)], {"before": (-1,), "after": (1,)}, "bad padding"),
+    ("pad", [f16(3)], {"before": (1,), "after": (1,)}, "must be f32"),
+    ("pad", [u8(3)], {"before": (1,), "after": (1,), "value": 256}, "is no u8"),
+    ("pad", [i32(3)], {"before": (1,), "after": (1,), "value": 0.5}, "is no i32"),
+    ("pad", [f32(S)], {"before": (1,), "after": (0,)}, "symbolic"),
+    ("argmax", [i32(3)], {"axis": 0}, "must be f32"),
+    ("argmax", [f32(3)], {"axis": 1}, "no axis"),
     *((op, [f16(3)], {"axes": (0,)}, "must be f32") for op in REDUCTIONS),
     *((op, [f32(3)], {"axes": (1,)}, "bad axes") for op in REDUCTIONS),
     *((op, [f32(3)], {"axes": (-1,)}, "bad axes") for op in REDUCTIONS),
@@ -242,6 +275,13 @@ def test_an_unknown_op_gets_a_suggestion() -> None:
         ("positions", [i32(1), i32(S)], {}, i32(S)),
         ("rope_table", [i32(S), f32(4)], {}, f32(S, 8)),
         ("cast", [f32(S)], {"dtype": "f16"}, f16(S)),
+        ("compare", [f32(S, 1), f32(4)], {"kind": "lt"}, boolean(S, 4)),
+        ("where", [boolean(S, 1), f32(4), f32()], {}, f32(S, 4)),
+        ("expand", [f32(1, 1, 4), f32(S, 9)], {"shape": (-1, 2, 4)}, f32(S, 2, 4)),
+        ("take", [f32(S, 4), i32(T)], {"axis": 1}, f32(S, T)),
+        ("gather", [f32(S, 4), i32(S, 2)], {"axis": 1}, f32(S, 2)),
+        ("pad", [f32(S, 4)], {"before": (0, 1), "after": (0, 2)}, f32(S, 7)),
+        ("argmax", [f32(S, 4)], {"axis": 1}, i32(S)),
     ],
 )
 def test_symbols_go_through(

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from satchel.graph.ir import Graph, Weight
 from satchel.program.writer import ProgramWriter
 from satchel.quantize import packing
-from satchel.quantize.encoding import Encoding
+from satchel.quantize.encoding import PLAIN, Encoding
 
 Array = NDArray[Any]
 
@@ -20,8 +20,7 @@ Array = NDArray[Any]
 def encode_array(array: Array, encoding: Encoding) -> list[bytes]:
     """An array's stored bytes: codes, and scales if the encoding has them."""
     if not encoding.is_matrix:
-        dtype = {"f32": np.float32, "f16": np.float16, "i32": np.int32}[encoding.kind]
-        return [array.astype(dtype).tobytes()]
+        return [array.astype(PLAIN[encoding.kind]).tobytes()]
     kind = encoding.kind.removeprefix("matrix_")
     codes, scales = packing.pack_matrix(kind, array, encoding.group)
     return [codes.tobytes(), scales.tobytes()] if encoding.is_quantized else [codes.tobytes()]

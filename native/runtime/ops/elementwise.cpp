@@ -2,7 +2,9 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <limits>
 
+#include "../broadcast.h"
 #include "../op.h"
 
 namespace satchel {
@@ -21,6 +23,10 @@ size_t check_unary(NodeCall& call, int) {
 }
 
 float sigmoid(float x) { return 1.0f / (1.0f + std::exp(-x)); }
+float hardsigmoid(float x) {
+  const float y = x * (1.0f / 6.0f) + 0.5f;
+  return y < 0.0f ? 0.0f : y > 1.0f ? 1.0f : y;
+}
 float gelu_tanh(float x) {
   return 0.5f * x * (1.0f + std::tanh(0.7978845608028654f * (x + 0.044715f * x * x * x)));
 }
@@ -39,24 +45,8 @@ void for_each(const NodeCall& call, const Workspace& work, Function function) {
 size_t check_binary(NodeCall& call, int) {
   const Tensor &a = call.in(0), &b = call.in(1), &y = *call.output;
   for (const Tensor* t : {&a, &b, &y}) require_array(call, *t, DType::f32);
-  require(y.rank == std::max(a.rank, b.rank), call, "the output's rank does not fit");
-  for (size_t i = 0; i < y.rank; ++i) {
-    const int64_t from_a = i < a.rank ? a.shape[a.rank - 1 - i] : 1;
-    const int64_t from_b = i < b.rank ? b.shape[b.rank - 1 - i] : 1;
-    require(from_a == from_b || from_a == 1 || from_b == 1, call, "the shapes do not broadcast");
-    require(y.shape[y.rank - 1 - i] == std::max(from_a, from_b), call, "the output does not fit");
-  }
+  require_broadcast(call, {&a, &b});
   return 0;
-}
-
-// Strides of an operand along the output's dimensions: 0 where it is broadcast.
-void broadcast_strides(const Tensor& t, const Tensor& y, int64_t* strides) {
-  int64_t stride = 1;
-  for (size_t i = 0; i < y.rank; ++i) {
-    const int64_t own = i < t.rank ? t.shape[t.rank - 1 - i] : 1;
-    strides[y.rank - 1 - i] = own == 1 ? 0 : stride;
-    stride *= own;
-  }
 }
 
 template <typename Function>
@@ -123,13 +113,23 @@ size_t check_affine(NodeCall& call, int threads) {
   return check_unary(call, threads);
 }
 
+size_t check_clamp(NodeCall& call, int threads) {
+  constexpr double infinity = std::numeric_limits<double>::infinity();
+  call.params.number[0] = number_attribute(call, "low", -infinity);
+  call.params.number[1] = number_attribute(call, "high", infinity);
+  require(call.params.number[0] <= call.params.number[1], call, "the lower bound is above the upper");
+  return check_unary(call, threads);
+}
+
 size_t check_cast(NodeCall& call, int) {
   const Tensor &x = call.in(0), &y = *call.output;
   for (const Tensor* t : {&x, &y}) {
-    require(t->dtype == DType::f32 || t->dtype == DType::f16 || t->dtype == DType::i32, call, "no cast of this dtype");
+    require(t->dtype == DType::f32 || t->dtype == DType::f16 || t->dtype == DType::i32 || t->dtype == DType::boolean,
+            call, "no cast of this dtype");
     require_array(call, *t, t->dtype);
   }
-  require(text_attribute(call, "dtype", "") == dtype_name(y.dtype), call, "the output is of another dtype");
+  const char* name = y.dtype == DType::boolean ? "boolean" : dtype_name(y.dtype);
+  require(text_attribute(call, "dtype", "") == name, call, "the output is of another dtype");
   require(same_shape(x, y), call, "the output does not fit");
   return 0;
 }
@@ -154,14 +154,18 @@ void run_cast(const NodeCall& call, const Workspace& work) {
   } else {
     for (int64_t i = 0; i < count; ++i) {
       float wide;
-      if (x.dtype == DType::i32) {
+      if (x.dtype == DType::boolean) {
+        wide = x.data[i] != 0 ? 1.0f : 0.0f;
+      } else if (x.dtype == DType::i32) {
         wide = static_cast<float>(x.i32()[i]);
       } else if (x.dtype == DType::f32) {
         wide = x.f32()[i];
       } else {
         k.half_to_float(x.f16() + i, 1, &wide);
       }
-      if (y.dtype == DType::i32) {
+      if (y.dtype == DType::boolean) {
+        y.data[i] = x.dtype == DType::i32 ? x.i32()[i] != 0 : wide != 0.0f;
+      } else if (y.dtype == DType::i32) {
         y.i32()[i] = to_i32(wide);
       } else if (y.dtype == DType::f32) {
         y.f32()[i] = wide;
@@ -192,6 +196,10 @@ const OpDef kOps[] = {
     UNARY("cos", std::cos(x)),
     UNARY("tanh", std::tanh(x)),
     UNARY("erf", std::erf(x)),
+    UNARY("floor", std::floor(x)),
+    UNARY("round", std::nearbyint(x)),
+    UNARY("hardsigmoid", hardsigmoid(x)),
+    UNARY("hardswish", x * hardsigmoid(x)),
     UNARY("relu", x < 0.0f ? 0.0f : x),
     UNARY("sigmoid", sigmoid(x)),
     UNARY("silu", x * sigmoid(x)),
@@ -203,6 +211,7 @@ const OpDef kOps[] = {
     BINARY("div", a / b),
     BINARY("maximum", std::isnan(a) || a > b ? a : b),
     BINARY("minimum", std::isnan(a) || a < b ? a : b),
+    BINARY("pow", std::pow(a, b)),
     {"silu_mul", 2, 2, false, {}, check_gated,
      [](const NodeCall& call, const Workspace& work) { run_same_shape(call, work, work.kernels.silu_mul); }},
     {"gelu_tanh_mul", 2, 2, false, {}, check_gated,
@@ -211,6 +220,11 @@ const OpDef kOps[] = {
      [](const NodeCall& call, const Workspace& work) {
        const auto scale = static_cast<float>(call.params.number[0]), shift = static_cast<float>(call.params.number[1]);
        for_each(call, work, [=](float x) { return x * scale + shift; });
+     }},
+    {"clamp", 1, 1, false, {"low", "high"}, check_clamp,
+     [](const NodeCall& call, const Workspace& work) {
+       const auto low = static_cast<float>(call.params.number[0]), high = static_cast<float>(call.params.number[1]);
+       for_each(call, work, [=](float x) { return x < low ? low : x > high ? high : x; });
      }},
     {"cast", 1, 1, false, {"dtype"}, check_cast, run_cast},
 };

@@ -15,12 +15,17 @@ KINDS = {
     "f32": 0,
     "f16": 1,
     "i32": 2,
+    "u8": 3,
+    "boolean": 4,
     "matrix_f32": 16,
     "matrix_f16": 17,
     "matrix_q4": 18,
     "matrix_q8": 19,
     "matrix_lpbq4": 20,
 }
+
+
+PLAIN = {"f32": "float32", "f16": "float16", "i32": "int32", "u8": "uint8", "boolean": "bool"}
 
 
 @dataclass(frozen=True)
@@ -62,8 +67,7 @@ class Encoding:
         if self.is_matrix:
             rows, cols = shape
             return packing.packed_sizes(self.layout, rows, cols, self.group)
-        itemsize = {"f32": 4, "f16": 2, "i32": 4}[self.kind]
-        return int(np.prod(shape, dtype=np.int64)) * itemsize, 0
+        return int(np.prod(shape, dtype=np.int64)) * np.dtype(PLAIN[self.kind]).itemsize, 0
 
     def decode(
         self, codes: NDArray[np.uint8], scales: NDArray[np.uint8], shape: tuple[int, ...]
@@ -72,6 +76,5 @@ class Encoding:
         if self.is_matrix:
             rows, cols = shape
             return packing.unpack_matrix(self.layout, codes, scales, rows, cols, self.group)
-        dtype = {"f32": np.float32, "f16": np.float16, "i32": np.int32}[self.kind]
-        array = codes.view(dtype).reshape(shape)
-        return array if self.kind == "i32" else array.astype(np.float32)
+        array = codes.view(PLAIN[self.kind]).reshape(shape)
+        return array.astype(np.float32) if self.kind == "f16" else array

@@ -8,6 +8,7 @@ from satchel.graph.ops import (
     normalize,
     pool,
     reduce,
+    select,
     shape,
 )
 from satchel.graph.ops.registry import OPS, Op, find_op, infer_types
@@ -24,5 +25,6 @@ __all__ = [
     "normalize",
     "pool",
     "reduce",
+    "select",
     "shape",
 ]

@@ -10,15 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from satchel.graph.ir import attr_str
-from satchel.graph.ops.elementwise import erf, gelu_tanh, sigmoid
+from satchel.graph.ops.elementwise import erf, gelu_tanh, hardsigmoid, sigmoid
 from satchel.graph.ops.registry import Attrs, require
 
 Array = NDArray[Any]
-
-
-def _hardsigmoid(x: Array) -> Array:
-    out: Array = np.clip(x / 6 + 0.5, 0, 1)
-    return out
 
 
 # By the name that is the attribute ``activation`` of conv2d, linear and their like. The native
@@ -27,8 +22,8 @@ ACTIVATIONS: dict[str, Callable[[Array], Array]] = {
     "none": lambda x: x,
     "relu": lambda x: np.maximum(x, 0),
     "relu6": lambda x: np.clip(x, 0, 6),
-    "hardswish": lambda x: x * _hardsigmoid(x),
-    "hardsigmoid": _hardsigmoid,
+    "hardswish": lambda x: x * hardsigmoid(x),
+    "hardsigmoid": hardsigmoid,
     "silu": lambda x: x * sigmoid(x),
     "gelu": lambda x: 0.5 * x * (1 + erf(x / math.sqrt(2))),
     "gelu_tanh": gelu_tanh,

@@ -68,6 +68,11 @@ def sigmoid(x: Array) -> Array:
     return out
 
 
+def hardsigmoid(x: Array) -> Array:
+    out: Array = np.clip(x / 6 + 0.5, 0, 1)
+    return out
+
+
 def gelu_tanh(x: Array) -> Array:
     out: Array = 0.5 * x * (1 + np.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)))
     return out
@@ -79,6 +84,7 @@ _define_binary("mul", np.multiply)
 _define_binary("div", np.divide)
 _define_binary("maximum", np.maximum)
 _define_binary("minimum", np.minimum)
+_define_binary("pow", np.power)
 
 _define_unary("neg", np.negative)
 _define_unary("abs", np.abs)
@@ -90,6 +96,10 @@ _define_unary("sin", np.sin)
 _define_unary("cos", np.cos)
 _define_unary("tanh", np.tanh)
 _define_unary("erf", erf)
+_define_unary("floor", np.floor)
+_define_unary("round", np.rint)  # halves go to the even number
+_define_unary("hardsigmoid", hardsigmoid)
+_define_unary("hardswish", lambda x: x * hardsigmoid(x))
 _define_unary("relu", lambda x: np.maximum(x, 0))
 _define_unary("sigmoid", sigmoid)
 _define_unary("silu", lambda x: x * sigmoid(x))
@@ -140,15 +150,38 @@ class Affine:
         return [arrays[0] * scale + shift]
 
 
-@define("cast", 1, "dtype")
-class Cast:
-    """Convert between f32, f16 and i32. Float to i32 truncates and saturates."""
+@define("clamp", 1, "low", "high")
+class Clamp:
+    """Numbers below ``low`` become it, those above ``high`` become that; either may be left out."""
 
     @staticmethod
     def types(types: Types, attrs: Attrs) -> list[TensorType]:
         (x,) = types
         assert x
-        allowed = (DType.f32, DType.f16, DType.i32)
+        require(x.dtype == DType.f32, "clamp", "the input must be f32", types)
+        low, high = (attr_float(attrs, name, 0.0) for name in ("low", "high"))
+        require(len(attrs) < 2 or low <= high, "clamp", f"{low} is above {high}", types)
+        return [x]
+
+    @staticmethod
+    def run(arrays: Arrays, attrs: Attrs) -> list[Array]:
+        out = arrays[0]
+        if "low" in attrs:
+            out = np.maximum(out, np.float32(attr_float(attrs, "low")))
+        if "high" in attrs:
+            out = np.minimum(out, np.float32(attr_float(attrs, "high")))
+        return [out.copy()]
+
+
+@define("cast", 1, "dtype")
+class Cast:
+    """Convert between f32, f16, i32 and bool. Float to i32 truncates and saturates."""
+
+    @staticmethod
+    def types(types: Types, attrs: Attrs) -> list[TensorType]:
+        (x,) = types
+        assert x
+        allowed = (DType.f32, DType.f16, DType.i32, DType.boolean)
         name = attr_str(attrs, "dtype")
         require(name in DType.__members__, "cast", f"there is no dtype {name!r}")
         dtype = DType[name]
@@ -159,7 +192,7 @@ class Cast:
     def run(arrays: Arrays, attrs: Attrs) -> list[Array]:
         dtype = DType[attr_str(attrs, "dtype")]
         x = arrays[0]
-        if dtype == DType.i32 and x.dtype != np.int32:
+        if dtype == DType.i32 and x.dtype.kind == "f":
             info = np.iinfo(np.int32)
             wide = np.nan_to_num(x.astype(np.float64), nan=0.0, posinf=info.max, neginf=info.min)
             return [np.clip(np.trunc(wide), info.min, info.max).astype(np.int32)]
