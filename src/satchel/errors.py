@@ -66,6 +66,14 @@ class ChecksumError(ProgramFormatError):
     """The bytes of a section or a weight are not those that were written."""
 
 
+class BackendError(SatchelError):
+    """A chip's compiler or runtime is missing, or failed. ``code`` is the vendor's, if any."""
+
+    def __init__(self, message: str, advice: str = "", code: int | None = None) -> None:
+        super().__init__(message, advice)
+        self.code = code
+
+
 class ExecutionError(SatchelError):
     """A method was called with inputs that it cannot take."""
 

@@ -19,6 +19,7 @@ HELP = "show what this machine can do and what is missing"
 EXTRAS = {
     "hub": ("huggingface_hub", "satchel pull hf:ORG/REPO"),
     "eval": ("lm_eval", "satchel eval --tasks"),
+    "qnn": ("onnxruntime_qnn", "satchel export --target qnn:CHIP"),
 }
 
 

@@ -1,0 +1,146 @@
+"""Which values of the NPU's graph have how many bits, and the range that their codes span.
+
+Ranges come from running the graph on some text. Values that only moved keep their encoding, so
+that nothing is rounded twice; what is known beforehand (a softmax lies between 0 and 1) is not
+measured.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from satchel.graph.ir import Graph, Node, Value
+from satchel.quantize.static import ActivationEncoding
+
+Array = NDArray[Any]
+Ranges = dict[str, tuple[float, float]]
+Encodings = dict[str, ActivationEncoding]
+
+CACHE_BITS = 8
+# A hidden slot's score lies this far below the lowest that was seen: e^-20 is no 16-bit step.
+MASK_MARGIN = 20.0
+_MOVES = frozenset({"reshape", "transpose", "slice"})
+
+
+def is_copy(node: Node) -> bool:
+    """A node that only changes the bits of a value: 16 become the cache's 8."""
+    return node.op == "affine" and node.attrs.get("scale") == 1.0 and "shift" not in node.attrs
+
+
+def is_activation(value: Value) -> bool:
+    return value.weight is None and value.constant is None
+
+
+def is_mask(name: str) -> bool:
+    return name.startswith("mask.")
+
+
+def is_cache(name: str) -> bool:
+    return name.startswith("cache.")
+
+
+@dataclass
+class RangeWatcher:
+    """Collects the lowest and highest number of every value that it is shown."""
+
+    ranges: Ranges
+
+    def see(self, name: str, array: Array) -> None:
+        low, high = self.ranges.get(name, (0.0, 0.0))
+        self.ranges[name] = (min(low, float(array.min())), max(high, float(array.max())))
+
+    def after_node(self, node: Node, results: list[Array]) -> list[Array]:
+        for value, array in zip(node.outputs, results, strict=True):
+            self.see(value.name, array)
+        return results
+
+
+def annotate(graph: Graph, ranges: Ranges, bits: int) -> Encodings:
+    """The encoding of every activation of a graph, from the ranges that were seen."""
+    made: Encodings = {}
+
+    def spanning(name: str, low: float, high: float, width: int = bits) -> None:
+        made[name] = ActivationEncoding.of_range(low, high, width)
+
+    masked = mask_depth(graph, ranges)
+    for value in graph.inputs:
+        low, high = ranges[value.name]
+        if is_mask(value.name):
+            spanning(value.name, -masked, 0.0)
+        else:
+            spanning(value.name, low, high, CACHE_BITS if is_cache(value.name) else bits)
+    for node in graph.nodes:
+        name = node.outputs[0].name
+        first = node.inputs[0]
+        assert first is not None
+        if node.op in _MOVES and is_activation(first):
+            made[name] = made[first.name]
+        elif is_copy(node):
+            made[name] = ActivationEncoding.of_range(*ranges[name], CACHE_BITS)
+        elif node.op in ("softmax", "sigmoid"):
+            spanning(name, 0.0, 1.0)
+        elif _masked_by(node):
+            low, high = ranges[first.name]
+            spanning(name, low - MASK_MARGIN, high)
+        else:
+            spanning(name, *ranges[name])
+    _join_caches(graph, made)
+    _join_concats(graph, made)
+    return made
+
+
+def mask_depth(graph: Graph, ranges: Ranges) -> float:
+    """What is added to the scores of hidden slots: enough for each layer's range."""
+    spans = [
+        ranges[node.inputs[0].name]
+        for node in graph.nodes
+        if _masked_by(node) and node.inputs[0] is not None
+    ]
+    return max((high - low for low, high in spans), default=0.0) + MASK_MARGIN
+
+
+def _masked_by(node: Node) -> bool:
+    return node.op == "add" and node.inputs[1] is not None and is_mask(node.inputs[1].name)
+
+
+def _join_caches(graph: Graph, made: Encodings) -> None:
+    """A cache, what is new in it and both together have one encoding, that of what is new."""
+    for node in graph.nodes:
+        if node.op == "concat" and is_cache(str(_name(node, 0))):
+            new = made[str(_name(node, 1))]
+            made[str(_name(node, 0))] = made[node.outputs[0].name] = new
+
+
+def _join_concats(graph: Graph, made: Encodings) -> None:
+    """What is put together is rounded to the whole's steps at once, where it is made."""
+    makers = {node.outputs[0].name: node for node in graph.nodes}
+    for node in graph.nodes:
+        if node.op != "concat" or is_cache(str(_name(node, 0))):
+            continue
+        for part in node.inputs:
+            assert part is not None
+            maker = makers.get(part.name)
+            if maker is not None and maker.op not in _MOVES:
+                made[part.name] = made[node.outputs[0].name]
+
+
+def _name(node: Node, place: int) -> str | None:
+    value = node.inputs[place]
+    return value.name if value is not None else None
+
+
+def constant_encoding(array: Array, bits: int) -> ActivationEncoding:
+    """For a small stored array: its own range."""
+    return ActivationEncoding.of_range(float(array.min()), float(array.max()), bits)
+
+
+def round_constants(arrays: Mapping[str, Array], bits: int) -> dict[str, Array]:
+    """What is left of stored vectors after they were rounded."""
+    return {
+        name: constant_encoding(a, bits).round_trip(np.asarray(a)) for name, a in arrays.items()
+    }

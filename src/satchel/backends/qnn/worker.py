@@ -1,0 +1,95 @@
+"""The child process in which Qualcomm's libraries run: ``python -m satchel.backends.qnn.worker``.
+
+It answers commands until its input ends. If a library crashes, only this process is lost.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+
+from satchel.backends.qnn.chips import find_chip
+from satchel.backends.qnn.codes import vendor_error
+from satchel.backends.qnn.frames import Array, Message, receive, send
+from satchel.backends.qnn.vendor import open_session
+from satchel.errors import SatchelError
+from satchel.machine import peak_rss
+
+Arrays = dict[str, Array]
+
+
+class Worker:
+    def __init__(self) -> None:
+        self._sessions: dict[str, Any] = {}
+
+    def compile(self, message: Message, _: Arrays) -> tuple[Message, Arrays]:
+        """Compile models into one binary, or each into its own. They can be run here then."""
+        models, chip = message["models"], find_chip(message["target"])
+        share = bool(message["share"]) and len(models) > 1
+        seconds = []
+        for number, (key, model, context) in enumerate(models):
+            started = time.perf_counter()
+            last = number == len(models) - 1
+            self._sessions[key] = open_session(
+                Path(model),
+                chip,
+                Path(context) if context else None,
+                ("last" if last else "more") if share else None,
+            )
+            seconds.append(time.perf_counter() - started)
+        return {"seconds": seconds, "peak_bytes": peak_rss()}, {}
+
+    def open(self, message: Message, _: Arrays) -> tuple[Message, Arrays]:
+        """Open compiled models."""
+        for key, model in message["models"]:
+            self._sessions[key] = open_session(Path(model), find_chip(message["target"]))
+        return {}, {}
+
+    def run(self, message: Message, arrays: Arrays) -> tuple[Message, Arrays]:
+        session = self._sessions[message["key"]]
+        names = [output.name for output in session.get_outputs()]
+        results = session.run(names, arrays)
+        return {}, dict(zip(names, map(np.asarray, results), strict=True))
+
+    def answer(self, message: Message, arrays: Arrays) -> tuple[Message, Arrays]:
+        command: Callable[[Message, Arrays], tuple[Message, Arrays]]
+        command = getattr(self, message["command"])
+        try:
+            return command(message, arrays)
+        except SatchelError as error:
+            return _failure(error), {}
+        except Exception as error:  # whatever the vendor's library raises
+            doing = {"compile": "compiling for", "open": "loading for", "run": "running on"}
+            chip = message.get("target", "the NPU")
+            return _failure(vendor_error(f"{doing[message['command']]} {chip}", str(error))), {}
+
+
+def _failure(error: SatchelError) -> Message:
+    return {
+        "error": type(error).__name__,
+        "message": error.message,
+        "advice": error.advice,
+        "code": getattr(error, "code", None),
+    }
+
+
+def main() -> None:
+    # The libraries print what they like; only answers may go where answers are read.
+    answers: IO[bytes] = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)
+    worker = Worker()
+    while True:
+        received = receive(sys.stdin.buffer)
+        if received is None:
+            return
+        send(answers, *worker.answer(*received))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,59 @@
+"""Every op that the NPU claims, on Qualcomm's emulator against the reference."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+pytest.importorskip("onnxruntime_qnn", reason="pip install 'satchel[qnn]'")
+
+from npu_rows import ROWS, NpuRow
+
+from satchel.backends.qnn.annotate import RangeWatcher, annotate
+from satchel.backends.qnn.child import Child
+from satchel.backends.qnn.lower import PLAIN_OPS
+from satchel.backends.qnn.onnx_model import OnnxWriter, WeightFile
+from satchel.backends.qnn.reference_run import ReferenceGraph, weight_reader
+from satchel.graph.reference import ReferenceInterpreter
+
+TARGET = "qnn:SM8750"
+
+
+@pytest.fixture(scope="module")
+def child() -> Iterator[Child]:
+    with Child() as started:
+        yield started
+
+
+def test_every_op_has_a_row() -> None:
+    assert {row.op for row in ROWS} == PLAIN_OPS
+
+
+@pytest.mark.parametrize("row", ROWS, ids=[row.id for row in ROWS])
+def test_the_chip_computes_what_the_reference_does(
+    row: NpuRow, child: Child, tmp_path: Path
+) -> None:
+    graph = row.graph()
+    watcher = RangeWatcher({})
+    inputs = row.given
+    for name, array in inputs.items():
+        watcher.see(name, array)
+    read = weight_reader(row, row.bits)
+    ReferenceInterpreter(read).run(graph, inputs, after_node=watcher.after_node)
+    encodings = annotate(graph, watcher.ranges, row.bits)
+    codes = {name: encodings[name].quantize(array) for name, array in inputs.items()}
+    expected = ReferenceGraph(graph, encodings, row, row.bits).run(codes)["out"]
+
+    weights = WeightFile(tmp_path / "weights.bin")
+    OnnxWriter(graph, encodings, row, weights, row.bits).write(tmp_path / "model.onnx")
+    weights.close()
+    child.compile([(row.id, tmp_path / "model.onnx", None)], TARGET)
+    got = child.run(row.id, codes)["out"]
+
+    assert got.dtype == expected.dtype and got.shape == expected.shape
+    span = encodings["out"].highest - encodings["out"].lowest
+    steps = np.abs(got.astype(int) - expected.astype(int)).max()
+    assert steps <= max(1, row.tolerance * span), f"{steps} steps of {span}"
