@@ -45,10 +45,13 @@ MatrixEncoding encoding_of(const std::string& name) {
   if (name == "q4") return MatrixEncoding::q4;
   if (name == "q8") return MatrixEncoding::q8;
   if (name == "lpbq4") return MatrixEncoding::lpbq4;
-  throw nb::value_error("an encoding is one of f32, f16, q4, q8, lpbq4");
+  if (name == "q4_min") return MatrixEncoding::q4_min;
+  throw nb::value_error("an encoding is one of f32, f16, q4, q8, lpbq4, q4_min");
 }
 
-bool is_quantized(MatrixEncoding e) { return e == MatrixEncoding::q4 || e == MatrixEncoding::q8; }
+bool is_quantized(MatrixEncoding e) {
+  return e == MatrixEncoding::q4 || e == MatrixEncoding::q8 || e == MatrixEncoding::q4_min;
+}
 
 // A new numpy array and the memory that it owns.
 template <class T>
@@ -79,6 +82,7 @@ int64_t dim(const A& array, size_t axis) {
 
 nb::tuple pack(const Matrix& rows, const std::string& encoding, int64_t group, int threads) {
   const MatrixEncoding e = encoding_of(encoding);
+  require(e != MatrixEncoding::q4_min, "nothing is rounded to q4_min");
   const int64_t n = dim(rows, 0), cols = dim(rows, 1);
   const PackedSizes sizes = packed_sizes(e, n, cols, group);
   Owned<uint8_t> codes({sizes.codes});
@@ -154,8 +158,9 @@ Result<float> linear(const std::string& table, const Matrix& x, const Codes& cod
   const float* b = bias ? bias->data() : nullptr;
   Owned<float> y({size_of(m), size_of(rows)}, std::numeric_limits<float>::quiet_NaN());
   if (is_quantized(w.encoding)) {
-    const OwnedRows q(kernels, x, group);
-    const auto run = w.encoding == MatrixEncoding::q4 ? kernels.linear_q4 : kernels.linear_q8;
+    OwnedRows q(kernels, x, group);
+    if (w.encoding == MatrixEncoding::q4_min) std::fill_n(q.sums.get(), m * (cols / group), 0);
+    const auto run = w.encoding == MatrixEncoding::q8 ? kernels.linear_q8 : kernels.linear_q4;
     run(q.view, w, b, tile_begin, end, y.get(), rows);
   } else {
     const auto run = w.encoding == MatrixEncoding::f32 ? kernels.linear_f32 : kernels.linear_f16;

@@ -15,15 +15,24 @@ namespace satchel {
 // columns of 16 output rows. The last tile is padded with rows of zeros.
 inline constexpr int64_t kTileRows = 16;
 
-enum class MatrixEncoding : uint8_t { f32 = 0, f16 = 1, q4 = 2, q8 = 3, lpbq4 = 4 };
+enum class MatrixEncoding : uint8_t {
+  f32 = 0, f16 = 1, q4 = 2, q8 = 3, lpbq4 = 4, q4_min = 5, q4_offset = 6, q8_offset = 7,
+};
 
 // The weight of a linear layer or an embedding: [rows, cols], packed.
 //   f32, f16  [tiles][cols][16]
-//   q8        [tiles][cols/4][16][4] bytes, code = q + 128, q in -127..127
+//   q8        [tiles][cols/4][16][4] bytes, code = q + 128, q in -128..127
 //   q4        [tiles][cols/8][16][4] bytes; the low nibble of byte j is column 8i + j, the high
 //             nibble column 8i + 4 + j; code = q + 8, q in -8..7
 //   lpbq4     a q4 whose scales are whole numbers 1 .. 16, and a factor for each row, f32
 //             [tiles][16], which the caller multiplies the row's results with; to a kernel it is q4
+//   q4_min    a q4 whose codes count from 0, code = q, and a minimum for each group, f16
+//             [tiles][cols/group][16], which is added to q * scale
+//   q4_offset, q8_offset
+//             a q4 or q8 and a number for each group, f32 [tiles][cols/group][16], which is added
+//             to q * scale; to a kernel they are q4 and q8
+// What is added to a group is a matrix of floats [rows, cols/group] in its own right, and the
+// caller multiplies it with the sums of the activations' groups: see linear_f16 and linear_f32.
 // A weight is q * scale; scales are fp16 [tiles][cols/group][16] and may be negative.
 // Codes are unsigned because VNNI multiplies unsigned by signed bytes; the offset is taken
 // back with the sums of the activations.
@@ -45,7 +54,8 @@ struct QuantizedRows {
   int64_t group;    // columns per sum: the group of the matrix it will be multiplied with
   int8_t* codes;    // [rows][stride], the bytes past cols are zero
   float* scales;    // [rows]
-  int32_t* sums;    // [rows][cols/group]: the sum of the codes of each group
+  int32_t* sums;    // [rows][cols/group]: the sum of the codes of each group, by which a kernel
+                    // takes back the offset of q4's codes; for q4_min the caller sets them to zero
 };
 
 // Activations of 16 bits are two rows of 8 bits: x ≈ code * scale with

@@ -35,10 +35,12 @@ inline void store_pairs(int8_t* out, int8x16_t left, int8x16_t right) {
   vst1q_s8(out + 16, vreinterpretq_s8_s32(vzip2q_s32(a, b)));
 }
 
+// q4_min's codes count from 0, q4's from Zero = 8.
+template <int Zero>
 struct Q4Pairs : Q4Dot {
   using Dot = Q4Dot;
   static void unpack(const uint8_t* tile_codes, int64_t first, int64_t columns, int8_t* out) {
-    const int8x16_t offset = vdupq_n_s8(8);
+    const int8x16_t offset = vdupq_n_s8(Zero);
     const uint8_t* codes = tile_codes + first * 8;
     for (int64_t c = 0; c < columns; c += 8, codes += 64, out += 128) {
       SATCHEL_UNROLL
@@ -230,7 +232,8 @@ void linear_pairs(const QuantizedRows& x, const PackedMatrix& w, const float* bi
 
 void i8mm_linear_q4(const QuantizedRows& x, const PackedMatrix& w, const float* bias,
                     int64_t tile_begin, int64_t tile_end, float* y, int64_t ldy) {
-  linear_pairs<Q4Pairs>(x, w, bias, tile_begin, tile_end, y, ldy);
+  const auto run = w.encoding == MatrixEncoding::q4_min ? linear_pairs<Q4Pairs<0>> : linear_pairs<Q4Pairs<8>>;
+  run(x, w, bias, tile_begin, tile_end, y, ldy);
 }
 
 void i8mm_linear_q8(const QuantizedRows& x, const PackedMatrix& w, const float* bias,

@@ -178,12 +178,13 @@ void unpack_row(const PackedMatrix& w, int64_t row, float* out) {
   for (int64_t g = 0; g < groups; ++g) {
     const float scale = half_bits_to_float(w.scales[(tile * groups + g) * kTileRows + lane]);
     const int64_t begin = g * w.group, end = begin + w.group;
-    if (w.encoding == MatrixEncoding::q4) {
+    if (w.encoding != MatrixEncoding::q8) {
+      const int zero = w.encoding == MatrixEncoding::q4_min ? 0 : 8;
       for (int64_t c = begin; c < end; c += 8) {
         const uint8_t* bytes = w.codes + (tile * w.cols / 8 + c / 8) * 64 + lane * 4;
         for (int j = 0; j < 4; ++j) {
-          out[c + j] = static_cast<float>((bytes[j] & 15) - 8) * scale;
-          out[c + 4 + j] = static_cast<float>((bytes[j] >> 4) - 8) * scale;
+          out[c + j] = static_cast<float>((bytes[j] & 15) - zero) * scale;
+          out[c + 4 + j] = static_cast<float>((bytes[j] >> 4) - zero) * scale;
         }
       }
     } else {

@@ -25,17 +25,19 @@ constexpr uint32_t kMaxGroup = 65536;
 
 uint64_t align(uint64_t offset, uint64_t alignment) { return (offset + alignment - 1) / alignment * alignment; }
 
-bool known_kind(uint8_t kind) { return kind <= 4 || (kind >= 16 && kind <= 20); }
+bool known_kind(uint8_t kind) { return kind <= 4 || (kind >= 16 && kind <= 23); }
 
 struct Sizes {
   uint64_t codes, scales;
 };
 
-// Where the factors of a matrix_lpbq4 start in its scales: after one fp16 for each group.
-uint64_t factors_offset(const WeightEntry& w) {
-  const auto rows = align(static_cast<uint64_t>(w.shape[0]), kTileRows);
-  return align(rows * (static_cast<uint64_t>(w.shape[1]) / w.group) * 2, kAlignment);
+// Groups of all rows, with those that fill up the last tile.
+uint64_t padded_groups(const WeightEntry& w) {
+  return align(static_cast<uint64_t>(w.shape[0]), kTileRows) * (static_cast<uint64_t>(w.shape[1]) / w.group);
 }
+
+// Where in the scales what belongs to them starts (factors, minima, offsets): after one fp16 for each group.
+uint64_t second_plane(const WeightEntry& w) { return align(padded_groups(w) * 2, kAlignment); }
 
 // The bytes that a weight of this shape must take; the shape's size was checked to be sane.
 Sizes expected_sizes(const WeightEntry& w) {
@@ -47,28 +49,40 @@ Sizes expected_sizes(const WeightEntry& w) {
   switch (w.kind) {
     case WeightKind::matrix_f32: return {rows * cols * 4, 0};
     case WeightKind::matrix_f16: return {rows * cols * 2, 0};
-    case WeightKind::matrix_q4: return {rows * cols / 2, rows * (cols / w.group) * 2};
-    case WeightKind::matrix_lpbq4: return {rows * cols / 2, factors_offset(w) + rows * sizeof(float)};
-    default: return {rows * cols, rows * (cols / w.group) * 2};
+    case WeightKind::matrix_q4: return {rows * cols / 2, padded_groups(w) * 2};
+    case WeightKind::matrix_lpbq4: return {rows * cols / 2, second_plane(w) + rows * sizeof(float)};
+    case WeightKind::matrix_q4_min: return {rows * cols / 2, second_plane(w) + padded_groups(w) * 2};
+    case WeightKind::matrix_q4_offset: return {rows * cols / 2, second_plane(w) + padded_groups(w) * sizeof(float)};
+    case WeightKind::matrix_q8_offset: return {rows * cols, second_plane(w) + padded_groups(w) * sizeof(float)};
+    default: return {rows * cols, padded_groups(w) * 2};
   }
 }
 
 }  // namespace
 
 PackedMatrix WeightEntry::matrix() const {
-  const auto encoding = kind == WeightKind::matrix_lpbq4 ? MatrixEncoding::q4
-                                                         : static_cast<MatrixEncoding>(static_cast<uint8_t>(kind) - 16);
+  auto encoding = static_cast<MatrixEncoding>(static_cast<uint8_t>(kind) - 16);
+  if (kind == WeightKind::matrix_lpbq4 || kind == WeightKind::matrix_q4_offset) encoding = MatrixEncoding::q4;
+  if (kind == WeightKind::matrix_q8_offset) encoding = MatrixEncoding::q8;
   return {encoding, shape[0], shape[1], group, codes, reinterpret_cast<const uint16_t*>(scales)};
 }
 
 const float* WeightEntry::row_factors() const {
   if (kind != WeightKind::matrix_lpbq4) return nullptr;
-  return reinterpret_cast<const float*>(scales + factors_offset(*this));
+  return reinterpret_cast<const float*>(scales + second_plane(*this));
+}
+
+std::optional<PackedMatrix> WeightEntry::group_offsets() const {
+  const bool halves = kind == WeightKind::matrix_q4_min;
+  if (!halves && kind != WeightKind::matrix_q4_offset && kind != WeightKind::matrix_q8_offset) return std::nullopt;
+  return PackedMatrix{halves ? MatrixEncoding::f16 : MatrixEncoding::f32, shape[0], shape[1] / group, 0,
+                      scales + second_plane(*this), nullptr};
 }
 
 const char* WeightEntry::kind_name() const {
   constexpr const char* plain[] = {"f32", "f16", "i32", "u8", "boolean"};
-  constexpr const char* matrix[] = {"matrix_f32", "matrix_f16", "matrix_q4", "matrix_q8", "matrix_lpbq4"};
+  constexpr const char* matrix[] = {"matrix_f32",   "matrix_f16",    "matrix_q4",        "matrix_q8",
+                                    "matrix_lpbq4", "matrix_q4_min", "matrix_q4_offset", "matrix_q8_offset"};
   const auto code = static_cast<uint8_t>(kind);
   return code < 16 ? plain[code] : matrix[code - 16];
 }
@@ -190,7 +204,8 @@ void ProgramFile::read_weight_index() {
     if (!tensor_bytes(DType::f32, w.shape)) in.fail(w.name + " is too large");
     w.group = in.u32();
     if (w.is_quantized()) {
-      const uint32_t step = w.kind == WeightKind::matrix_q8 ? 4 : 8;
+      const bool bytes = w.kind == WeightKind::matrix_q8 || w.kind == WeightKind::matrix_q8_offset;
+      const uint32_t step = bytes ? 4 : 8;
       if (w.group == 0 || w.group > kMaxGroup || w.group % step != 0 || w.shape[1] % w.group != 0) {
         in.fail(w.name + " has the bad group " + std::to_string(w.group));
       }

@@ -88,12 +88,14 @@ struct LinearCall {
   // Rows [first, first + m) of x against a range of tiles, into those places of y.
   void operator()(const Floats& x, int64_t first, int64_t m, int64_t tile_begin, int64_t tile_end,
                   Floats& y) const {
-    const bool q4 = w.encoding == MatrixEncoding::q4, q8 = w.encoding == MatrixEncoding::q8;
+    const bool q8 = w.encoding == MatrixEncoding::q8, from_zero = w.encoding == MatrixEncoding::q4_min;
+    const bool q4 = w.encoding == MatrixEncoding::q4 || from_zero;
     const float* input = x.get() + first * w.cols;
     float* output = y.get() + first * w.rows;
     if (q4 || q8) {
       const Rows rows(m, w.cols, w.group);
       kernels.quantize_rows(input, w.cols, rows.view);
+      if (from_zero) std::fill_n(rows.view.sums, m * (w.cols / w.group), 0);
       (q4 ? kernels.linear_q4 : kernels.linear_q8)(rows.view, w, bias, tile_begin, tile_end,
                                                    output, w.rows);
     } else {

@@ -14,6 +14,7 @@ from satchel.quantize import packing
 from satchel.quantize.cache import dequantize_cache, quantize_cache
 
 ENCODINGS = {"f32": 0, "f16": 1, "q4": 2, "q8": 3}
+Q4_MIN = 5  # to unpack it, its minima are needed too
 _TYPES = {"<f4": "f4", "<f8": "f8", "|u1": "u1", "<u2": "u2"}
 
 
@@ -51,6 +52,7 @@ def all_cases() -> list[CheckCase]:
     rng = np.random.default_rng(7)
     checks = [
         *quantized_linear(rng),
+        *linear_from_zero(rng),
         *float_linear(rng),
         *hard_linear(),
         *quantize_rows(rng),
@@ -101,6 +103,20 @@ def quantized_linear(rng: np.random.Generator) -> Iterator[CheckCase]:
             x = rng.standard_normal((m, cols), dtype=np.float32)
             name = f"linear-{encoding}-{rows}x{cols}-group{group}-tokens{m}"
             yield linear(name, encoding, x, w, group, bias)
+
+
+def linear_from_zero(rng: np.random.Generator) -> Iterator[CheckCase]:
+    """q4_min: the bytes of a q4 whose codes count from 0."""
+    for rows, cols, group in ((40, 64, 32), (33, 320, 64), (31, 1096, 1096)):
+        for m in (1, 3, 17):
+            w = rng.standard_normal((rows, cols), dtype=np.float32)
+            x = rng.standard_normal((m, cols), dtype=np.float32)
+            check = linear(f"linear-q4_min-{rows}x{cols}-tokens{m}", "q4", x, w, group)
+            codes, scales = packing.quantize_groups(w, 4, group)
+            expected = cases.expected_quantized(x, cases.codes_from_zero(codes), scales, None)
+            check.numbers["encoding"] = Q4_MIN
+            check.expected, check.tolerance = {"y": expected}, cases.linear_tolerance(expected)
+            yield check
 
 
 def float_linear(rng: np.random.Generator) -> Iterator[CheckCase]:

@@ -154,10 +154,11 @@ def write_gguf(
     architecture: str = "llama",
     *,
     kind: str = "F32",
+    kinds: dict[str, str] | None = None,
     metadata: dict[str, Any] | None = None,
     extra: Arrays | None = None,
 ) -> Path:
-    """A GGUF file as llama.cpp's converter would write it."""
+    """A GGUF file as llama.cpp's converter would write it; ``kinds`` are for parts of names."""
     config = model.config
     writer = gguf.GGUFWriter(path, architecture)
     writer.add_block_count(config.num_hidden_layers)
@@ -186,7 +187,8 @@ def write_gguf(
     names = gguf_names(architecture, config.num_hidden_layers)
     for name, values in weights.items():
         stored = values + 1 if architecture.startswith("gemma") and "norm" in name else values
-        writer_kind = gguf.GGMLQuantizationType[kind if values.ndim > 1 else "F32"]
+        found = next((k for part, k in (kinds or {}).items() if part in name), kind)
+        writer_kind = gguf.GGMLQuantizationType[found if values.ndim > 1 else "F32"]
         writer.add_tensor(
             names.get_name(name, try_suffixes=(".weight", ".bias")),
             quantize(stored, writer_kind),

@@ -274,7 +274,7 @@ def test_failures_are_one_line(capsys: Capture, arguments: list[str], said: str)
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        (["--recipe", "int3"], "Recipes: fp32, fp16, 16a8w"),
+        (["--recipe", "int3"], "Recipes: fp32, fp16, keep, 16a8w"),
         (["--group-size", "48"], "Use 32, 64, 128, 256"),
         (["--embedding", "5,32"], "BITS,GROUP"),
         (["--recipe", "fp16", "--head-bits", "8"], "does not quantise"),

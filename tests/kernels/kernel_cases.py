@@ -83,6 +83,11 @@ def expected_quantized(x: Array, codes: Array, scales: Array, bias: Array | None
     return y if bias is None else y + bias
 
 
+def codes_from_zero(codes: Array) -> Array:
+    """The codes of q4_min in the bytes of a q4: 0 to 15, not -8 to 7."""
+    return codes + np.int8(8)
+
+
 def largest_products(encoding: str, group: int) -> tuple[Array, Array]:
     """Activations and weights whose codes are the largest there are."""
     lowest, highest = (-8, 7) if encoding == "q4" else (-127, 127)

@@ -11,6 +11,7 @@ from kernels.kernel_cases import (
     ROW_COUNTS,
     SHAPES,
     Array,
+    codes_from_zero,
     expected_quantized,
     largest_products,
     linear_tolerance,
@@ -39,6 +40,26 @@ def test_quantized_linear(
         for b in (None, bias):
             y = kernels.linear(table, x, codes, scales, encoding, rows, group, b)
             assert_close(y, expected_quantized(x, *reference, b))
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_codes_that_count_from_zero(
+    table: str, shape: tuple[int, int, int], rng: np.random.Generator
+) -> None:
+    rows, cols, group = shape
+    w = rng.standard_normal((rows, cols), dtype=np.float32)
+    packed = packing.pack_matrix("q4", w, group)
+    codes, scales = packing.quantize_groups(w, 4, group)
+    for m in ROW_COUNTS:
+        x = rng.standard_normal((m, cols), dtype=np.float32)
+        y = kernels.linear(table, x, *packed, "q4_min", rows, group)
+        assert_close(y, expected_quantized(x, codes_from_zero(codes), scales, None))
+        for i in {0, m - 1}:
+            alone = kernels.linear(table, x[i : i + 1], *packed, "q4_min", rows, group)
+            np.testing.assert_array_equal(y[i], alone[0])
+    meant = codes_from_zero(codes) * np.repeat(scales.astype(np.float32), group, axis=1)
+    unpacked = kernels.unpack_row(table, *packed, "q4_min", rows, cols, group, rows - 1)
+    np.testing.assert_array_equal(unpacked, meant[-1])
 
 
 @pytest.mark.parametrize("encoding", ["f32", "f16"])

@@ -57,11 +57,16 @@ QUANTIZED = (
     (Encoding("matrix_lpbq4", 16), 64),
     (Encoding("matrix_lpbq4", 32), 96),
     (Encoding("matrix_lpbq4", 64), 192),
+    (Encoding("matrix_q4_min", 32), 96),
+    (Encoding("matrix_q4_min", 128), 128),
+    (Encoding("matrix_q4_offset", 64), 192),
+    (Encoding("matrix_q4_offset", 72), 72),
+    (Encoding("matrix_q8_offset", 32), 64),
 )
 ROUNDINGS = [("int8", *form) for form in QUANTIZED] + [
     ("int16", encoding, cols)
     for encoding, cols in QUANTIZED
-    if encoding.kind == "matrix_lpbq4" or encoding.group == cols
+    if encoding.kind not in ("matrix_q4", "matrix_q8") or encoding.group == cols
 ]
 
 
@@ -114,13 +119,14 @@ def _linear_variations() -> list[OpCase]:
             rows.append(case("linear", f"{name}_awkward{i}", inputs, oracle, **attrs))
         slots = [Input((S, cols)), weight, bias]
         rows.append(case("linear", f"{name}_symbolic", slots, oracle, calls=sizes, **attrs))
-    for activations, kind in (("int8", "matrix_q4"), ("int16", "matrix_lpbq4")):
+    kinds_by_name = {"int8": ["matrix_q4", "matrix_q4_min"], "int16": ["matrix_lpbq4"]}
+    for activations, kind in ((a, k) for a, found in kinds_by_name.items() for k in found):
         large = Stored(normal(130, 256, seed="w"), Encoding(kind, 32))
         inputs = [normal(70, 256), large, Stored(normal(130, seed="b"), Encoding("f32"))]
         rows.append(
             case(
                 "linear",
-                f"threads_{activations}",
+                f"threads_{activations}_{kind}",
                 inputs,
                 ROUNDED[activations],
                 activations=activations,

@@ -30,10 +30,11 @@ def weight_sizes(w: fm.Weight) -> tuple[int, int]:
     rows = fm.align(w.shape[0], 16)
     cells = rows * w.shape[1]
     scales = cells // w.group * 2 if w.group and w.encoding >= 18 else 0
-    if w.encoding == 20:
-        scales = fm.align(scales, 64) + rows * 4
-    codes = {16: cells * 4, 17: cells * 2, 18: cells // 2, 19: cells, 20: cells // 2}
-    return codes[w.encoding], scales
+    seconds = {20: rows * 4, 21: scales, 22: scales * 2, 23: scales * 2}
+    if w.encoding in seconds:
+        scales = fm.align(scales, 64) + seconds[w.encoding]
+    codes = {16: cells * 4, 17: cells * 2, 19: cells, 23: cells}
+    return codes.get(w.encoding, cells // 2), scales
 
 
 def lay_out_weights(model: Model, rng: random.Random, limit: int = 1 << 20) -> None:

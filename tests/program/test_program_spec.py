@@ -71,16 +71,22 @@ def _decode(model: fm.Model, w: fm.Weight) -> NDArray[np.float32]:
             return float(struct.unpack_from(form, data, at)[0])
         at = w.scales_offset + ((tile * (cols // w.group) + col // w.group) * 16 + lane) * 2
         (scale,) = struct.unpack_from("<e", data, at)
-        if w.encoding == 19:
+        tiles = fm.align(rows, 16) // 16
+        second = w.scales_offset + fm.align(tiles * (cols // w.group) * 16 * 2, 64)
+        added = 0.0
+        if w.encoding in (21, 22, 23):
+            form = "<e" if w.encoding == 21 else "<f"
+            number = (tile * (cols // w.group) + col // w.group) * 16 + lane
+            place = second + number * struct.calcsize(form)
+            (added,) = struct.unpack_from(form, data, place)
+        if w.encoding in (19, 23):
             code = data[offset + ((tile * (cols // 4) + col // 4) * 16 + lane) * 4 + col % 4]
-            return float((code - 128) * scale)
+            return float((code - 128) * scale + added)
         byte = data[offset + ((tile * (cols // 8) + col // 8) * 16 + lane) * 4 + col % 4]
         nibble = byte >> 4 if col % 8 >= 4 else byte & 15
         if w.encoding == 20:
-            tiles = fm.align(rows, 16) // 16
-            factors = w.scales_offset + fm.align(tiles * (cols // w.group) * 16 * 2, 64)
-            scale *= struct.unpack_from("<f", data, factors + row * 4)[0]
-        return float((nibble - 8) * scale)
+            scale *= struct.unpack_from("<f", data, second + row * 4)[0]
+        return float((nibble - (0 if w.encoding == 21 else 8)) * scale + added)
 
     return np.array([[element(r, c) for c in range(cols)] for r in range(rows)], np.float32)
 
@@ -90,9 +96,8 @@ def test_tiles(tmp_path: Path) -> None:
     for name in (n for n, shape in SHAPES.items() if len(shape) == 2):
         ours = _decode(model, model.weight(name))
         np.testing.assert_array_equal(program.weight(name), ours, err_msg=name)
-        steps = {"matrix_q4": 7, "matrix_q8": 120, "matrix_lpbq4": 7}.get(
-            ENCODINGS[name].kind, 2000
-        )
+        kind = ENCODINGS[name].kind.removesuffix("_offset").removesuffix("_min")
+        steps = {"matrix_q4": 7, "matrix_q8": 120, "matrix_lpbq4": 7}.get(kind, 2000)
         allowed = np.abs(WEIGHTS[name]).max() / steps
         assert np.abs(ours - WEIGHTS[name]).max() <= allowed, name
 

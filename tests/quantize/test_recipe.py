@@ -30,7 +30,7 @@ def _model(name: str, tied: bool) -> Graph:
 @pytest.mark.parametrize(
     ("arguments", "message", "advice"),
     [
-        ({"name": "q4"}, "no recipe 'q4'", "fp32, fp16, 16a8w, 8a8w, 16a4w, 8da4w"),
+        ({"name": "q4"}, "no recipe 'q4'", "fp32, fp16, keep, 16a8w, 8a8w, 16a4w, 8da4w"),
         ({"name": "8da4w", "group_size": 16}, "group size 16", "32, 64, 128, 256"),
         ({"name": "8da4w", "embedding": (2, 32)}, "embedding 2,32", "4 or 8 bits"),
         ({"name": "8da4w", "embedding": (4, 16)}, "embedding 4,16", "0 for a whole row"),

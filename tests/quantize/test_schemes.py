@@ -48,8 +48,8 @@ def _weight(role: str = "linear", cols: int = 192) -> Weight:
 def test_a_scheme_is_a_file() -> None:
     folder = Path(schemes_package.__file__).parent
     files = {p.stem[1:] for p in folder.glob("_*.py") if not p.stem.startswith("__")}
-    assert set(schemes()) == files == {"fp32", "fp16", "16a8w", "8a8w", "16a4w", "8da4w"}
-    assert list(schemes()) == ["fp32", "fp16", "16a8w", "8a8w", "16a4w", "8da4w"]
+    assert set(schemes()) == files == {"fp32", "fp16", "keep", "16a8w", "8a8w", "16a4w", "8da4w"}
+    assert list(schemes()) == ["fp32", "fp16", "keep", "16a8w", "8a8w", "16a4w", "8da4w"]
     for name, scheme in schemes().items():
         assert scheme.name == name
         assert {scheme.bits, scheme.head_bits or scheme.bits} <= set(scheme.forms)

@@ -23,6 +23,9 @@ ENCODINGS = {
     18: "matrix_q4",
     19: "matrix_q8",
     20: "matrix_lpbq4",
+    21: "matrix_q4_min",
+    22: "matrix_q4_offset",
+    23: "matrix_q8_offset",
 }
 INPUT, ARENA, WEIGHT, STATE = range(4)
 ABSENT = 0xFFFFFFFF

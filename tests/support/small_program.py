@@ -28,6 +28,9 @@ ENCODINGS = {
     "out": Encoding("matrix_f16"),
     "gate": Encoding("matrix_f32"),
     "bias": Encoding("f32"),
+    "low": Encoding("matrix_q4_min", 16),
+    "mid": Encoding("matrix_q4_offset", 32),
+    "high": Encoding("matrix_q8_offset", 16),
 }
 SHAPES: dict[str, tuple[int, ...]] = {
     "embed": (VOCABULARY, WIDTH),
@@ -38,6 +41,9 @@ SHAPES: dict[str, tuple[int, ...]] = {
     "out": (WIDTH, WIDTH),
     "gate": (WIDTH, WIDTH),
     "bias": (WIDTH,),
+    "low": (WIDTH, WIDTH),
+    "mid": (WIDTH, WIDTH),
+    "high": (WIDTH, WIDTH),
 }
 WEIGHTS: dict[str, NDArray[np.float32]] = {
     name: normal(*shape, seed=name, scale=0.3) for name, shape in SHAPES.items()
@@ -56,7 +62,11 @@ def _graph(name: str, tokens: int | Sym) -> Graph:
         return b.weight(name, SHAPES[name])
 
     def linear(x: Value, name: str, bias: Value | None = None) -> Value:
-        kind = ("int16" if name in "kv" else "int8") if ENCODINGS[name].is_quantized else "f32"
+        kind = (
+            ("int16" if name in ("k", "v", "mid") else "int8")
+            if ENCODINGS[name].is_quantized
+            else "f32"
+        )
         value: Value = b.node("linear", x, weight(name), bias, activations=kind)
         return value
 
@@ -76,7 +86,8 @@ def _graph(name: str, tokens: int | Sym) -> Graph:
     values8 = b.cache_write(b.state("values8", bytes_, DType.u8), v, start)
     a = b.add(a, b.attention(q, keys8, values8, start, scale=0.35))
     x = b.add(x, linear(b.reshape(a, shape=(0, WIDTH)), "out", weight("bias")))
-    x = b.add(x, b.silu_mul(linear(h, "gate"), x))
+    x = b.add(x, b.silu_mul(linear(h, "gate"), linear(x, "low", weight("bias"))))
+    x = b.add(linear(x, "high"), linear(x, "mid"))
     last = b.take_rows(x, rows)
     b.output(linear(last, "embed"), "logits")
     half = b.constant("half", np.arange(WIDTH, dtype=np.float16) / 8)

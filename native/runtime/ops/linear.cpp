@@ -1,5 +1,7 @@
 // linear, embedding and matmul.
 #include <algorithm>
+#include <optional>
+#include <vector>
 
 #include "../errors.h"
 #include "../float_layer.h"
@@ -20,6 +22,7 @@ int64_t digits_of(const NodeCall& call) { return call.params.integer[0]; }  // 0
 struct QuantizedLayout {
   int64_t rows, stride;         // of codes
   size_t scales, sums, total;   // offsets
+  size_t group_inputs;          // the sums as floats, which a weight's group offsets are multiplied with
   int64_t chunk_tiles;          // tiles whose results wait at a time
   size_t results, thread_size;  // offset of the first thread's, bytes of each
 };
@@ -27,15 +30,20 @@ struct QuantizedLayout {
 constexpr int64_t kChunkBytes = 16384;  // results that stay in the first-level cache
 constexpr int64_t kMostChunkTiles = 64;
 
-QuantizedLayout quantized_layout(int64_t rows, int64_t digits, int64_t cols, int64_t group, bool put_together,
-                                 int threads) {
+QuantizedLayout quantized_layout(int64_t rows, int64_t digits, const WeightEntry& weight, int threads) {
+  const int64_t cols = weight.shape[1], groups = cols / weight.group;
+  const bool offsets = weight.group_offsets().has_value();
   QuantizedLayout layout{};
   layout.rows = rows * digits;
   layout.stride = round_up(cols, 64);
   layout.scales = static_cast<size_t>(layout.rows * layout.stride);
   layout.sums = layout.scales + static_cast<size_t>(round_up(layout.rows * 4, 64));
-  layout.total = layout.sums + static_cast<size_t>(layout.rows * (cols / group) * 4);
-  if (!put_together) return layout;
+  layout.total = layout.sums + static_cast<size_t>(layout.rows * groups * 4);
+  if (offsets) {
+    layout.group_inputs = static_cast<size_t>(round_up(static_cast<int64_t>(layout.total), 64));
+    layout.total = layout.group_inputs + static_cast<size_t>(rows * groups * 4);
+  }
+  if (digits == 1 && !offsets && !weight.row_factors()) return layout;
   const int64_t tile_bytes = layout.rows * kTileRows * 4;
   layout.chunk_tiles = std::clamp<int64_t>(kChunkBytes / tile_bytes, 2, kMostChunkTiles);
   layout.results = static_cast<size_t>(round_up(static_cast<int64_t>(layout.total), 64));
@@ -43,8 +51,6 @@ QuantizedLayout quantized_layout(int64_t rows, int64_t digits, int64_t cols, int
   layout.total = layout.results + layout.thread_size * static_cast<size_t>(threads);
   return layout;
 }
-
-bool puts_together(const NodeCall& call) { return digits_of(call) == 2 || call.in(1).weight->row_factors(); }
 
 size_t check_linear(NodeCall& call, int threads) {
   const Tensor &x = call.in(0), &w = call.in(1), &y = *call.output;
@@ -65,12 +71,27 @@ size_t check_linear(NodeCall& call, int threads) {
   call.params.activation = activation_attribute(call);
   require((digits_of(call) > 0) == w.weight->is_quantized(), call, "the activations do not fit the weight's encoding");
   if (!digits_of(call)) return 0;
-  return quantized_layout(x.product(0, x.rank - 1), digits_of(call), x.last(), w.weight->group, puts_together(call),
-                          threads)
-      .total;
+  return quantized_layout(x.product(0, x.rank - 1), digits_of(call), *w.weight, threads).total;
 }
 
-void quantize(const Tensor& x, int64_t digits, const QuantizedRows& out, const Workspace& work) {
+// The sums of each token's groups as floats, and the sums themselves as the kernels of `encoding` want them.
+void take_group_inputs(const QuantizedRows& rows, int64_t digits, MatrixEncoding encoding, float* inputs) {
+  const int64_t tokens = rows.rows / digits, groups = rows.cols / rows.group;
+  for (int64_t t = 0; t < tokens; ++t) {
+    int32_t* high = rows.sums + t * digits * groups;
+    const int32_t* low = high + groups;
+    const float scale = rows.scales[t * digits + digits - 1];
+    for (int64_t g = 0; g < groups; ++g) {
+      const int64_t sum = digits == 2 ? int64_t{kDigitBase} * high[g] + low[g] : high[g];
+      inputs[t * groups + g] = static_cast<float>(sum) * scale;
+    }
+    if (encoding == MatrixEncoding::q4_min) std::fill_n(high, digits * groups, 0);
+  }
+}
+
+// `group_inputs` is null where the weight has no group offsets.
+void quantize(const Tensor& x, int64_t digits, const QuantizedRows& out, MatrixEncoding encoding, float* group_inputs,
+              const Workspace& work) {
   const int64_t tokens = out.rows / digits, sums_per_row = out.cols / out.group;
   const auto kernel = digits == 2 ? work.kernels.quantize_rows16 : work.kernels.quantize_rows;
   work.pool.parallel_for(tokens, grain_for(tokens, work.pool.size(), 4), [&](int64_t begin, int64_t end, int) {
@@ -80,26 +101,32 @@ void quantize(const Tensor& x, int64_t digits, const QuantizedRows& out, const W
     part.scales += begin * digits;
     part.sums += begin * digits * sums_per_row;
     kernel(x.f32() + begin * out.cols, out.cols, part);
+    if (group_inputs) take_group_inputs(part, digits, encoding, group_inputs + begin * sums_per_row);
   });
 }
 
 // Tiles [begin, end) as a matrix of their own.
 PackedMatrix tiles_of(const PackedMatrix& w, int64_t begin, int64_t end) {
   PackedMatrix part = w;
-  const int64_t tile_bytes = w.cols * kTileRows / (w.encoding == MatrixEncoding::q4 ? 2 : 1);
+  const int64_t tile_bytes = w.cols * kTileRows / (w.encoding == MatrixEncoding::q8 ? 1 : 2);
   part.rows = std::min(w.rows, end * kTileRows) - begin * kTileRows;
   part.codes += begin * tile_bytes;
   part.scales += begin * kTileRows * (w.cols / w.group);
   return part;
 }
 
-// y = (sum over the digits) * factor + bias, for the `count` columns from `first`.
+// What becomes of a chunk's results, of `count` columns: y = (sum over the digits) * factor + bias, or added to y,
+// where the group offsets with the bias already are.
 void put_together(const float* results, int64_t tokens, int64_t digits, int64_t count, const float* factors,
-                  const float* bias, float* y, int64_t ldy) {
+                  const float* bias, bool add, float* y, int64_t ldy) {
   for (int64_t t = 0; t < tokens; ++t) {
     const float* high = results + t * digits * count;
     const float* low = high + count;
     float* out = y + t * ldy;
+    if (add) {
+      for (int64_t i = 0; i < count; ++i) out[i] += digits == 2 ? high[i] + low[i] : high[i];
+      continue;
+    }
     for (int64_t i = 0; i < count; ++i) out[i] = digits == 2 ? high[i] + low[i] : high[i];
     if (factors) {
       for (int64_t i = 0; i < count; ++i) out[i] *= factors[i];
@@ -130,16 +157,16 @@ void run_linear(const NodeCall& call, const Workspace& work) {
       k.activate(call.params.activation, row, end - begin, row);
     }
   };
-  const bool apart = puts_together(call);
-  const QuantizedLayout layout =
-      quantized_layout(tokens, digits, matrix.cols, matrix.group, apart, work.pool.size());
+  const QuantizedLayout layout = quantized_layout(tokens, digits, weight, work.pool.size());
   const QuantizedRows rows{layout.rows, matrix.cols, layout.stride, matrix.group,
                            reinterpret_cast<int8_t*>(work.scratch),
                            reinterpret_cast<float*>(work.scratch + layout.scales),
                            reinterpret_cast<int32_t*>(work.scratch + layout.sums)};
-  quantize(x, digits, rows, work);
-  const auto kernel = matrix.encoding == MatrixEncoding::q4 ? k.linear_q4 : k.linear_q8;
-  if (!apart) {
+  const std::optional<PackedMatrix> offsets = weight.group_offsets();
+  float* group_inputs = offsets ? reinterpret_cast<float*>(work.scratch + layout.group_inputs) : nullptr;
+  quantize(x, digits, rows, matrix.encoding, group_inputs, work);
+  const auto kernel = matrix.encoding == MatrixEncoding::q8 ? k.linear_q8 : k.linear_q4;
+  if (!layout.chunk_tiles) {
     work.pool.parallel_for(tiles, grain, [&](int64_t begin, int64_t end, int) {
       kernel(rows, matrix, bias, begin, end, y.f32(), matrix.rows);
       activate(begin * kTileRows, std::min(end * kTileRows, matrix.rows));
@@ -154,8 +181,13 @@ void run_linear(const NodeCall& call, const Workspace& work) {
       const int64_t chunk_end = std::min(tile + layout.chunk_tiles, end), first = tile * kTileRows;
       const PackedMatrix part = tiles_of(matrix, tile, chunk_end);
       kernel(rows, part, nullptr, 0, chunk_end - tile, results, part.rows);
+      if (offsets) {
+        const auto add_offsets = offsets->encoding == MatrixEncoding::f16 ? k.linear_f16 : k.linear_f32;
+        add_offsets(group_inputs, offsets->cols, tokens, *offsets, bias, Activation::none, tile, chunk_end, y.f32(),
+                    matrix.rows);
+      }
       put_together(results, tokens, digits, part.rows, factors ? factors + first : nullptr,
-                   bias ? bias + first : nullptr, y.f32() + first, matrix.rows);
+                   bias ? bias + first : nullptr, offsets.has_value(), y.f32() + first, matrix.rows);
       activate(first, first + part.rows);
     }
   });
@@ -178,6 +210,7 @@ void run_embedding(const NodeCall& call, const Workspace& work) {
   const Tensor &ids = call.in(0), &y = *call.output;
   const PackedMatrix table = call.in(1).weight->matrix();
   const float* factors = call.in(1).weight->row_factors();
+  const std::optional<PackedMatrix> offsets = call.in(1).weight->group_offsets();
   const int64_t count = ids.elements();
   for (int64_t i = 0; i < count; ++i) {
     if (ids.i32()[i] < 0 || ids.i32()[i] >= table.rows) {
@@ -186,10 +219,15 @@ void run_embedding(const NodeCall& call, const Workspace& work) {
     }
   }
   work.pool.parallel_for(count, grain_for(count, work.pool.size(), 4), [&](int64_t begin, int64_t end, int) {
+    std::vector<float> added(offsets ? static_cast<size_t>(offsets->cols) : 0);
     for (int64_t i = begin; i < end; ++i) {
       const int32_t row = ids.i32()[i];
       float* out = y.f32() + i * table.cols;
       work.kernels.unpack_row(table, row, out);
+      if (offsets) {
+        work.kernels.unpack_row(*offsets, row, added.data());
+        for (int64_t c = 0; c < table.cols; ++c) out[c] += added[static_cast<size_t>(c / table.group)];
+      }
       if (!factors) continue;
       for (int64_t c = 0; c < table.cols; ++c) out[c] *= factors[row];
     }

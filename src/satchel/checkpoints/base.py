@@ -11,6 +11,9 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from satchel.quantize.affine import QuantizedRows
+from satchel.quantize.encoding import Encoding
+
 
 @dataclass(frozen=True)
 class TensorInfo:
@@ -18,6 +21,7 @@ class TensorInfo:
 
     shape: tuple[int, ...]
     dtype: str  # as the format calls it, in lower case: "f32", "bf16", "q4_1", …
+    kept: Encoding | None = None  # that stores it as it is, without rounding
 
 
 TokenizerKind = Literal["huggingface", "sentencepiece", "tiktoken", "llama2c", "gguf"]
@@ -53,6 +57,10 @@ class Checkpoint(ABC):
     @abstractmethod
     def read(self, name: str, rows: slice | None = None) -> NDArray[np.float32]:
         """A tensor, or only the given rows of it, as contiguous float32."""
+
+    @abstractmethod
+    def read_quantized(self, name: str, rows: slice | None = None) -> QuantizedRows:
+        """The same of a tensor that is quantised: its codes as they lie in the checkpoint."""
 
     @abstractmethod
     def close(self) -> None:

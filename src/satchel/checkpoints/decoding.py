@@ -8,18 +8,28 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from satchel.quantize.affine import QuantizedRows
+from satchel.quantize.encoding import Encoding
+
 # raw [rows, row_bytes] uint8 -> out [rows, columns] float32
 Decode = Callable[[NDArray[np.uint8], NDArray[np.float32]], None]
+Split = Callable[[NDArray[np.uint8]], QuantizedRows]
 
 
 @dataclass(frozen=True)
 class Codec:
-    """A format of numbers: ``block`` values take ``size`` bytes."""
+    """A format of numbers: ``block`` values take ``size`` bytes.
+
+    ``kept`` is the encoding that stores a matrix of them as it is. For a quantised one, ``split``
+    gives the codes and scales of raw rows.
+    """
 
     name: str
     block: int
     size: int
     decode: Decode
+    kept: Encoding | None = None
+    split: Split | None = None
 
     def row_bytes(self, columns: int) -> int:
         return columns // self.block * self.size
@@ -43,8 +53,8 @@ def _decode_bf16(raw: NDArray[np.uint8], out: NDArray[np.float32]) -> None:
 
 
 F64 = Codec("f64", 1, 8, _decode_f64)
-F32 = Codec("f32", 1, 4, _decode_f32)
-F16 = Codec("f16", 1, 2, _decode_f16)
+F32 = Codec("f32", 1, 4, _decode_f32, Encoding("matrix_f32"))
+F16 = Codec("f16", 1, 2, _decode_f16, Encoding("matrix_f16"))
 BF16 = Codec("bf16", 1, 2, _decode_bf16)
 
 FLOATS = {codec.name: codec for codec in (F64, F32, F16, BF16)}

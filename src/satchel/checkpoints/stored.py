@@ -16,6 +16,8 @@ from satchel.checkpoints.base import Checkpoint, TensorInfo, TokenizerSource
 from satchel.checkpoints.decoding import F32, Codec
 from satchel.checkpoints.weightfile import WeightFile
 from satchel.errors import CheckpointError
+from satchel.quantize.affine import QuantizedRows
+from satchel.quantize.encoding import Encoding
 
 # Values converted at a time: a read needs some of these on top of its result.
 CHUNK_VALUES = 1 << 17
@@ -66,24 +68,46 @@ class StoredTensor:
                 "as a weight",
                 "Use a checkpoint in F64, F32, F16 or BF16",
             )
-        if rows is None:
-            rows = slice(None)
-        length = self.shape[0] if self.shape else 1
-        start, stop, step = rows.indices(length)
-        if step != 1:
-            raise ValueError(f"rows of {name} are read in order: the step must be 1, not {step}")
-        stop = max(start, stop)
+        start, stop = self._bounds(name, rows)
         if len(self.shape) < 2:
             values = self._read_vector()
-            return values[start:stop].copy() if stop - start < length else values
-        # Interleaved rows come back in order only as whole heads.
-        head_size = length // self.heads if self.heads else 1
-        first = start // head_size * head_size
-        last = -(-stop // head_size) * head_size
+            return values[start:stop].copy() if stop - start < values.size else values
+        first, last, head_size = self._whole_heads(start, stop)
         values = self._read_rows(first, last, head_size)
         if (first, last) != (start, stop):
             values = values[start - first : stop - first].copy()
         return values.reshape(stop - start, *self.shape[1:])
+
+    @property
+    def kept(self) -> Encoding | None:
+        """The encoding that stores this tensor as it is."""
+        return self.codec.kept if self.codec and len(self.shape) == 2 and not self.shift else None
+
+    def read_quantized(self, name: str, rows: slice | None = None) -> QuantizedRows:
+        """Codes and scales as they lie in the file, for a tensor that has them."""
+        if self.codec is None or self.codec.split is None:
+            raise CheckpointError(f"{self.file.path}: tensor {name} is not quantised")
+        start, stop = self._bounds(name, rows)
+        first, last, head_size = self._whole_heads(start, stop)
+        row_bytes = self.codec.row_bytes(self.columns)
+        raw = np.empty((last - first, row_bytes), np.uint8)
+        if raw.size:
+            self.file.read_into(self.offset + first * row_bytes, raw)
+        if self.heads:
+            raw = _half_split(raw, head_size)
+        return self.codec.split(raw[start - first : stop - first])
+
+    def _bounds(self, name: str, rows: slice | None) -> tuple[int, int]:
+        length = self.shape[0] if self.shape else 1
+        start, stop, step = (rows or slice(None)).indices(length)
+        if step != 1:
+            raise ValueError(f"rows of {name} are read in order: the step must be 1, not {step}")
+        return start, max(start, stop)
+
+    def _whole_heads(self, start: int, stop: int) -> tuple[int, int, int]:
+        """Rows of whole heads, since only so interleaved ones come in order; a head's size."""
+        head_size = self.shape[0] // self.heads if self.heads else 1
+        return start // head_size * head_size, -(-stop // head_size) * head_size, head_size
 
     def _read_vector(self) -> NDArray[np.float32]:
         if self.heads:  # the bias of a rotary projection: one value per row
@@ -143,7 +167,8 @@ class StoredCheckpoint(Checkpoint):
         self._files = list(files)
         self._stored = dict(stored)
         self._tensors = {
-            name: TensorInfo(tensor.shape, tensor.dtype) for name, tensor in self._stored.items()
+            name: TensorInfo(tensor.shape, tensor.dtype, tensor.kept)
+            for name, tensor in self._stored.items()
         }
 
     @property
@@ -151,6 +176,12 @@ class StoredCheckpoint(Checkpoint):
         return self._tensors
 
     def read(self, name: str, rows: slice | None = None) -> NDArray[np.float32]:
+        return self._find(name).read(name, rows)
+
+    def read_quantized(self, name: str, rows: slice | None = None) -> QuantizedRows:
+        return self._find(name).read_quantized(name, rows)
+
+    def _find(self, name: str) -> StoredTensor:
         tensor = self._stored.get(name)
         if tensor is None:
             near = difflib.get_close_matches(name, self._stored, 1)
@@ -158,7 +189,7 @@ class StoredCheckpoint(Checkpoint):
                 f"{self.path} has no tensor {name}",
                 f"The nearest name in it is {near[0]}" if near else "It may be of another model",
             )
-        return tensor.read(name, rows)
+        return tensor
 
     def close(self) -> None:
         for file in self._files:

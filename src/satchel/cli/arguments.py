@@ -53,7 +53,10 @@ def add_export_options(parser: argparse.ArgumentParser) -> None:
     """Nothing has a default here, so that a YAML file can tell what was not given."""
     group = parser.add_argument_group("what to make of the model")
     group.add_argument(
-        "--recipe", metavar="NAME", help="fp32, fp16, 16a8w, 8a8w, 16a4w or 8da4w (8da4w)"
+        "--recipe",
+        metavar="NAME",
+        help="fp32, fp16, 16a8w, 8a8w, 16a4w or 8da4w; keep takes what is quantised already as it "
+        "is (8da4w)",
     )
     group.add_argument(
         "--group-size",
@@ -75,6 +78,12 @@ def add_export_options(parser: argparse.ArgumentParser) -> None:
         type=int,
         choices=(8, 16, 32),
         help="bits of the KV cache, with any recipe (16; fp32: 32)",
+    )
+    group.add_argument(
+        "--activation-bits",
+        type=int,
+        choices=(8, 16),
+        help="bits of rounded activations (the recipe's own; keep: 16)",
     )
     group.add_argument(
         "--override",

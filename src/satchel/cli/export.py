@@ -127,6 +127,9 @@ def _report(
             f"perplexity {quality['device_ppl']:.3f}, {quality['increase']:+.3f} over float's, "
             f"on {quality['tokens']} tokens of {arguments.eval_text}"
         )
+    kept = program.metadata["recipe"]["kept"]
+    if kept:
+        print(f"kept as they are: {kept}")
     print(f"in {seconds:.1f} s with at most {megabytes(peak_rss())} of memory")
     if any(errors.values()):
         print("relative weight error by kind of layer:")

@@ -14,6 +14,7 @@ from satchel.checkpoints import open_checkpoint
 from satchel.checkpoints.base import Checkpoint
 from satchel.errors import CheckpointError, ConfigError
 from satchel.exporter.checks import check_free_space, check_tensors, check_vocabulary
+from satchel.exporter.kept import KeptTensors
 from satchel.exporter.options import (
     DEFAULT_CONTEXT,
     DEFAULT_PREFILL_AR_LEN,
@@ -78,7 +79,8 @@ class ExportJob:
         self.model: Decoder = build_model(self.checkpoint.config)
         self.context = min(options.context, self.model.context)
         self.graphs = self._graphs()
-        self.encodings = apply_recipe(self.graphs, self.recipe)
+        self.kept = KeptTensors.of(self.checkpoint) if self.recipe.keeps else KeptTensors()
+        self.encodings = apply_recipe(self.graphs, self.recipe, self.kept.encodings)
         self.placement = cpu.place(self.graphs)
         weights = {w.name: w for g in self.graphs for w in g.weights()}
         self.parameters = _parameters(self.checkpoint, {w.source.tensor for w in weights.values()})
@@ -142,6 +144,8 @@ class ExportJob:
                 yield "e{}_{}".format(*recipe.embedding)
             if recipe.head_bits != usual.head_bits:
                 yield f"h{recipe.head_bits}"
+        if recipe.activation_bits:
+            yield f"a{recipe.activation_bits}"
         if recipe.cache != usual.cache:
             yield f"kv{recipe.kv_bits}"
         if recipe.overrides:
@@ -171,7 +175,8 @@ class ExportJob:
         refuse_existing(output, overwrite)
         plan = self.plan()
         check_free_space(output.absolute().parent, plan.file_size)
-        packer = WeightPacker(self.checkpoint, threads or cores())
+        kept = self.kept.weights(self.graphs, self.encodings)
+        packer = WeightPacker(self.checkpoint, threads or cores(), kept)
         total = self.writer.weights_size
         done = 0
 
@@ -210,6 +215,8 @@ class ExportJob:
                 "embedding": list(embedding) if embedding else None,
                 "head_bits": self.recipe.head_bits,
                 "kv_cache": self.recipe.cache.name,
+                "activation_bits": self.recipe.activation_bits,
+                "kept": self.kept.describe(),
                 "overrides": {o.pattern: o.value for o in self.recipe.overrides},
                 "description": self.recipe.describe(),
             },
@@ -274,6 +281,7 @@ def export(
     embedding: tuple[int, int] | None = None,
     head_bits: int | None = None,
     kv_bits: int | None = None,
+    activation_bits: int | None = None,
     overrides: Mapping[str, str] | None = None,
     mode: str = "hybrid",
     prefill_ar_len: int = 128,
@@ -296,6 +304,7 @@ def export(
         embedding=embedding,
         head_bits=head_bits,
         kv_bits=kv_bits,
+        activation_bits=activation_bits,
         overrides=overrides or {},
         mode=mode,
         prefill_ar_len=prefill_ar_len,

@@ -36,6 +36,7 @@ class ExportOptions:
     embedding: tuple[int, int] | None = None
     head_bits: int | None = None
     kv_bits: int | None = None
+    activation_bits: int | None = None
     overrides: Mapping[str, str] = field(default_factory=dict)
     mode: str = "hybrid"
     prefill_ar_len: int = DEFAULT_PREFILL_AR_LEN
@@ -62,6 +63,7 @@ class ExportOptions:
             self.head_bits,
             self.kv_bits,
             self.overrides,
+            self.activation_bits,
         )
 
 
@@ -96,6 +98,7 @@ _TYPES: dict[str, tuple[type, ...]] = {
     "embedding": (str, list),
     "head_bits": (int,),
     "kv_bits": (int,),
+    "activation_bits": (int,),
     "overrides": (dict, list),
     "mode": (str,),
     "prefill_ar_len": (int,),

@@ -6,9 +6,10 @@ is read while this one is packed, so that reading and packing overlap.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,8 +18,13 @@ from satchel import _native
 from satchel.checkpoints.base import Checkpoint
 from satchel.errors import CheckpointError
 from satchel.graph.ir import RowSource, Weight
+from satchel.quantize.affine import QuantizedRows
 from satchel.quantize.encoding import Encoding
-from satchel.quantize.packing import PLANE_ALIGNMENT, split_planes
+from satchel.quantize.packing import PLANE_ALIGNMENT, pack_quantized, split_planes
+
+Array = NDArray[Any]
+# Rows of a source's tensor: floats, or codes, scales and what is added to groups.
+ReadRows = Callable[[RowSource, slice], list[Array]]
 
 BLOCK_BYTES = 8 << 20  # of float32
 TILE_ROWS = 16
@@ -46,20 +52,32 @@ class WeightPacker:
 
     checkpoint: Checkpoint
     threads: int
+    kept: frozenset[str] = frozenset()  # weights whose codes are taken from the checkpoint
     errors: dict[str, WeightError] = field(default_factory=dict)  # by weight
 
     def encode(self, weight: Weight, encoding: Encoding) -> Iterator[bytes | memoryview]:
         """All codes, then all scales."""
         if not encoding.is_matrix:
-            array = self._read(weight.source, 0, weight.shape[0])
+            (array,) = _read(self._floats, weight.source, 0, weight.shape[0])
             self._check_finite(weight, array, 0)
             yield array.astype(np.float16 if encoding.kind == "f16" else np.float32).tobytes()
             return
-        total = self.errors.setdefault(weight.name, WeightError())
+        pack = self._keep if weight.name in self.kept else self._quantize
         planes: list[list[NDArray[np.uint8]]] = []  # of the scales, by block of rows
-        for start, block in self._blocks(weight):
-            kind, group = encoding.layout, encoding.group
-            codes, scales, stats = _native.kernels.pack(block, kind, group, threads=self.threads)
+        for rows, codes, scales in pack(weight, encoding):
+            if encoding.is_quantized:
+                cols, group = weight.shape[1], encoding.group
+                planes.append(split_planes(encoding.layout, scales, rows, cols, group))
+            yield codes.data
+        yield from _whole_planes(planes)
+
+    def _quantize(self, weight: Weight, encoding: Encoding) -> Iterator[tuple[int, Array, Array]]:
+        """Blocks of rows rounded to an encoding: how many, their codes and their scales."""
+        total = self.errors.setdefault(weight.name, WeightError())
+        for start, (block,) in self._blocks(weight, self._floats):
+            codes, scales, stats = _native.kernels.pack(
+                block, encoding.layout, encoding.group, threads=self.threads
+            )
             if stats["first_bad"] >= 0:
                 self._check_finite(weight, block, start)
                 raise CheckpointError(
@@ -69,52 +87,42 @@ class WeightPacker:
             total.squared_error += stats["squared_error"]
             total.squared_weight += stats["squared_weight"]
             total.count += block.size
-            if encoding.is_quantized:
-                rows, cols = block.shape
-                planes.append(split_planes(kind, scales, rows, cols, group))
-            yield codes.data
-        for plane in zip(*planes, strict=True):
-            yield from (part.data for part in plane)
-            if plane[-1] is not planes[-1][-1]:  # the last one is not filled up
-                yield bytes(-sum(part.size for part in plane) % PLANE_ALIGNMENT)
+            yield len(block), codes, scales
 
-    def _blocks(self, weight: Weight) -> Iterator[tuple[int, NDArray[np.float32]]]:
+    def _keep(self, weight: Weight, encoding: Encoding) -> Iterator[tuple[int, Array, Array]]:
+        """The same of rows that are quantised in the checkpoint, as they are."""
+        total = self.errors.setdefault(weight.name, WeightError())
+        for start, (codes, *numbers) in self._blocks(weight, self._quantized):
+            for part in numbers:
+                self._check_finite(weight, part, start)
+            total.count += codes.size
+            yield (
+                len(codes),
+                *pack_quantized(encoding.layout, QuantizedRows(codes, *numbers)),
+            )
+
+    def _floats(self, source: RowSource, rows: slice) -> list[Array]:
+        block = self.checkpoint.read(source.tensor, rows)
+        return [block + np.float32(source.add) if source.add else block]
+
+    def _quantized(self, source: RowSource, rows: slice) -> list[Array]:
+        return self.checkpoint.read_quantized(source.tensor, rows).parts
+
+    def _blocks(self, weight: Weight, read: ReadRows) -> Iterator[tuple[int, list[Array]]]:
         rows, cols = weight.shape
         step = max(TILE_ROWS, BLOCK_BYTES // (4 * cols) // TILE_ROWS * TILE_ROWS)
         starts = range(0, rows, step)
         with ThreadPoolExecutor(1) as reader:
-            ahead = reader.submit(self._read, weight.source, 0, min(step, rows))
+            ahead = reader.submit(_read, read, weight.source, 0, min(step, rows))
             for start in starts:
                 block = ahead.result()
                 if start + step < rows:
                     stop = min(start + 2 * step, rows)
-                    ahead = reader.submit(self._read, weight.source, start + step, stop)
+                    ahead = reader.submit(_read, read, weight.source, start + step, stop)
                 yield start, block
 
-    def _read(self, source: RowSource, start: int, stop: int) -> NDArray[np.float32]:
-        """Rows start … stop-1 of a weight, wherever in the tensor they lie."""
-        if source.interleaved:
-            head, rotary = source.interleaved
-            first = start // head * head  # a head's rows change places, so it is read as a whole
-            block = self._read_ranges(source, first, -(-stop // head) * head)
-            block = half_split(block, head, rotary)[start - first : stop - first]
-        else:
-            block = self._read_ranges(source, start, stop)
-        return block + np.float32(source.add) if source.add else block
-
-    def _read_ranges(self, source: RowSource, start: int, stop: int) -> NDArray[np.float32]:
-        if source.ranges is None:
-            return self.checkpoint.read(source.tensor, slice(start, stop))
-        parts = []
-        for first, last in source.ranges:
-            begin, end = max(first, first + start), min(last, first + stop)
-            if begin < end:
-                parts.append(self.checkpoint.read(source.tensor, slice(begin, end)))
-            start, stop = start - (last - first), stop - (last - first)
-        return np.concatenate(parts) if len(parts) > 1 else parts[0]
-
     @staticmethod
-    def _check_finite(weight: Weight, block: NDArray[np.float32], start: int) -> None:
+    def _check_finite(weight: Weight, block: Array, start: int) -> None:
         bad = np.argwhere(~np.isfinite(block))
         if len(bad):
             place = [int(i) for i in bad[0]]
@@ -125,9 +133,39 @@ class WeightPacker:
             )
 
 
-def half_split(rows: NDArray[np.float32], head: int, rotary: int) -> NDArray[np.float32]:
+def _whole_planes(planes: list[list[NDArray[np.uint8]]]) -> Iterator[bytes | memoryview]:
+    """Every plane of all blocks, filled up to where the next one starts."""
+    for plane in zip(*planes, strict=True):
+        yield from (part.data for part in plane)
+        if plane[-1] is not planes[-1][-1]:  # the last one is not filled up
+            yield bytes(-sum(part.size for part in plane) % PLANE_ALIGNMENT)
+
+
+def _read(read: ReadRows, source: RowSource, start: int, stop: int) -> list[Array]:
+    """Rows start … stop-1 of a weight, wherever in the tensor they lie."""
+    if not source.interleaved:
+        return _read_ranges(read, source, start, stop)
+    head, rotary = source.interleaved
+    first = start // head * head  # a head's rows change places, so it is read as a whole
+    parts = _read_ranges(read, source, first, -(-stop // head) * head)
+    return [half_split(part, head, rotary)[start - first : stop - first] for part in parts]
+
+
+def _read_ranges(read: ReadRows, source: RowSource, start: int, stop: int) -> list[Array]:
+    if source.ranges is None:
+        return read(source, slice(start, stop))
+    found = []
+    for first, last in source.ranges:
+        begin, end = max(first, first + start), min(last, first + stop)
+        if begin < end:
+            found.append(read(source, slice(begin, end)))
+        start, stop = start - (last - first), stop - (last - first)
+    return [np.concatenate(parts) for parts in zip(*found, strict=True)]
+
+
+def half_split(rows: Array, head: int, rotary: int) -> Array:
     """The first ``rotary`` rows of each head from x0 y0 x1 y1 … to x0 x1 … y0 y1 …"""
     order = np.arange(head)
     order[:rotary] = order[:rotary].reshape(-1, 2).T.reshape(-1)
-    split: NDArray[np.float32] = rows.reshape(-1, head, *rows.shape[1:])[:, order]
+    split: Array = rows.reshape(-1, head, *rows.shape[1:])[:, order]
     return split.reshape(rows.shape)

@@ -22,6 +22,9 @@ KINDS = {
     "matrix_q4": 18,
     "matrix_q8": 19,
     "matrix_lpbq4": 20,
+    "matrix_q4_min": 21,
+    "matrix_q4_offset": 22,
+    "matrix_q8_offset": 23,
 }
 
 
@@ -55,7 +58,7 @@ class Encoding:
 
     @property
     def is_quantized(self) -> bool:
-        return self.kind in ("matrix_q4", "matrix_q8", "matrix_lpbq4")
+        return self.is_matrix and self.kind not in ("matrix_f32", "matrix_f16")
 
     @property
     def layout(self) -> str:

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from satchel.errors import RecipeError
+from satchel.quantize.affine import OFFSETS, QuantizedRows, quantize_affine
 from satchel.quantize.blockwise import dequantize_blocks, quantize_blocks
 
 Array = NDArray[Any]
@@ -19,8 +20,9 @@ Array = NDArray[Any]
 TILE_ROWS = 16
 PLANE_ALIGNMENT = 64  # of the parts that the scales of a matrix have
 _FLOATS: dict[str, type[np.floating[Any]]] = {"f32": np.float32, "f16": np.float16}
-_QUANTIZED_UNIT = {"q4": 8, "q8": 4, "lpbq4": 8}  # columns in a 64-byte step of a tile
-_OFFSET = {"q4": 8, "q8": 128, "lpbq4": 8}
+# Columns in a 64-byte step of a tile; those with 4 have codes of 8 bits.
+_QUANTIZED_UNIT = {"q4": 8, "q8": 4, "lpbq4": 8, "q4_min": 8, "q4_offset": 8, "q8_offset": 4}
+_OFFSET = {"q4": 8, "q8": 128, "lpbq4": 8, "q4_min": 0, "q4_offset": 8, "q8_offset": 128}
 # The largest code of an activation. 16 bits are two digits of 8 to the base 255, each within ±127.
 _LARGEST_ACTIVATION = {8: 127, 16: 127 * 255 + 127}
 
@@ -97,11 +99,11 @@ def packed_sizes(encoding: str, rows: int, cols: int, group: int = 0) -> tuple[i
     if encoding in _FLOATS:
         return cells * (4 if encoding == "f32" else 2), 0
     *first, last = scale_planes(encoding, rows, cols, group)
-    return cells if encoding == "q8" else cells // 2, sum(map(_aligned, first)) + last
+    return cells * 4 // _QUANTIZED_UNIT[encoding], sum(map(_aligned, first)) + last
 
 
 def scale_planes(encoding: str, rows: int, cols: int, group: int) -> tuple[int, ...]:
-    """Bytes of each plane of the scales: one of groups, and with lpbq4 one of row factors.
+    """Bytes of each plane of the scales: one of groups; then what else belongs to rows or groups.
 
     All but the last are filled up to a multiple of 64.
 
@@ -110,8 +112,10 @@ def scale_planes(encoding: str, rows: int, cols: int, group: int) -> tuple[int, 
     """
     _check_group(encoding, cols, group)
     padded = _tiles(rows) * TILE_ROWS
-    groups = padded * (cols // group) * 2
-    return (groups, padded * 4) if encoding == "lpbq4" else (groups,)
+    groups = padded * (cols // group)
+    if encoding in OFFSETS:
+        return groups * 2, groups * np.dtype(OFFSETS[encoding]).itemsize
+    return (groups * 2, padded * 4) if encoding == "lpbq4" else (groups * 2,)
 
 
 def split_planes(encoding: str, scales: Array, rows: int, cols: int, group: int) -> list[Array]:
@@ -136,22 +140,33 @@ def pack_matrix(encoding: str, w: Array, group: int = 0) -> tuple[Array, Array]:
             tiles = _pad_rows(w.astype(_FLOATS[encoding])).reshape(-1, TILE_ROWS, cols)
         return _bytes_of(tiles.transpose(0, 2, 1)), np.zeros(0, np.uint16)
     _check_group(encoding, cols, group)
-    groups = cols // group
-    factors = np.zeros(0, np.float32)
     if encoding == "lpbq4":
         quantized, scales, factors = quantize_blocks(w, group)
-    else:
-        quantized, scales = quantize_groups(w, 4 if encoding == "q4" else 8, group)
+        return _pack(encoding, quantized, scales, _bytes_of(_pad_rows(factors[:, None])))
+    if encoding in OFFSETS:
+        return pack_quantized(encoding, quantize_affine(w, encoding, group))
+    return _pack(encoding, *quantize_groups(w, 4 if encoding == "q4" else 8, group))
+
+
+def pack_quantized(encoding: str, rows: QuantizedRows) -> tuple[Array, Array]:
+    """Rows that are quantised already, packed as they are, in the form of ``pack_matrix``."""
+    offsets = None if rows.offsets is None else _group_tiles(rows.offsets)
+    return _pack(encoding, rows.codes, rows.scales, offsets)
+
+
+def _pack(
+    encoding: str, quantized: Array, scales: Array, second: Array | None = None
+) -> tuple[Array, Array]:
+    """``second`` is the plane after that of the scales, as bytes."""
     unit, offset = _QUANTIZED_UNIT[encoding], _OFFSET[encoding]
     codes = (_pad_rows(quantized).astype(np.int16) + offset).astype(np.uint8)
-    steps = codes.reshape(-1, TILE_ROWS, cols // unit, unit).transpose(0, 2, 1, 3)
-    if encoding != "q8":
+    steps = codes.reshape(-1, TILE_ROWS, codes.shape[1] // unit, unit).transpose(0, 2, 1, 3)
+    if unit == 8:
         steps = steps[..., :4] | steps[..., 4:] << 4
-    halves = _pad_rows(scales.astype(np.float16))
-    plane = _bytes_of(halves.reshape(-1, TILE_ROWS, groups).transpose(0, 2, 1))
-    if encoding == "lpbq4":
+    plane = _group_tiles(scales.astype(np.float16))
+    if second is not None:
         filling = np.zeros(_aligned(plane.size) - plane.size, np.uint8)
-        plane = np.concatenate([plane, filling, _bytes_of(_pad_rows(factors[:, None]))])
+        plane = np.concatenate([plane, filling, second])
     return _bytes_of(steps), plane.view(np.uint16)
 
 
@@ -172,6 +187,9 @@ def unpack_matrix(
     unpacked = unpack_codes(encoding, codes, plain, rows, cols, group)
     if encoding == "lpbq4":
         return dequantize_blocks(*unpacked, rest[0].view(np.float32)[:rows])
+    if encoding in OFFSETS:
+        offsets = _group_rows(rest[0].view(OFFSETS[encoding]), cols // group)[:rows]
+        return QuantizedRows(*unpacked, offsets).floats()
     return dequantize_groups(*unpacked)
 
 
@@ -181,12 +199,22 @@ def unpack_codes(
     """Codes (int8) ``[rows, cols]`` and scales (float16) ``[rows, cols / group]``."""
     _check_group(encoding, cols, group)
     steps = codes.reshape(-1, cols // _QUANTIZED_UNIT[encoding], TILE_ROWS, 4)
-    if encoding != "q8":
+    if _QUANTIZED_UNIT[encoding] == 8:
         steps = np.concatenate([steps & 15, steps >> 4], axis=-1)
     signed = steps.transpose(0, 2, 1, 3).reshape(-1, cols).astype(np.int16) - _OFFSET[encoding]
-    scale_tiles = scales.view(np.float16).reshape(-1, cols // group, TILE_ROWS)
-    scale_rows = scale_tiles.transpose(0, 2, 1).reshape(-1, cols // group)
-    return signed[:rows].astype(np.int8), scale_rows[:rows]
+    return signed[:rows].astype(np.int8), _group_rows(scales.view(np.float16), cols // group)[:rows]
+
+
+def _group_tiles(values: Array) -> Array:
+    """One value for each group of each row, as bytes of tiles [cols/group][16]."""
+    tiles = _pad_rows(values).reshape(-1, TILE_ROWS, values.shape[1])
+    return _bytes_of(tiles.transpose(0, 2, 1))
+
+
+def _group_rows(tiles: Array, groups: int) -> Array:
+    """The inverse of ``_group_tiles``, with the rows that fill up the last tile."""
+    rows: Array = tiles.reshape(-1, groups, TILE_ROWS).transpose(0, 2, 1).reshape(-1, groups)
+    return rows
 
 
 def _tiles(rows: int) -> int:
@@ -209,7 +237,8 @@ def _check_group(encoding: str, cols: int, group: int) -> None:
     unit = _QUANTIZED_UNIT.get(encoding)
     if unit is None:
         raise RecipeError(
-            f"there is no matrix encoding {encoding!r}", "Use one of f32, f16, q4, q8 and lpbq4"
+            f"there is no matrix encoding {encoding!r}",
+            f"Use one of {', '.join([*_FLOATS, *_QUANTIZED_UNIT])}",
         )
     if group <= 0 or group % unit or cols % group:
         raise RecipeError(

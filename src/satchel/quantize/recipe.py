@@ -9,10 +9,11 @@ from satchel.errors import RecipeError
 from satchel.graph.ir import DType, Graph, Value, Weight
 from satchel.quantize.encoding import Encoding
 from satchel.quantize.overrides import Override, check_matches, parse_overrides
-from satchel.quantize.scheme import Form
+from satchel.quantize.scheme import Form, Scheme
 from satchel.quantize.schemes import find_scheme
 
 EMBEDDING_GROUPS = (32, 64, 128, 256)
+KEEP = "keep"  # the scheme that takes encodings from the checkpoint
 CACHES = {8: DType.u8, 16: DType.f16, 32: DType.f32}  # by --kv-bits
 
 
@@ -21,7 +22,8 @@ class Recipe:
     """What becomes of the weights, the activations and the KV cache.
 
     ``name`` is that of the scheme of all layers but those of ``overrides``, of which the last
-    that matches counts. ``embedding`` is (bits, group), group 0 being a whole row.
+    that matches counts. ``embedding`` is (bits, group), group 0 being a whole row;
+    ``activation_bits`` those of activations that are rounded, if not the scheme's own.
 
     >>> Recipe.named("8da4w", group_size=64).describe()
     '8da4w, group size 64, embedding 4,64, head 4 bits, KV cache f16'
@@ -33,6 +35,7 @@ class Recipe:
     head_bits: int | None = None
     cache: DType = DType.f16
     overrides: tuple[Override, ...] = ()
+    activation_bits: int | None = None
 
     @staticmethod
     def named(
@@ -42,9 +45,13 @@ class Recipe:
         head_bits: int | None = None,
         kv_bits: int | None = None,
         overrides: Mapping[str, str] | None = None,
+        activation_bits: int | None = None,
     ) -> Recipe:
         """The recipe of that name, with what is not given at its default."""
         scheme = find_scheme(name)
+        _check_activations(scheme, activation_bits)
+        if activation_bits == scheme.activation_bits:
+            activation_bits = None
         if kv_bits is not None and kv_bits not in CACHES:
             raise RecipeError(f"the KV cache can have 8, 16 or 32 bits, not {kv_bits}")
         cache = CACHES[kv_bits] if kv_bits else scheme.cache
@@ -54,7 +61,7 @@ class Recipe:
                 raise RecipeError(
                     f"{name} does not quantise, so it takes no group size, embedding or head bits"
                 )
-            return Recipe(name, cache=cache, overrides=others)
+            return Recipe(name, cache=cache, overrides=others, activation_bits=activation_bits)
         group = scheme.checked_group(group_size)
         if embedding is None:
             usual_bits, usual_group = scheme.embedding
@@ -66,10 +73,12 @@ class Recipe:
                 "or 0 for a whole row.",
             )
         bits = scheme.checked_head_bits(head_bits)
-        return Recipe(name, group, embedding, bits, cache, others)
+        return Recipe(name, group, embedding, bits, cache, others, activation_bits)
 
     def describe(self) -> str:
         parts = [self.name]
+        if self.activation_bits:
+            parts.append(f"activations {self.activation_bits} bits")
         if self.group_size:
             parts.append(f"group size {self.group_size}")
         if self.embedding:
@@ -81,6 +90,20 @@ class Recipe:
     def kv_bits(self) -> int:
         return 8 * self.cache.size
 
+    @property
+    def keeps(self) -> bool:
+        """Whether something that is quantised in the checkpoint is stored as it is."""
+        return KEEP in (self.name, *(o.scheme.name for o in self.overrides))
+
+    @property
+    def activations(self) -> str:
+        """What the linear layers without an override make of their activations."""
+        bits = self.activation_bits
+        return f"int{bits}" if bits else find_scheme(self.name).activations
+
+    def override_of(self, weight: Weight) -> Override | None:
+        return next((o for o in reversed(self.overrides) if o.matches(weight.name)), None)
+
     def encoding(self, weight: Weight, role: str) -> Encoding:
         """How a weight is stored when it is used in this role."""
         return self.choose(weight, role)[0]
@@ -90,7 +113,7 @@ class Recipe:
         if role == "vector":
             return Encoding("f32"), "f32"
         cols = weight.shape[1]
-        override = next((o for o in reversed(self.overrides) if o.matches(weight.name)), None)
+        override = self.override_of(weight)
         if override:
             scheme, group = override.scheme, override.group
             form = scheme.forms[scheme.bits]
@@ -110,17 +133,37 @@ class Recipe:
                 f"{weight.name}",
                 advice + " for this model.",
             )
-        return encoding, scheme.activations
+        return encoding, scheme.activations if override else self.activations
 
 
-def apply_recipe(graphs: Sequence[Graph], recipe: Recipe) -> dict[str, Encoding]:
+def _check_activations(scheme: Scheme, bits: int | None) -> None:
+    if bits is None:
+        return
+    if scheme.activations == "f32":
+        raise RecipeError(f"{scheme.name} does not round activations, so they have no bits")
+    if bits not in (8, 16):
+        raise RecipeError(f"activations can have 8 or 16 bits, not {bits}")
+
+
+def apply_recipe(
+    graphs: Sequence[Graph], recipe: Recipe, kept: Mapping[str, Encoding] | None = None
+) -> dict[str, Encoding]:
     """Choose each weight's encoding and mark the linear layers that round their activations.
+
+    ``kept`` has, by tensor, the encodings that the scheme ``keep`` takes from the checkpoint.
 
     A weight that is both embedding and head (tied) stays one if the recipe gives both the same
     encoding; otherwise the head becomes a weight of its own with the same source.
     """
     matrices = [w.name for graph in graphs for w in graph.weights() if w.role != "vector"]
     check_matches(recipe.overrides, matrices)
+
+    def choose(weight: Weight, role: str) -> tuple[Encoding, str]:
+        encoding, activations = recipe.choose(weight, role)
+        override = recipe.override_of(weight)
+        keeps = (override.scheme.name if override else recipe.name) == KEEP and role != "vector"
+        return (kept or {}).get(weight.source.tensor, encoding) if keeps else encoding, activations
+
     encodings: dict[str, Encoding] = {}
     for graph in graphs:
         heads: dict[str, Value] = {}
@@ -131,8 +174,8 @@ def apply_recipe(graphs: Sequence[Graph], recipe: Recipe) -> dict[str, Encoding]
                 weight = value.weight
                 is_tied_head = node.op == "linear" and weight.role == "embedding"
                 role = "head" if is_tied_head else weight.role
-                encoding, activations = recipe.choose(weight, role)
-                if is_tied_head and encoding != recipe.encoding(weight, "embedding"):
+                encoding, activations = choose(weight, role)
+                if is_tied_head and encoding != choose(weight, "embedding")[0]:
                     if weight.name not in heads:
                         copy = replace(weight, name=f"{weight.name}#head", role="head")
                         heads[weight.name] = Value(copy.name, value.type, weight=copy)
