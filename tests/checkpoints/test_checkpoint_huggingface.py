@@ -136,8 +136,8 @@ def test_config_problems_are_named(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text("{}")
     with pytest.raises(CheckpointError, match="field model_type is missing"):
         open_checkpoint(tmp_path)
-    folder_with_config(tmp_path, quantization_config={"quant_method": "gptq"})
-    with pytest.raises(CheckpointError, match=r"already quantised \(gptq\)"):
+    folder_with_config(tmp_path, quantization_config={"quant_method": "fp8"})
+    with pytest.raises(CheckpointError, match=r"already quantised \(fp8\)"):
         open_checkpoint(tmp_path)
 
 

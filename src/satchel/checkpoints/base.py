@@ -22,6 +22,7 @@ class TensorInfo:
     shape: tuple[int, ...]
     dtype: str  # as the format calls it, in lower case: "f32", "bf16", "q4_1", …
     kept: Encoding | None = None  # that stores it as it is, without rounding
+    order: NDArray[np.int32] | None = None  # of the columns of its codes, if not their own
 
 
 TokenizerKind = Literal["huggingface", "sentencepiece", "tiktoken", "llama2c", "gguf"]
@@ -48,6 +49,7 @@ class Checkpoint(ABC):
     config: dict[str, Any]  # config.json's terms, "model_type" included
     generation: dict[str, Any]  # generation_config.json's terms; empty when unknown
     tokenizer: TokenizerSource | None
+    quantized_by: str = ""  # the method, for a checkpoint that is not meant to be rounded again
 
     @property
     @abstractmethod

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from satchel.checkpoints.base import Checkpoint
+from satchel.checkpoints.gptq import PackedForm
 from satchel.checkpoints.jsonfile import read_json, read_json_if_there
 from satchel.checkpoints.safetensors_file import read_header
 from satchel.checkpoints.stored import StoredCheckpoint, StoredTensor
@@ -60,6 +61,8 @@ def _open(
     read_tensors: ReadTensors,
 ) -> Checkpoint:
     config = _read_config(folder)
+    quantization = config.pop("quantization_config", None)
+    form = PackedForm.read(quantization, folder) if quantization else None
     generation = read_json_if_there(folder / "generation_config.json")
     stored: dict[str, StoredTensor] = {}
     missing = []
@@ -81,10 +84,11 @@ def _open(
             format=format,
             path=folder,
             files=files,
-            stored=stored,
+            stored=form.unpacked(stored, folder) if form else stored,
             config=config,
             generation=generation,
             tokenizer=tokenizer_in_folder(folder),
+            quantized_by=form.method if form else "",
         )
 
 
@@ -99,11 +103,9 @@ def _read_config(folder: Path) -> dict[str, Any]:
         raise CheckpointError(
             f"{path}: field model_type is missing", "Use the config.json that came with the weights"
         )
-    if quantization := config.get("quantization_config"):
-        method = quantization.get("quant_method") if isinstance(quantization, dict) else None
+    if not isinstance(config.get("quantization_config") or {}, dict):
         raise CheckpointError(
-            f"{folder} is already quantised ({method or 'unknown method'})",
-            "Use the checkpoint in full precision and choose a recipe instead",
+            f"{path}: field quantization_config is not an object", "Fetch the file again"
         )
     return config
 

@@ -7,7 +7,7 @@ import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -79,6 +79,10 @@ class StoredTensor:
         return values.reshape(stop - start, *self.shape[1:])
 
     @property
+    def order(self) -> None:
+        """Its columns lie in their own order."""
+
+    @property
     def kept(self) -> Encoding | None:
         """The encoding that stores this tensor as it is."""
         return self.codec.kept if self.codec and len(self.shape) == 2 and not self.shift else None
@@ -145,6 +149,21 @@ def _half_split(raw: NDArray[np.uint8], head_size: int) -> NDArray[np.uint8]:
     return split
 
 
+class ReadableTensor(Protocol):
+    """What a checkpoint's tensor can do, however its bytes lie."""
+
+    @property
+    def shape(self) -> tuple[int, ...]: ...
+    @property
+    def dtype(self) -> str: ...
+    @property
+    def kept(self) -> Encoding | None: ...
+    @property
+    def order(self) -> NDArray[Any] | None: ...
+    def read(self, name: str, rows: slice | None = None) -> NDArray[np.float32]: ...
+    def read_quantized(self, name: str, rows: slice | None = None) -> QuantizedRows: ...
+
+
 class StoredCheckpoint(Checkpoint):
     """A checkpoint whose tensors lie in files at known offsets."""
 
@@ -154,20 +173,22 @@ class StoredCheckpoint(Checkpoint):
         format: str,
         path: Path,
         files: Iterable[WeightFile],
-        stored: Mapping[str, StoredTensor],
+        stored: Mapping[str, ReadableTensor],
         config: dict[str, Any],
         generation: dict[str, Any],
         tokenizer: TokenizerSource | None,
+        quantized_by: str = "",
     ) -> None:
         self.format = format
         self.path = path
         self.config = config
         self.generation = generation
         self.tokenizer = tokenizer
+        self.quantized_by = quantized_by
         self._files = list(files)
         self._stored = dict(stored)
         self._tensors = {
-            name: TensorInfo(tensor.shape, tensor.dtype, tensor.kept)
+            name: TensorInfo(tensor.shape, tensor.dtype, tensor.kept, tensor.order)
             for name, tensor in self._stored.items()
         }
 
@@ -181,7 +202,7 @@ class StoredCheckpoint(Checkpoint):
     def read_quantized(self, name: str, rows: slice | None = None) -> QuantizedRows:
         return self._find(name).read_quantized(name, rows)
 
-    def _find(self, name: str) -> StoredTensor:
+    def _find(self, name: str) -> ReadableTensor:
         tensor = self._stored.get(name)
         if tensor is None:
             near = difflib.get_close_matches(name, self._stored, 1)

@@ -14,7 +14,7 @@ from satchel.checkpoints import open_checkpoint
 from satchel.checkpoints.base import Checkpoint
 from satchel.errors import CheckpointError, ConfigError
 from satchel.exporter.checks import check_free_space, check_tensors, check_vocabulary
-from satchel.exporter.kept import KeptTensors
+from satchel.exporter.kept import KeptTensors, check_recipe, take_columns
 from satchel.exporter.options import (
     DEFAULT_CONTEXT,
     DEFAULT_PREFILL_AR_LEN,
@@ -76,11 +76,15 @@ class ExportJob:
         self.options = options
         self.recipe: Recipe = options.make_recipe()
         self.checkpoint: Checkpoint = open_checkpoint(path)
+        check_recipe(self.checkpoint, self.recipe)
         self.model: Decoder = build_model(self.checkpoint.config)
         self.context = min(options.context, self.model.context)
         self.graphs = self._graphs()
         self.kept = KeptTensors.of(self.checkpoint) if self.recipe.keeps else KeptTensors()
         self.encodings = apply_recipe(self.graphs, self.recipe, self.kept.encodings)
+        self.kept_weights = self.kept.weights(self.graphs, self.encodings)
+        for graph in self.graphs:
+            take_columns(graph, self.kept.orders, self.kept_weights)
         self.placement = cpu.place(self.graphs)
         weights = {w.name: w for g in self.graphs for w in g.weights()}
         self.parameters = _parameters(self.checkpoint, {w.source.tensor for w in weights.values()})
@@ -175,8 +179,7 @@ class ExportJob:
         refuse_existing(output, overwrite)
         plan = self.plan()
         check_free_space(output.absolute().parent, plan.file_size)
-        kept = self.kept.weights(self.graphs, self.encodings)
-        packer = WeightPacker(self.checkpoint, threads or cores(), kept)
+        packer = WeightPacker(self.checkpoint, threads or cores(), self.kept_weights)
         total = self.writer.weights_size
         done = 0
 

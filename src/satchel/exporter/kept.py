@@ -5,11 +5,15 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
+
+from numpy.typing import NDArray
 
 from satchel.checkpoints.base import Checkpoint
 from satchel.errors import RecipeError
-from satchel.graph.ir import Graph
+from satchel.graph.ir import DType, Graph, Node, TensorType, Value, constant_name
 from satchel.quantize.encoding import Encoding
+from satchel.quantize.recipe import Recipe
 
 
 @dataclass(frozen=True)
@@ -17,12 +21,14 @@ class KeptTensors:
     """The encodings, by tensor, that store a checkpoint's matrices as they are.
 
     ``forms`` counts the matrices by the type that the checkpoint has them in; those of ``rounded``
-    have none that is exact, and are stored in 16 bits.
+    have none that is exact, and are stored in 16 bits. ``orders`` has the order of the columns of
+    tensors whose groups lie scattered.
     """
 
     encodings: Mapping[str, Encoding] = field(default_factory=dict)
     forms: Mapping[str, int] = field(default_factory=dict)
     rounded: Mapping[str, int] = field(default_factory=dict)
+    orders: Mapping[str, NDArray[Any]] = field(default_factory=dict)
 
     @staticmethod
     def of(checkpoint: Checkpoint) -> KeptTensors:
@@ -38,6 +44,7 @@ class KeptTensors:
             encodings,
             Counter(matrices[name].dtype for name in encodings),
             Counter(t.dtype for t in matrices.values() if t.kept is None),
+            {name: t.order for name, t in matrices.items() if t.order is not None},
         )
 
     def weights(self, graphs: Sequence[Graph], chosen: Mapping[str, Encoding]) -> frozenset[str]:
@@ -59,6 +66,39 @@ class KeptTensors:
         if self.rounded:
             parts.append(f"in 16 bits: {_listed(self.rounded)}")
         return "; ".join(parts) if self.forms else None
+
+
+def check_recipe(checkpoint: Checkpoint, recipe: Recipe) -> None:
+    """Codes that someone took care to choose are not rounded again without being asked to."""
+    method = checkpoint.quantized_by
+    if method and recipe.is_quantized and not recipe.keeps:
+        raise RecipeError(
+            f"{checkpoint.path} is already quantised ({method}), and {recipe.name} would round it "
+            "again",
+            "Use --recipe keep, or fp16 for the numbers that its codes stand for.",
+        )
+
+
+def take_columns(graph: Graph, orders: Mapping[str, NDArray[Any]], weights: frozenset[str]) -> None:
+    """Bring the inputs of linear layers to the order that the codes of their weights have."""
+    nodes: list[Node] = []
+    taken: dict[tuple[int, bytes], Value] = {}  # layers with one input often share the order
+    for node in graph.nodes:
+        weight = node.inputs[1].weight if node.op == "linear" and node.inputs[1] else None
+        order = orders.get(weight.source.tensor) if weight and weight.name in weights else None
+        x = node.inputs[0]
+        if order is not None and x is not None:
+            key = id(x), order.tobytes()
+            if key not in taken:
+                name, type = constant_name("columns", order), TensorType(order.shape, DType.i32)
+                numbers = Value(name, type, constant=order)
+                taken[key] = Value(f"{x.name}.ordered{len(taken)}", x.type)
+                attrs = {"axis": len(x.shape) - 1}
+                nodes.append(Node("take", [x, numbers], [taken[key]], dict(attrs)))
+            node.inputs[0] = taken[key]
+        nodes.append(node)
+    graph.nodes = nodes
+    graph.check()
 
 
 def _listed(counts: Mapping[str, int]) -> str:

@@ -91,6 +91,12 @@ class Recipe:
         return 8 * self.cache.size
 
     @property
+    def is_quantized(self) -> bool:
+        """Whether layers are rounded to few bits."""
+        schemes = (find_scheme(self.name), *(o.scheme for o in self.overrides))
+        return any(scheme.is_quantized for scheme in schemes)
+
+    @property
     def keeps(self) -> bool:
         """Whether something that is quantised in the checkpoint is stored as it is."""
         return KEEP in (self.name, *(o.scheme.name for o in self.overrides))
