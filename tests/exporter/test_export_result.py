@@ -106,7 +106,8 @@ def test_metadata_tells_what_was_done(checkpoint: Path, tmp_path: Path) -> None:
     assert metadata["recipe"]["description"] == (
         "8da4w, group size 32, embedding 4,32, head 8 bits, KV cache f16"
     )
-    assert metadata["provenance"] == {"format": "safetensors", "file": "TinyLlama"}
+    origin = {"format": "safetensors", "file": "TinyLlama", "merged": []}
+    assert metadata["provenance"] == origin
     assert metadata["placement"]["fallbacks"] == []
     assert metadata["tokenizer"]["eos_ids"] == [257]
     errors = metadata["weight_error"]

@@ -50,6 +50,9 @@ class Checkpoint(ABC):
     generation: dict[str, Any]  # generation_config.json's terms; empty when unknown
     tokenizer: TokenizerSource | None
     quantized_by: str = ""  # the method, for a checkpoint that is not meant to be rounded again
+    # Low-rank branches that belong to the model: by a weight's tensor, the tensors a and b of
+    # which b(a(x)) is added to its layer's result.
+    branches: Mapping[str, tuple[str, str]] = {}
 
     @property
     @abstractmethod

@@ -47,6 +47,7 @@ def answer(llm: LLM, prompt: str, arguments: argparse.Namespace) -> None:
                 "stop_reason": generation.stop_reason,
                 **generation.stats.to_dict(),
                 "mode": llm.session.mode,
+                "adapter": llm.session.adapter,
                 "threads": llm.session.instance.threads,
                 "kernels": llm.session.instance.kernels,
             }

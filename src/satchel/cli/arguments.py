@@ -39,6 +39,15 @@ def pattern_and_scheme(text: str) -> tuple[str, str]:
         raise argparse.ArgumentTypeError(str(error)) from None
 
 
+def name_and_folder(text: str) -> tuple[str, str]:
+    from satchel.exporter.options import split_adapter
+
+    try:
+        return split_adapter(text)
+    except ConfigError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+
+
 def json_object(text: str) -> dict[str, Any]:
     try:
         value = json.loads(text)
@@ -118,6 +127,20 @@ def add_export_options(parser: argparse.ArgumentParser) -> None:
         help="""override the checkpoint's tokens: '{"get_bos_id": 1, "get_eos_ids": [2]}'""",
     )
     group.add_argument(
+        "--lora",
+        action="append",
+        metavar="FOLDER",
+        help="add a LoRA adapter of PEFT's to the weights before they are rounded; repeatable",
+    )
+    group.add_argument(
+        "--adapter",
+        dest="adapters",
+        type=name_and_folder,
+        action="append",
+        metavar="NAME=FOLDER",
+        help="keep a LoRA adapter of PEFT's apart, to be chosen with run --adapter; repeatable",
+    )
+    group.add_argument(
         "--config", metavar="FILE", help="a YAML file with these options; flags override it"
     )
 
@@ -131,6 +154,10 @@ def export_choices(arguments: argparse.Namespace) -> dict[str, Any]:
     given = {name: getattr(arguments, name) for name in names}
     if given["overrides"] is not None:  # those of the command line come last, and so count
         given["overrides"] = choices.get("overrides", {}) | dict(given["overrides"])
+    if given["lora"] is not None:
+        given["lora"] = (*choices.get("lora", ()), *given["lora"])
+    if given["adapters"] is not None:
+        given["adapters"] = choices.get("adapters", {}) | dict(given["adapters"])
     return choices | {name: value for name, value in given.items() if value is not None}
 
 
@@ -169,6 +196,9 @@ def add_generation_options(parser: argparse.ArgumentParser) -> None:
         choices=("stop", "slide"),
         default="stop",
         help="stop, or slide: forget the oldest half and go on",
+    )
+    group.add_argument(
+        "--adapter", metavar="NAME", help="answer with this adapter of the program (none)"
     )
     group.add_argument("--system", metavar="TEXT", help="a system message to begin with")
     group.add_argument(

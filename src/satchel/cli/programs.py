@@ -29,7 +29,8 @@ def open_program(path: str, arguments: argparse.Namespace) -> Program:
 
 def open_llm(arguments: argparse.Namespace, mode: str | None = None) -> LLM:
     program = open_program(str(find_program(arguments.model)), arguments)
-    return LLM(program, threads(arguments), mode)
+    adapter = getattr(arguments, "adapter", None)
+    return LLM(program, threads(arguments), mode, adapter=None if adapter == "none" else adapter)
 
 
 def read_prompt(arguments: argparse.Namespace) -> str | None:

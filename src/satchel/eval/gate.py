@@ -75,7 +75,10 @@ class GatedExport:
             made = self.job.run(folder / "program.satchel", threads=threads)
             options = self.job.options
             as_float = ExportOptions(
-                recipe="fp32", context=options.context, prefill_ar_len=options.prefill_ar_len
+                recipe="fp32",
+                context=options.context,
+                prefill_ar_len=options.prefill_ar_len,
+                lora=options.lora,
             )
             floating = ExportJob(self.source, as_float, self.progress)
             plain = self._measure("fp", floating.run(folder / "float.satchel", threads=threads))

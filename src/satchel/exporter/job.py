@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
@@ -13,6 +13,7 @@ from satchel.backends import cpu
 from satchel.checkpoints import open_checkpoint
 from satchel.checkpoints.base import Checkpoint
 from satchel.errors import CheckpointError, ConfigError
+from satchel.exporter.adapters import Adapters, add_branches, method_name
 from satchel.exporter.checks import check_free_space, check_tensors, check_vocabulary
 from satchel.exporter.kept import KeptTensors, check_recipe, take_columns
 from satchel.exporter.options import (
@@ -23,7 +24,7 @@ from satchel.exporter.options import (
 )
 from satchel.exporter.weights import BLOCK_BYTES, WeightError, WeightPacker
 from satchel.files import refuse_existing
-from satchel.graph.ir import Graph, Sym
+from satchel.graph.ir import Dim, Graph, Sym
 from satchel.machine import cores, current_rss, peak_rss
 from satchel.models import build_model
 from satchel.models.base import Decoder
@@ -77,6 +78,10 @@ class ExportJob:
         self.recipe: Recipe = options.make_recipe()
         self.checkpoint: Checkpoint = open_checkpoint(path)
         check_recipe(self.checkpoint, self.recipe)
+        self.adapters = Adapters.open(
+            options.lora, options.adapters, self.checkpoint, self.recipe, source
+        )
+        self.checkpoint = self.adapters.over(self.checkpoint)
         self.model: Decoder = build_model(self.checkpoint.config)
         self.context = min(options.context, self.model.context)
         self.graphs = self._graphs()
@@ -87,7 +92,8 @@ class ExportJob:
             take_columns(graph, self.kept.orders, self.kept_weights)
         self.placement = cpu.place(self.graphs)
         weights = {w.name: w for g in self.graphs for w in g.weights()}
-        self.parameters = _parameters(self.checkpoint, {w.source.tensor for w in weights.values()})
+        own = {w.source.tensor for w in weights.values() if w.role != "adapter"}
+        self.parameters = _parameters(self.checkpoint, own)
         check_tensors(self.checkpoint, weights.values(), self.model.unused_tensors)
         if self.checkpoint.tokenizer is None:
             raise CheckpointError(
@@ -101,11 +107,19 @@ class ExportJob:
         self.writer = ProgramWriter(self.graphs, self.encodings, self.tokenizer.json.encode())
 
     def _graphs(self) -> list[Graph]:
-        dtype = self.recipe.cache
-        graphs = [self.model.method("kv_forward", 1, self.context, dtype)]
+        """All methods of the model, then those of each adapter that is kept apart."""
+        methods: dict[str, Dim] = {"kv_forward": 1}
         if self.options.mode == "hybrid":
-            tokens = Sym("S", min(self.options.prefill_ar_len, self.context))
-            graphs.append(self.model.method("prefill_forward", tokens, self.context, dtype))
+            methods["prefill_forward"] = Sym("S", min(self.options.prefill_ar_len, self.context))
+        graphs = []
+        for adapter in (None, *self.adapters.apart):
+            for method, tokens in methods.items():
+                name = method_name(method, adapter)
+                graph = self.model.method(name, tokens, self.context, self.recipe.cache)
+                add_branches(graph, self.checkpoint.branches, self.checkpoint)
+                if adapter:
+                    add_branches(graph, self.adapters.branches(adapter), self.checkpoint)
+                graphs.append(graph)
         return graphs
 
     def _end_tokens(self, tokenizer_ends: Iterable[int]) -> tuple[int, ...]:
@@ -154,6 +168,9 @@ class ExportJob:
             yield f"kv{recipe.kv_bits}"
         if recipe.overrides:
             yield "mixed"
+        yield from (adapter.path.name for adapter in self.adapters.merged)
+        if self.adapters.apart:
+            yield "+".join(["with", *self.adapters.apart])
         if options.mode != "hybrid":
             yield options.mode
         elif options.prefill_ar_len != DEFAULT_PREFILL_AR_LEN:
@@ -223,11 +240,13 @@ class ExportJob:
                 "overrides": {o.pattern: o.value for o in self.recipe.overrides},
                 "description": self.recipe.describe(),
             },
+            "adapters": list(self.adapters.apart),
             "placement": self.placement,
             "weight_error": weight_error,
             "provenance": {
                 "format": self.checkpoint.format,
                 "file": self.checkpoint.path.name,
+                "merged": [adapter.path.name for adapter in self.adapters.merged],
             },
             "tokenizer": self.tokenizer.to_dict(),
         }
@@ -290,6 +309,8 @@ def export(
     prefill_ar_len: int = 128,
     context: int = 2048,
     metadata: Mapping[str, Any] | None = None,
+    lora: Sequence[str | os.PathLike[str]] = (),
+    adapters: Mapping[str, str | os.PathLike[str]] | None = None,
     overwrite: bool = False,
     threads: int = 0,
     progress: Progress | None = None,
@@ -313,6 +334,8 @@ def export(
         prefill_ar_len=prefill_ar_len,
         context=context,
         metadata=metadata or {},
+        lora=tuple(os.fspath(folder) for folder in lora),
+        adapters={name: os.fspath(folder) for name, folder in (adapters or {}).items()},
     )
     job = ExportJob(source, options, progress)
     return job.run(Path(output) if output else job.default_output, overwrite, threads)

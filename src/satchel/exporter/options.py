@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
@@ -16,6 +17,8 @@ MODES = ("hybrid", "kv")
 DEFAULT_CONTEXT = 2048
 DEFAULT_PREFILL_AR_LEN = 128
 
+_ADAPTER = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
+
 # What `metadata` may override, and the field of the tokenizer that it sets.
 METADATA = {"get_bos_id": "bos_id", "get_eos_ids": "eos_ids"}
 
@@ -28,7 +31,8 @@ class ExportOptions:
     token at a time; ``kv`` programs only have the latter. ``context`` is capped by what the
     model was made for. ``overrides`` gives some layers another scheme:
     ``{"layers.*.mlp.down": "16a8w"}``. ``metadata`` overrides what the checkpoint says of its
-    tokens: ``{"get_bos_id": 128000, "get_eos_ids": [128009, 128001]}``.
+    tokens: ``{"get_bos_id": 128000, "get_eos_ids": [128009, 128001]}``. ``lora`` has folders of
+    adapters that are added to the weights, ``adapters`` those that are kept apart, by name.
     """
 
     recipe: str = "8da4w"
@@ -42,6 +46,8 @@ class ExportOptions:
     prefill_ar_len: int = DEFAULT_PREFILL_AR_LEN
     context: int = DEFAULT_CONTEXT
     metadata: Mapping[str, Any] = field(default_factory=dict)
+    lora: tuple[str, ...] = ()
+    adapters: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if self.mode not in MODES:
@@ -52,6 +58,8 @@ class ExportOptions:
             raise ConfigError(
                 f"prefill_ar_len must be at least 2, not {self.prefill_ar_len}", "Or use mode kv."
             )
+        for name in self.adapters:
+            check_adapter_name(name)
         check_keys(self.metadata, METADATA, "the metadata")
         _check_ids(self.metadata)
 
@@ -104,6 +112,8 @@ _TYPES: dict[str, tuple[type, ...]] = {
     "prefill_ar_len": (int,),
     "context": (int,),
     "metadata": (dict,),
+    "lora": (str, list),
+    "adapters": (dict, list),
     "source": (str,),
     "output": (str,),
 }
@@ -118,6 +128,26 @@ def parse_embedding(text: str) -> tuple[int, int]:
     if len(parts) != 2 or not all(p.strip().isdigit() for p in parts):
         raise ConfigError(f"{text!r} is not BITS,GROUP", "Write for example 4,32 or 8,0.")
     return int(parts[0]), int(parts[1])
+
+
+def split_adapter(text: str) -> tuple[str, str]:
+    """
+    >>> split_adapter("fr=./french-lora")
+    ('fr', './french-lora')
+    """
+    name, equals, folder = text.partition("=")
+    if not equals or not folder:
+        raise ConfigError(f"{text!r} is not NAME=FOLDER", "Write for example fr=./french-lora.")
+    check_adapter_name(name)
+    return name, folder
+
+
+def check_adapter_name(name: str) -> None:
+    if not _ADAPTER.fullmatch(name) or name == "none":
+        raise ConfigError(
+            f"{name!r} is not a name for an adapter",
+            "Use letters, digits, dots, dashes and underscores; none stands for no adapter.",
+        )
 
 
 def read_options_file(path: str | Path) -> dict[str, Any]:
@@ -145,6 +175,11 @@ def read_options_file(path: str | Path) -> dict[str, Any]:
     if embedding is not None:
         text = embedding if isinstance(embedding, str) else ",".join(map(str, embedding))
         choices["embedding"] = parse_embedding(text)
+    if "lora" in choices:
+        folders = choices["lora"] if isinstance(choices["lora"], list) else [choices["lora"]]
+        choices["lora"] = tuple(map(str, folders))
+    if isinstance(choices.get("adapters"), list):
+        choices["adapters"] = dict(split_adapter(str(item)) for item in choices["adapters"])
     if "overrides" in choices:
         choices["overrides"] = _read_overrides(choices["overrides"], path)
     return choices

@@ -37,11 +37,21 @@ class LLM:
         threads: int = 0,
         mode: str | None = None,
         verify: bool = False,
+        adapter: str | None = None,
     ) -> None:
         if not isinstance(program, Program):
             program = Program(program, verify)
         self.program = program
-        self.session = Session(program, threads, mode)
+        self.session = Session(program, threads, mode, adapter=adapter)
+
+    @property
+    def adapters(self) -> list[str]:
+        """The adapters that the program has; ``use_adapter`` chooses one."""
+        return list(self.program.metadata.get("adapters", []))
+
+    def use_adapter(self, name: str | None) -> None:
+        """Answer with an adapter of the program from now on, or with None."""
+        self.session.use_adapter(name)
 
     @cached_property
     def tokenizer(self) -> Tokenizer:

@@ -19,7 +19,8 @@ class Session:
 
     A program with ``prefill_forward`` reads prompts many tokens at a time (hybrid mode); one
     without reads them one by one (kv mode). ``mode`` asks for one of the two; by default the
-    program's methods decide. ``instance`` runs the methods, by default a new one of the program.
+    program's methods decide. ``instance`` runs the methods, by default a new one of the program;
+    ``adapter`` is one of those that the program has, or None.
     """
 
     def __init__(
@@ -28,6 +29,7 @@ class Session:
         threads: int = 0,
         mode: str | None = None,
         instance: Instance | None = None,
+        adapter: str | None = None,
     ) -> None:
         if not program.has_method(KV_METHOD):
             kind = program.metadata.get("kind", "unknown")
@@ -42,15 +44,32 @@ class Session:
         self.program = program
         self.mode = mode or available
         self.instance = instance or program.instance(threads)
-        self._kv = self.instance.method(KV_METHOD)
-        self._prefill = self.instance.method(PREFILL_METHOD) if self.mode == "hybrid" else None
+        self.tokens: list[int] = []
+        self.adapter: str | None = None
+        self.use_adapter(adapter)
         # From the program's own types, not from its metadata: the cache is what it is.
         self.context = int(program.states[0]["shape"][1])
         self.prefill_ar_len = 1
         if self._prefill:
             tokens = self._prefill.info["inputs"][0]["shape"][0]
             self.prefill_ar_len = tokens[1] if isinstance(tokens, tuple) else tokens
-        self.tokens: list[int] = []
+
+    def use_adapter(self, adapter: str | None) -> None:
+        """Go on with another adapter, or with None. The cache is the old one's, and is emptied."""
+        suffix = f"@{adapter}" if adapter else ""
+        if not self.program.has_method(KV_METHOD + suffix):
+            names = [m["name"] for m in self.program.methods]
+            known = [n.partition("@")[2] for n in names if n.startswith(f"{KV_METHOD}@")]
+            raise ConfigError(
+                f"{self.program.path} has no adapter {adapter!r}",
+                f"It has {', '.join([*known, 'none'])}.",
+            )
+        self._kv = self.instance.method(KV_METHOD + suffix)
+        hybrid = self.mode == "hybrid"
+        self._prefill = self.instance.method(PREFILL_METHOD + suffix) if hybrid else None
+        if adapter != self.adapter:
+            self.tokens.clear()
+        self.adapter = adapter
 
     @property
     def position(self) -> int:

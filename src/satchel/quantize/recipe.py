@@ -118,6 +118,9 @@ class Recipe:
         """How a weight is stored in this role, and the activations that it is multiplied with."""
         if role == "vector":
             return Encoding("f32"), "f32"
+        if role == "adapter":  # small, and trained in floats
+            precise = find_scheme(self.name).bits == 32
+            return Encoding("matrix_f32" if precise else "matrix_f16"), "f32"
         cols = weight.shape[1]
         override = self.override_of(weight)
         if override:
@@ -161,13 +164,16 @@ def apply_recipe(
     A weight that is both embedding and head (tied) stays one if the recipe gives both the same
     encoding; otherwise the head becomes a weight of its own with the same source.
     """
-    matrices = [w.name for graph in graphs for w in graph.weights() if w.role != "vector"]
+    matrices = [
+        w.name for graph in graphs for w in graph.weights() if w.role not in ("vector", "adapter")
+    ]
     check_matches(recipe.overrides, matrices)
 
     def choose(weight: Weight, role: str) -> tuple[Encoding, str]:
         encoding, activations = recipe.choose(weight, role)
         override = recipe.override_of(weight)
-        keeps = (override.scheme.name if override else recipe.name) == KEEP and role != "vector"
+        keeps = (override.scheme.name if override else recipe.name) == KEEP
+        keeps = keeps and role not in ("vector", "adapter")
         return (kept or {}).get(weight.source.tensor, encoding) if keeps else encoding, activations
 
     encodings: dict[str, Encoding] = {}
