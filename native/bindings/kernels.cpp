@@ -46,7 +46,8 @@ MatrixEncoding encoding_of(const std::string& name) {
   if (name == "q8") return MatrixEncoding::q8;
   if (name == "lpbq4") return MatrixEncoding::lpbq4;
   if (name == "q4_min") return MatrixEncoding::q4_min;
-  throw nb::value_error("an encoding is one of f32, f16, q4, q8, lpbq4, q4_min");
+  if (name == "i8") return MatrixEncoding::i8;
+  throw nb::value_error("an encoding is one of f32, f16, q4, q8, lpbq4, q4_min, i8");
 }
 
 bool is_quantized(MatrixEncoding e) {
@@ -104,6 +105,7 @@ PackedMatrix packed_matrix(const Codes& codes, const std::optional<Scales>& scal
                            int64_t group) {
   const MatrixEncoding e = encoding_of(encoding);
   require(e != MatrixEncoding::lpbq4, "to a kernel, lpbq4 is q4");
+  require(e != MatrixEncoding::i8, "the kernels of i8 are those of ops");
   const PackedSizes sizes = packed_sizes(e, rows, cols, group);
   require(codes.size() == sizes.codes, "codes have the wrong size for this matrix");
   require(!is_quantized(e) || scales.has_value(), "a quantised matrix needs scales");

@@ -16,7 +16,7 @@ namespace satchel {
 inline constexpr int64_t kTileRows = 16;
 
 enum class MatrixEncoding : uint8_t {
-  f32 = 0, f16 = 1, q4 = 2, q8 = 3, lpbq4 = 4, q4_min = 5, q4_offset = 6, q8_offset = 7,
+  f32 = 0, f16 = 1, q4 = 2, q8 = 3, lpbq4 = 4, q4_min = 5, q4_offset = 6, q8_offset = 7, i8 = 8,
 };
 
 // The weight of a linear layer or an embedding: [rows, cols], packed.
@@ -43,6 +43,16 @@ struct PackedMatrix {
   int64_t group;  // q4, q8: columns that share a scale; divides cols; q4: a multiple of 8, q8: of 4
   const uint8_t* codes;
   const uint16_t* scales;  // null for f32 and f16
+};
+
+// Whole numbers -127 .. 127 for products with unsigned codes: [tiles][steps][16][4] bytes, four
+// columns in a step, the last one filled up with zeros. `sums` has the sum of each row: the codes of
+// an activation mean numbers from -zero on, and zero times the sum is what to take off.
+struct IntegerMatrix {
+  int64_t rows;
+  int64_t steps;
+  const int8_t* codes;
+  const int32_t* sums;  // [tiles][16]
 };
 
 // Activations quantised per row (token): x ≈ code * scale, code = rint(x * (127 / absmax)) and
@@ -94,6 +104,24 @@ enum class Activation : uint8_t {
 };
 inline constexpr int kActivations = 10;
 
+// What becomes of the sums of products of an integer layer, in f32, each step rounded by itself:
+//   t = float(sum - x_zero * row_sum) * scale + bias + float(residual - residual_zero) * residual_scale
+//   out = activation(t), or clamp(rint(activation(t) * inverse_out_scale) + out_zero, 0, 255)
+struct IntegerResult {
+  int32_t x_zero;
+  const float* scale;  // of each output
+  const float* bias;   // of each output, or null
+  Activation activation;
+  const uint8_t* residual;  // [rows][ldr], or null
+  int64_t ldr;
+  float residual_scale;
+  int32_t residual_zero;
+  float inverse_out_scale;  // 0: the result is f32
+  int32_t out_zero;
+  void* out;     // u8 or f32 [rows][ldo]
+  int64_t ldo;
+};
+
 struct KernelTable {
   const char* name;
 
@@ -142,6 +170,11 @@ struct KernelTable {
 
   // out = activation(x), n values; in place where they are the same.
   void (*activate)(Activation activation, const float* x, int64_t n, float* out);
+
+  // Rows of codes, [m][ldx] with at least 4 * w.steps of them each, times the rows of tiles
+  // [tile_begin, tile_end). Only the first w.rows columns of the result are written.
+  void (*linear_i8)(const uint8_t* x, int64_t ldx, int64_t m, const IntegerMatrix& w,
+                    const IntegerResult& result, int64_t tile_begin, int64_t tile_end);
 };
 
 // Scratch that one attention call needs, in floats; the same for every table.

@@ -12,6 +12,7 @@ namespace {
 
 using F = __m256;
 typedef uint32_t U __attribute__((vector_size(32)));
+typedef int32_t I __attribute__((vector_size(32)));
 
 constexpr int kLanes = 8;
 constexpr int kAttentionRows = 2;
@@ -96,6 +97,13 @@ inline F load_codes(const uint8_t* p) {
   return _mm256_cvtepi32_ps(
       _mm256_cvtepu8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p))));
 }
+
+inline I load_whole(const int32_t* p) {
+  I v;
+  std::memcpy(&v, p, sizeof v);
+  return v;
+}
+inline F to_floats(I v) { return __builtin_convertvector(v, F); }
 
 inline int32_t sum_codes(const int8_t* codes, int64_t n) {
   const __m256i ones = _mm256_set1_epi8(1), ones16 = _mm256_set1_epi16(1);

@@ -12,6 +12,7 @@ namespace {
 
 using F = float32x4_t;
 typedef uint32_t U __attribute__((vector_size(16)));  // unlike uint32x4_t, takes scalars
+typedef int32_t I __attribute__((vector_size(16)));
 
 constexpr int kLanes = 4;
 constexpr int kAttentionRows = 4;
@@ -82,6 +83,13 @@ inline F load_codes(const uint8_t* p) {
   const uint16x8_t words = vmovl_u8(vreinterpret_u8_u32(vdup_n_u32(four)));
   return vcvtq_f32_u32(vmovl_u16(vget_low_u16(words)));
 }
+
+inline I load_whole(const int32_t* p) {
+  I v;
+  std::memcpy(&v, p, sizeof v);
+  return v;
+}
+inline F to_floats(I v) { return __builtin_convertvector(v, F); }
 
 inline int32_t sum_codes(const int8_t* codes, int64_t n) {
   int32x4_t total = vdupq_n_s32(0);

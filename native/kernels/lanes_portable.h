@@ -12,6 +12,7 @@ namespace {
 
 typedef float F __attribute__((vector_size(16)));
 typedef uint32_t U __attribute__((vector_size(16)));
+typedef int32_t I __attribute__((vector_size(16)));
 typedef int32_t S __attribute__((vector_size(16)));
 typedef int8_t Bytes __attribute__((vector_size(4)));
 
@@ -96,6 +97,13 @@ inline void store_half_n(uint16_t* p, F v, int64_t n) {
 inline F load_codes(const uint8_t* p) {
   return __builtin_convertvector((S{p[0], p[1], p[2], p[3]}), F);
 }
+
+inline I load_whole(const int32_t* p) {
+  I v;
+  std::memcpy(&v, p, sizeof v);
+  return v;
+}
+inline F to_floats(I v) { return __builtin_convertvector(v, F); }
 
 inline int32_t sum_codes(const int8_t* codes, int64_t n) {
   int32_t total = 0;

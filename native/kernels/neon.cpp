@@ -6,6 +6,8 @@
 #include "quantize.inl"
 #include "activate.inl"
 #include "linear_float.inl"
+#include "dots_neon.h"
+#include "linear_i8.inl"
 #include "attention.inl"
 #include "linear_neon.inl"
 

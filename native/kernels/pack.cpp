@@ -236,6 +236,29 @@ void pack_quantized_tile(const Work& work, int64_t tile, int64_t real_rows, Tall
   }
 }
 
+// i8: no rounding, so there is no error to tally.
+void pack_integer_tile(const Work& work, int64_t tile, int64_t real_rows, Tally& tally) {
+  const int64_t steps = (work.cols + 3) / 4;
+  uint8_t* codes = work.codes + tile * steps * 64;
+  int32_t sums[kTileRows] = {};
+  std::memset(codes, 0, static_cast<size_t>(steps * 64));
+  for (int64_t r = 0; r < real_rows; ++r) {
+    const int64_t index = (tile * kTileRows + r) * work.cols;
+    for (int64_t c = 0; c < work.cols; ++c) {
+      const float w = work.rows[index + c];
+      if (!(w >= -127.0f && w <= 127.0f) || w != __builtin_rintf(w)) {
+        tally.note_bad(index + c);
+        continue;
+      }
+      tally.add(Floats{w}, Floats{w});
+      const auto code = static_cast<int8_t>(w);
+      codes[c / 4 * 64 + r * 4 + c % 4] = static_cast<uint8_t>(code);
+      sums[r] += code;
+    }
+  }
+  std::memcpy(work.scales + tile * kTileRows * 2, sums, sizeof sums);
+}
+
 // f32 and f16: [cols][16]; rows come in pieces that stay in the cache while they are turned.
 template <class Stored, class Convert>
 void pack_float_tile(const Work& work, int64_t tile, int64_t real_rows, Tally& tally,
@@ -282,6 +305,8 @@ void pack_tile(const Work& work, int64_t tile, Tally& tally) {
                               });
   } else if (work.encoding == MatrixEncoding::lpbq4) {
     pack_blockwise_tile(work, tile, real_rows, tally);
+  } else if (work.encoding == MatrixEncoding::i8) {
+    pack_integer_tile(work, tile, real_rows, tally);
   } else {
     pack_quantized_tile(work, tile, real_rows, tally);
   }
@@ -295,6 +320,9 @@ PackedSizes packed_sizes(MatrixEncoding encoding, int64_t rows, int64_t cols, in
   const size_t cells = padded * static_cast<size_t>(cols);
   if (encoding == MatrixEncoding::f32) return {cells * 4, 0, 0};
   if (encoding == MatrixEncoding::f16) return {cells * 2, 0, 0};
+  if (encoding == MatrixEncoding::i8) {
+    return {padded * ((static_cast<size_t>(cols) + 3) / 4 * 4), padded * sizeof(int32_t), 0};
+  }
   const int64_t unit = encoding == MatrixEncoding::q8 ? 4 : 8;
   if (group <= 0 || group % unit != 0 || cols % group != 0) {
     throw std::invalid_argument("a group must be a multiple of " + std::to_string(unit) +

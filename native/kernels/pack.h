@@ -34,6 +34,9 @@ PackedSizes packed_sizes(MatrixEncoding encoding, int64_t rows, int64_t cols, in
 // group's scale is the one with the least squared error (in f64, of equals the lowest), where
 // q = clamp(rint(w / (scale * factor)), -8, 7). After the scales, at the next multiple of 64 bytes,
 // come the factors. A row whose factor is 0 has q = 0 and scales of 1.
+//
+// i8: whole numbers as they are, in steps of four columns, and in the place of scales the rows' sums
+// as i32; the first bad value is one that is no whole number of -127 .. 127.
 void pack_rows(MatrixEncoding encoding, const float* rows, int64_t n_rows, int64_t cols,
                int64_t group, uint8_t* codes, uint16_t* scales, PackStats* stats, int threads);
 

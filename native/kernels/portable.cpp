@@ -6,6 +6,8 @@
 #include "quantize.inl"
 #include "activate.inl"
 #include "linear_float.inl"
+#include "dots_portable.h"
+#include "linear_i8.inl"
 #include "attention.inl"
 
 namespace satchel {

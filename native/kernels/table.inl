@@ -23,7 +23,8 @@ constexpr KernelTable make_table(const char* name) {
                      .half_to_float = half_to_float,
                      .quantize_rows16 = quantize_rows16,
                      .quantize_cache = quantize_cache,
-                     .activate = activate};
+                     .activate = activate,
+                     .linear_i8 = linear_i8};
 }
 
 }  // namespace

@@ -25,7 +25,7 @@ constexpr uint32_t kMaxGroup = 65536;
 
 uint64_t align(uint64_t offset, uint64_t alignment) { return (offset + alignment - 1) / alignment * alignment; }
 
-bool known_kind(uint8_t kind) { return kind <= 4 || (kind >= 16 && kind <= 23); }
+bool known_kind(uint8_t kind) { return kind <= 4 || (kind >= 16 && kind <= 24); }
 
 struct Sizes {
   uint64_t codes, scales;
@@ -54,6 +54,7 @@ Sizes expected_sizes(const WeightEntry& w) {
     case WeightKind::matrix_q4_min: return {rows * cols / 2, second_plane(w) + padded_groups(w) * 2};
     case WeightKind::matrix_q4_offset: return {rows * cols / 2, second_plane(w) + padded_groups(w) * sizeof(float)};
     case WeightKind::matrix_q8_offset: return {rows * cols, second_plane(w) + padded_groups(w) * sizeof(float)};
+    case WeightKind::matrix_i8: return {rows * align(cols, 4), rows * sizeof(int32_t)};
     default: return {rows * cols, padded_groups(w) * 2};
   }
 }
@@ -79,10 +80,15 @@ std::optional<PackedMatrix> WeightEntry::group_offsets() const {
                       scales + second_plane(*this), nullptr};
 }
 
+IntegerMatrix WeightEntry::integers() const {
+  return {shape[0], (shape[1] + 3) / 4, reinterpret_cast<const int8_t*>(codes),
+          reinterpret_cast<const int32_t*>(scales)};
+}
+
 const char* WeightEntry::kind_name() const {
   constexpr const char* plain[] = {"f32", "f16", "i32", "u8", "boolean"};
   constexpr const char* matrix[] = {"matrix_f32",   "matrix_f16",    "matrix_q4",        "matrix_q8",
-                                    "matrix_lpbq4", "matrix_q4_min", "matrix_q4_offset", "matrix_q8_offset"};
+                                    "matrix_lpbq4", "matrix_q4_min", "matrix_q4_offset", "matrix_q8_offset", "matrix_i8"};
   const auto code = static_cast<uint8_t>(kind);
   return code < 16 ? plain[code] : matrix[code - 16];
 }
@@ -93,6 +99,7 @@ DType WeightEntry::dtype() const {
     case WeightKind::i32: return DType::i32;
     case WeightKind::u8: return DType::u8;
     case WeightKind::boolean: return DType::boolean;
+    case WeightKind::matrix_i8: return DType::i8;
     default: return DType::f32;
   }
 }
@@ -203,14 +210,14 @@ void ProgramFile::read_weight_index() {
     // Four bytes and up to 15 rows of padding more than the elements: still far below overflow.
     if (!tensor_bytes(DType::f32, w.shape)) in.fail(w.name + " is too large");
     w.group = in.u32();
-    if (w.is_quantized()) {
+    if (w.is_quantized() && !w.is_integers()) {
       const bool bytes = w.kind == WeightKind::matrix_q8 || w.kind == WeightKind::matrix_q8_offset;
       const uint32_t step = bytes ? 4 : 8;
       if (w.group == 0 || w.group > kMaxGroup || w.group % step != 0 || w.shape[1] % w.group != 0) {
         in.fail(w.name + " has the bad group " + std::to_string(w.group));
       }
     } else if (w.group != 0) {
-      in.fail(w.name + " has a group but is not quantised");
+      in.fail(w.name + " has a group but is not quantised in groups");
     }
     w.offset = in.u64(), w.codes_size = in.u64(), w.scales_offset = in.u64(), w.scales_size = in.u64();
     std::memcpy(w.digest.data(), in.take(32), 32);

@@ -7,6 +7,7 @@ from ops import (
     rows_conv,
     rows_elementwise,
     rows_linear,
+    rows_quantized,
     rows_reduce,
     rows_select,
     rows_shape,
@@ -19,6 +20,7 @@ CASES: list[OpCase] = [
     *rows_reduce.ROWS,
     *rows_select.ROWS,
     *rows_linear.ROWS,
+    *rows_quantized.ROWS,
     *rows_attention.ROWS,
     *rows_conv.ROWS,
 ]

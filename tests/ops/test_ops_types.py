@@ -29,6 +29,10 @@ def boolean(*shape: Any) -> TensorType:
     return TensorType(shape, DType.boolean)
 
 
+def i8(*shape: Any) -> TensorType:
+    return TensorType(shape, DType.i8)
+
+
 def i32(*shape: Any) -> TensorType:
     return TensorType(shape, DType.i32)
 
@@ -54,6 +58,22 @@ CONVOLUTIONS_REFUSED: list[tuple[list[TensorType | None], dict[str, Any], str]] 
     ([IMAGE, f32(4, 18)], {"padding": (-1, 1, 1, 1)}, "negative"),
     ([IMAGE, f32(4, 18)], {"groups": 4}, "do not divide"),
     ([IMAGE, f32(4, 18)], {"activation": "swishy"}, "no activation 'swishy'"),
+]
+
+PIXELS = u8(1, 8, 8, 2)
+INTEGERS_REFUSED: list[tuple[list[TensorType | None], dict[str, Any], str]] = [
+    (types, {"kernel": (1, 1)} | attrs, message)
+    for types, attrs, message in [
+        ([f32(1, 8, 8, 2), i8(4, 2), f32(4)], {}, "x must be u8"),
+        ([PIXELS, i8(4, 2), f32(3)], {}, "scale does not fit"),
+        ([PIXELS, i8(4, 2), f32(4), f32(3)], {}, "bias does not fit"),
+        ([PIXELS, i8(4, 2), f32(4), None, u8(3)], {"residual_scale": 1.0}, "residual must be u8"),
+        ([PIXELS, i8(4, 2), f32(4), None, u8(1, 8, 8, 4)], {}, "residual_scale must be"),
+        ([PIXELS, i8(4, 2), f32(4)], {"x_zero": 256}, "x_zero is not a code"),
+        ([PIXELS, i8(4, 2), f32(4)], {"out_zero": -1}, "out_zero is not a code"),
+        ([PIXELS, i8(4, 2), f32(4)], {"out_scale": -1.0}, "above 0"),
+        ([PIXELS, i8(4, 2), f32(4)], {"activation": "swishy"}, "no activation"),
+    ]
 ]
 
 Rule = tuple[str, list[TensorType | None], dict[str, Any], str]
@@ -177,6 +197,13 @@ REFUSED: list[Rule] = [
     *((op, [IMAGE], {"kernel": (9, 9)}, "larger than the image") for op in POOLS),
     *((op, [IMAGE], {"kernel": (2, 2), "padding": (2, 0, 0, 0)}, "as large as") for op in POOLS),
     ("avg_pool2d", [IMAGE], {"kernel": (2, 2), "divisor": -1}, "negative"),
+    *(("qconv2d", *rule) for rule in INTEGERS_REFUSED),
+    ("qconv2d", [u8(8, 8, 2), i8(4, 2), f32(4)], {"kernel": (1, 1)}, "N, H, W, C"),
+    ("qconv2d", [u8(1, 8, 8, 2), i8(4, 3), f32(4)], {"kernel": (1, 1)}, "weight does not fit"),
+    ("qconv2d", [u8(1, 8, 8, 2), f32(4, 2), f32(4)], {"kernel": (1, 1)}, "must be i8"),
+    ("qlinear", [u8(3), i8(4, 2), f32(4)], {}, "inner sizes differ"),
+    ("qlinear", [u8(2), f32(4, 2), f32(4)], {}, "must be i8"),
+    ("qlinear", [u8(70000), i8(4, 70000), f32(4)], {}, "too many columns"),
     ("positions", [i32(2), i32(S)], {}, "start must be"),
     ("positions", [f32(1), i32(S)], {}, "start must be"),
     ("positions", [i32(1), i32()], {}, "no dimension"),

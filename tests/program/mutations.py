@@ -26,8 +26,10 @@ def weight_sizes(w: fm.Weight) -> tuple[int, int]:
     for dim in w.shape:
         elements *= max(dim, 0)
     if w.encoding < 16 or len(w.shape) != 2:
-        return elements * (2 if w.encoding == 1 else 4), 0
+        return elements * {1: 2, 3: 1, 4: 1}.get(w.encoding, 4), 0
     rows = fm.align(w.shape[0], 16)
+    if w.encoding == 24:
+        return rows * fm.align(max(w.shape[1], 0), 4), rows * 4
     cells = rows * w.shape[1]
     scales = cells // w.group * 2 if w.group and w.encoding >= 18 else 0
     seconds = {20: rows * 4, 21: scales, 22: scales * 2, 23: scales * 2}

@@ -69,6 +69,9 @@ def _decode(model: fm.Model, w: fm.Weight) -> NDArray[np.float32]:
             form = "<f" if w.encoding == 16 else "<e"
             at = offset + ((tile * cols + col) * 16 + lane) * struct.calcsize(form)
             return float(struct.unpack_from(form, data, at)[0])
+        if w.encoding == 24:
+            at = offset + ((tile * (-(-cols // 4)) + col // 4) * 16 + lane) * 4 + col % 4
+            return float(struct.unpack_from("<b", data, at)[0])
         at = w.scales_offset + ((tile * (cols // w.group) + col // w.group) * 16 + lane) * 2
         (scale,) = struct.unpack_from("<e", data, at)
         tiles = fm.align(rows, 16) // 16

@@ -191,7 +191,7 @@ def test_methods_by_position_and_by_name(program: Program) -> None:
     by_name = method(**inputs)
     by_position = method(*inputs.values())
     mixed = method(inputs["tokens"], rows=inputs["rows"], start=inputs["start"])
-    assert isinstance(by_name, dict) and list(by_name) == ["logits", "mean", "count"]
+    assert isinstance(by_name, dict) and list(by_name) == ["logits", "mean", "picture", "count"]
     for other in (by_position, mixed):
         assert isinstance(other, dict)
         for name, array in by_name.items():

@@ -87,7 +87,8 @@ class OpCase:
             return b.input(name, slot.shape, slot.dtype)
         if isinstance(slot, Stored):
             role = "linear" if slot.encoding.is_matrix else "vector"
-            return b.weight(name, slot.array.shape, role)
+            dtype = DType.i8 if slot.encoding.kind == "matrix_i8" else DType.f32
+            return b.weight(name, slot.array.shape, role, dtype=dtype)
         if isinstance(slot, Constant):
             return b.constant(name, slot.array)
         if isinstance(slot, State):

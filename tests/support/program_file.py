@@ -18,6 +18,8 @@ ENCODINGS = {
     0: "f32",
     1: "f16",
     2: "i32",
+    3: "u8",
+    4: "boolean",
     16: "matrix_f32",
     17: "matrix_f16",
     18: "matrix_q4",
@@ -26,6 +28,7 @@ ENCODINGS = {
     21: "matrix_q4_min",
     22: "matrix_q4_offset",
     23: "matrix_q8_offset",
+    24: "matrix_i8",
 }
 INPUT, ARENA, WEIGHT, STATE = range(4)
 ABSENT = 0xFFFFFFFF

@@ -31,6 +31,8 @@ ENCODINGS = {
     "low": Encoding("matrix_q4_min", 16),
     "mid": Encoding("matrix_q4_offset", 32),
     "high": Encoding("matrix_q8_offset", 16),
+    "whole": Encoding("matrix_i8"),
+    "kernel": Encoding("matrix_f32"),
 }
 SHAPES: dict[str, tuple[int, ...]] = {
     "embed": (VOCABULARY, WIDTH),
@@ -44,10 +46,13 @@ SHAPES: dict[str, tuple[int, ...]] = {
     "low": (WIDTH, WIDTH),
     "mid": (WIDTH, WIDTH),
     "high": (WIDTH, WIDTH),
+    "whole": (6, 27),
+    "kernel": (3, 24),
 }
 WEIGHTS: dict[str, NDArray[np.float32]] = {
     name: normal(*shape, seed=name, scale=0.3) for name, shape in SHAPES.items()
 }
+WEIGHTS["whole"] = np.rint(WEIGHTS["whole"] * 99)
 METADATA = {"kind": "test", "name": "small"}
 TOKENIZER = b'{"tokens": ["a", "b"]}'
 
@@ -59,7 +64,8 @@ def _graph(name: str, tokens: int | Sym) -> Graph:
     rows = b.input("rows", (1,), DType.i32)
 
     def weight(name: str) -> Value:
-        return b.weight(name, SHAPES[name])
+        dtype = DType.i8 if ENCODINGS[name].kind == "matrix_i8" else DType.f32
+        return b.weight(name, SHAPES[name], dtype=dtype)
 
     def linear(x: Value, name: str, bias: Value | None = None) -> Value:
         kind = (
@@ -98,6 +104,11 @@ def _graph(name: str, tokens: int | Sym) -> Graph:
         axis=1,
     )
     b.output(b.affine(b.reduce_mean(parts, axes=(1,), keepdims=1), scale=2.0), "mean")
+    image = b.constant("image", np.arange(75, dtype=np.uint8).reshape(1, 5, 5, 3))
+    scale = b.constant("scale", np.full(6, 0.02, np.float32))
+    seen = b.qconv2d(image, weight("whole"), scale, kernel=(3, 3), padding=(1, 1, 1, 1), x_zero=7)
+    pooled = b.max_pool2d(seen, kernel=(2, 2), ceil_mode=1)
+    b.output(b.conv2d(pooled, weight("kernel"), kernel=(2, 2), activation="relu"), "picture")
     counts = b.constant("counts", np.arange(TOKENS, dtype=np.int32))
     b.output(b.take_rows(counts, rows), "count")
     return b.finish()

@@ -56,7 +56,7 @@ size_t check_linear(NodeCall& call, int threads) {
   const Tensor &x = call.in(0), &w = call.in(1), &y = *call.output;
   require_array(call, x, DType::f32);
   require_array(call, y, DType::f32);
-  require(w.weight && w.weight->is_matrix(), call, "the weight must be a packed matrix");
+  require(w.weight && w.weight->is_matrix() && !w.weight->is_integers(), call, "the weight must be a packed matrix");
   require(x.rank >= 1 && y.rank == x.rank && std::equal(x.shape, x.shape + x.rank - 1, y.shape), call,
           "x and the output differ");
   require(x.last() == w.shape[1] && y.last() == w.shape[0], call, "the sizes do not fit");
@@ -199,7 +199,8 @@ size_t check_embedding(NodeCall& call, int) {
   const Tensor &ids = call.in(0), &table = call.in(1), &y = *call.output;
   require_array(call, ids, DType::i32);
   require_array(call, y, DType::f32);
-  require(table.weight && table.weight->is_matrix(), call, "the table must be a packed matrix");
+  require(table.weight && table.weight->is_matrix() && !table.weight->is_integers(), call,
+          "the table must be a packed matrix");
   require(y.rank == ids.rank + 1 && std::equal(ids.shape, ids.shape + ids.rank, y.shape) &&
               y.last() == table.shape[1],
           call, "the output does not fit");

@@ -80,6 +80,11 @@ class WeightPacker:
             )
             if stats["first_bad"] >= 0:
                 self._check_finite(weight, block, start)
+                if encoding.kind == "matrix_i8":
+                    raise CheckpointError(
+                        f"{weight.source.tensor} is not made of whole numbers from -127 to 127",
+                        "Quantise it before it is stored.",
+                    )
                 raise CheckpointError(
                     f"{weight.source.tensor} has weights too large for a 16-bit scale",
                     "Use the recipe fp32.",

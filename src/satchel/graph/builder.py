@@ -56,6 +56,7 @@ class GraphBuilder:
         shape: tuple[int, ...],
         role: str = "linear",
         source: RowSource | None = None,
+        dtype: DType = DType.f32,
     ) -> Value:
         """A weight, by default the checkpoint's tensor of that name. Asked twice, it is one."""
         if name in self._weights:
@@ -64,7 +65,7 @@ class GraphBuilder:
                 raise GraphError(f"the weight {name} is used as {value.shape} and as {shape}")
             return value
         weight = Weight(name, shape, role, source or RowSource(name))
-        value = self._weights[name] = Value(name, TensorType(shape), weight=weight)
+        value = self._weights[name] = Value(name, TensorType(shape, dtype), weight=weight)
         return value
 
     def constant(self, name: str, data: NDArray[Any]) -> Value:

@@ -25,6 +25,7 @@ KINDS = {
     "matrix_q4_min": 21,
     "matrix_q4_offset": 22,
     "matrix_q8_offset": 23,
+    "matrix_i8": 24,
 }
 
 

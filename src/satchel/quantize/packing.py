@@ -96,6 +96,9 @@ def packed_sizes(encoding: str, rows: int, cols: int, group: int = 0) -> tuple[i
     (1024, 128)
     """
     cells = _tiles(rows) * TILE_ROWS * cols
+    if encoding == "i8":
+        padded = _tiles(rows) * TILE_ROWS
+        return padded * -(-cols // 4) * 4, padded * 4
     if encoding in _FLOATS:
         return cells * (4 if encoding == "f32" else 2), 0
     *first, last = scale_planes(encoding, rows, cols, group)
@@ -105,13 +108,17 @@ def packed_sizes(encoding: str, rows: int, cols: int, group: int = 0) -> tuple[i
 def scale_planes(encoding: str, rows: int, cols: int, group: int) -> tuple[int, ...]:
     """Bytes of each plane of the scales: one of groups; then what else belongs to rows or groups.
 
+    The weights of i8 have no scales, and the sums of their rows in this place.
+
     All but the last are filled up to a multiple of 64.
 
     >>> scale_planes("lpbq4", 20, 64, 32)
     (128, 128)
     """
-    _check_group(encoding, cols, group)
     padded = _tiles(rows) * TILE_ROWS
+    if encoding == "i8":
+        return (padded * 4,)
+    _check_group(encoding, cols, group)
     groups = padded * (cols // group)
     if encoding in OFFSETS:
         return groups * 2, groups * np.dtype(OFFSETS[encoding]).itemsize
@@ -135,6 +142,8 @@ def pack_matrix(encoding: str, w: Array, group: int = 0) -> tuple[Array, Array]:
     ((512,), (16,), 128)
     """
     cols = w.shape[1]
+    if encoding == "i8":
+        return _pack_integers(w)
     if encoding in _FLOATS:
         with np.errstate(over="ignore"):
             tiles = _pad_rows(w.astype(_FLOATS[encoding])).reshape(-1, TILE_ROWS, cols)
@@ -179,6 +188,10 @@ def unpack_matrix(
     >>> bool((unpack_matrix("f32", *pack_matrix("f32", w), 2, 32) == w).all())
     True
     """
+    if encoding == "i8":
+        steps = codes.view(np.int8).reshape(-1, -(-cols // 4), TILE_ROWS, 4)
+        whole: Array = steps.transpose(0, 2, 1, 3).reshape(-1, -(-cols // 4) * 4)
+        return np.ascontiguousarray(whole[:rows, :cols])
     if encoding in _FLOATS:
         columns: Array = codes.view(_FLOATS[encoding]).reshape(-1, cols, TILE_ROWS)
         weights: Array = columns.transpose(0, 2, 1).reshape(-1, cols)[:rows].astype(np.float32)
@@ -191,6 +204,14 @@ def unpack_matrix(
         offsets = _group_rows(rest[0].view(OFFSETS[encoding]), cols // group)[:rows]
         return QuantizedRows(*unpacked, offsets).floats()
     return dequantize_groups(*unpacked)
+
+
+def _pack_integers(w: Array) -> tuple[Array, Array]:
+    """Whole numbers from -127 to 127 as they are, and the sum of each row."""
+    codes = _pad_rows(np.pad(w.astype(np.int8), ((0, 0), (0, -w.shape[1] % 4))))
+    steps = codes.reshape(-1, TILE_ROWS, codes.shape[1] // 4, 4).transpose(0, 2, 1, 3)
+    sums = codes.sum(axis=1, dtype=np.int32)
+    return _bytes_of(steps), sums.view(np.uint16)
 
 
 def unpack_codes(
@@ -238,7 +259,7 @@ def _check_group(encoding: str, cols: int, group: int) -> None:
     if unit is None:
         raise RecipeError(
             f"there is no matrix encoding {encoding!r}",
-            f"Use one of {', '.join([*_FLOATS, *_QUANTIZED_UNIT])}",
+            f"Use one of {', '.join([*_FLOATS, *_QUANTIZED_UNIT, 'i8'])}",
         )
     if group <= 0 or group % unit or cols % group:
         raise RecipeError(

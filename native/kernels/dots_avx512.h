@@ -1,0 +1,27 @@
+// Products of unsigned codes with signed weights, 16 outputs at a time. See dots_portable.h.
+#pragma once
+
+namespace satchel {
+namespace {
+
+constexpr int kIntegerRows = 14;
+constexpr int kIntegerTiles = 2;
+
+using Dots = __m512i;
+using WeightStep = __m512i;
+using CodeStep = __m512i;
+
+inline Dots no_dots() { return _mm512_setzero_si512(); }
+inline WeightStep load_weights(const int8_t* p) { return _mm512_loadu_si512(p); }
+inline CodeStep broadcast_codes(const uint8_t* p) {
+  int32_t four;
+  std::memcpy(&four, p, sizeof four);
+  return _mm512_set1_epi32(four);
+}
+inline Dots add_products(Dots dots, CodeStep codes, WeightStep weights) {
+  return _mm512_dpbusd_epi32(dots, codes, weights);
+}
+inline I sums_of(Dots dots) { return (I)dots; }
+
+}  // namespace
+}  // namespace satchel

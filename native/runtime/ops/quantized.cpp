@@ -1,0 +1,197 @@
+// qconv2d and qlinear: layers of unsigned codes and weights of 8 bits.
+#include <cmath>
+
+#include "../conv_panel.h"
+
+namespace satchel {
+
+namespace {
+
+constexpr int64_t kMostColumns = 65536;  // 255 * 127 * 65536 is below 2^31
+constexpr int64_t kLayerRows = 224, kLayerTiles = 4;
+
+constexpr size_t kScale = 2, kBias = 3, kResidual = 4;  // inputs
+constexpr size_t kXZero = kGroups + 1, kOutZero = kGroups + 2, kResidualZero = kGroups + 3;
+constexpr size_t kInverseOutScale = 0, kResidualScale = 1;  // numbers
+
+void check_steps(NodeCall& call) {
+  const Tensor &w = call.in(1), &y = *call.output;
+  require_array(call, call.in(0), DType::u8);
+  require(w.weight && w.weight->is_integers(), call, "the weight must be a matrix of integers");
+  require(w.shape[1] <= kMostColumns, call, "there are too many columns to add up");
+  for (const size_t i : {kScale, kBias}) {
+    if (!call.has(i)) continue;
+    require_array(call, call.in(i), DType::f32);
+    require(call.in(i).rank == 1 && call.in(i).shape[0] == w.shape[0], call, "the scale or bias does not fit");
+  }
+  const double out_scale = number_attribute(call, "out_scale", 0.0);
+  const float inverse = out_scale == 0 ? 0.0f : 1.0f / static_cast<float>(out_scale);
+  // Whether the result is u8 is told by the inverse, so it must not vanish.
+  require(out_scale == 0 || (inverse > 0 && std::isfinite(inverse)), call, "the scale of the result is out of range");
+  call.params.number[kInverseOutScale] = inverse;
+  call.params.number[kResidualScale] = number_attribute(call, "residual_scale", 0.0);
+  require_array(call, y, inverse > 0 ? DType::u8 : DType::f32);
+  if (call.has(kResidual)) {
+    require_array(call, call.in(kResidual), DType::u8);
+    require(same_shape(call.in(kResidual), y), call, "the residual does not fit");
+  }
+  int64_t* zeros = call.params.integer;
+  zeros[kXZero] = int_attribute(call, "x_zero", 0);
+  zeros[kOutZero] = int_attribute(call, "out_zero", 0);
+  zeros[kResidualZero] = int_attribute(call, "residual_zero", 0);
+  for (const size_t i : {kXZero, kOutZero, kResidualZero}) {
+    require(zeros[i] >= 0 && zeros[i] <= 255, call, "a zero point is not a code");
+  }
+  call.params.activation = activation_attribute(call);
+}
+
+IntegerResult result_of(const NodeCall& call) {
+  IntegerResult r{};
+  r.x_zero = static_cast<int32_t>(call.params.integer[kXZero]);
+  r.scale = call.in(kScale).f32();
+  r.bias = call.has(kBias) ? call.in(kBias).f32() : nullptr;
+  r.activation = call.params.activation;
+  r.residual = call.has(kResidual) ? call.in(kResidual).data : nullptr;
+  r.residual_scale = static_cast<float>(call.params.number[kResidualScale]);
+  r.residual_zero = static_cast<int32_t>(call.params.integer[kResidualZero]);
+  r.inverse_out_scale = static_cast<float>(call.params.number[kInverseOutScale]);
+  r.out_zero = static_cast<int32_t>(call.params.integer[kOutZero]);
+  r.out = call.output->data;
+  r.ldo = r.ldr = call.output->last();
+  return r;
+}
+
+int64_t item_size(const IntegerResult& r) { return r.inverse_out_scale > 0 ? 1 : sizeof(float); }
+
+// The result from row `first` on.
+IntegerResult rows_from(IntegerResult r, int64_t first) {
+  r.out = static_cast<uint8_t*>(r.out) + first * r.ldo * item_size(r);
+  if (r.residual) r.residual += first * r.ldr;
+  return r;
+}
+
+// Rows of codes, a multiple of four in each, times the weight.
+void integer_layer(const uint8_t* x, int64_t ldx, int64_t m, const IntegerMatrix& w, const IntegerResult& result,
+                   const Workspace& work) {
+  const int64_t tiles = (w.rows + kTileRows - 1) / kTileRows;
+  const int64_t row_pieces = (m + kLayerRows - 1) / kLayerRows, tile_pieces = (tiles + kLayerTiles - 1) / kLayerTiles;
+  const int64_t pieces = row_pieces * tile_pieces;
+  work.pool.parallel_for(pieces, grain_for(pieces, work.pool.size(), 1), [&](int64_t begin, int64_t end, int) {
+    for (int64_t piece = begin; piece < end;) {
+      const int64_t row_piece = piece / tile_pieces, stop = std::min(end, (row_piece + 1) * tile_pieces);
+      const int64_t first = row_piece * m / row_pieces, last = (row_piece + 1) * m / row_pieces;
+      const int64_t tile = piece % tile_pieces * kLayerTiles, after = tile + (stop - piece) * kLayerTiles;
+      work.kernels.linear_i8(x + first * ldx, ldx, last - first, w, rows_from(result, first), tile,
+                             std::min(after, tiles));
+      piece = stop;
+    }
+  });
+}
+
+// --- qlinear(x, weight, scale, bias?, residual?) ---
+
+size_t check_qlinear(NodeCall& call, int) {
+  const Tensor &x = call.in(0), &w = call.in(1), &y = *call.output;
+  check_steps(call);
+  require(x.rank >= 1 && y.rank == x.rank && std::equal(x.shape, x.shape + x.rank - 1, y.shape), call,
+          "x and the output differ");
+  require(x.last() == w.shape[1] && y.last() == w.shape[0], call, "the sizes do not fit");
+  // Rows that are no multiple of four are copied and filled up.
+  if (x.last() % 4 == 0) return 0;
+  const auto bytes = checked_product(static_cast<uint64_t>(x.product(0, x.rank - 1)),
+                                     static_cast<uint64_t>(round_up(x.last(), 4)));
+  require(bytes.has_value(), call, "x is too large");
+  return static_cast<size_t>(*bytes);
+}
+
+void run_qlinear(const NodeCall& call, const Workspace& work) {
+  const Tensor& x = call.in(0);
+  const int64_t cols = x.last(), rows = x.product(0, x.rank - 1), stride = round_up(cols, 4);
+  const uint8_t* codes = x.data;
+  if (stride != cols) {
+    work.pool.parallel_for(rows, grain_for(rows, work.pool.size(), 16), [&](int64_t begin, int64_t end, int) {
+      for (int64_t row = begin; row < end; ++row) {
+        uint8_t* to = work.scratch + row * stride;
+        std::memset(std::copy_n(x.data + row * cols, cols, to), 0, static_cast<size_t>(stride - cols));
+      }
+    });
+    codes = work.scratch;
+  }
+  integer_layer(codes, stride, rows, call.in(1).weight->integers(), result_of(call), work);
+}
+
+// --- qconv2d(x, weight, scale, bias?, residual?) ---
+
+// A thread's scratch: the panel, and results of a group that are not written where they belong.
+struct Panel {
+  int64_t rows, stride, results;  // stride: bytes in a row of codes; results: floats in a row
+
+  Panel(const ConvShape& s, int threads)
+      : rows(0), stride(round_up(s.group_cols(), 4)), results(s.groups_fill_tiles() ? 0 : s.most_group_tile_rows()) {
+    if (!is_direct(s)) rows = panel_rows(s.pixels, stride, threads);
+  }
+  static bool is_direct(const ConvShape& s) { return s.is_plain() && s.channels % 4 == 0; }
+  size_t results_at() const { return static_cast<size_t>(round_up(rows * stride, 64)); }
+  size_t bytes() const { return results_at() + static_cast<size_t>(round_up(rows * results * 4, 64)); }
+};
+
+size_t check_qconv(NodeCall& call, int threads) {
+  check_window(call);
+  check_conv_weight(call);
+  check_steps(call);
+  require_images(call, window_of(call), call.in(1).shape[0]);
+  return Panel(conv_shape(call), threads).bytes() * static_cast<size_t>(threads);
+}
+
+void run_qconv(const NodeCall& call, const Workspace& work) {
+  const ConvShape s = conv_shape(call);
+  const IntegerMatrix w = call.in(1).weight->integers();
+  const IntegerResult result = result_of(call);
+  const uint8_t* x = call.in(0).data;
+  if (Panel::is_direct(s)) return integer_layer(x, s.channels, s.pixels, w, result, work);
+  const Panel layout(s, work.pool.size());
+  const int64_t blocks = (s.pixels + layout.rows - 1) / layout.rows;
+  const auto fill = static_cast<uint8_t>(result.x_zero);
+  work.pool.parallel_for(blocks, 1, [&](int64_t first, int64_t last, int thread) {
+    uint8_t* panel = work.scratch + static_cast<size_t>(thread) * layout.bytes();
+    uint8_t* results = panel + layout.results_at();
+    for (int64_t block = first; block < last; ++block) {
+      const int64_t begin = block * s.pixels / blocks, end = (block + 1) * s.pixels / blocks, rows = end - begin;
+      for (int64_t group = 0; group < s.groups; ++group) {
+        fill_panel(s, x, group, begin, end, fill, layout.stride, panel);
+        const int64_t from = group * s.group_outputs(), to = from + s.group_outputs();
+        const int64_t tile = from / kTileRows, tile_end = (to + kTileRows - 1) / kTileRows;
+        IntegerResult part = rows_from(result, begin);
+        if (s.groups_fill_tiles()) {
+          work.kernels.linear_i8(panel, layout.stride, rows, w, part, tile, tile_end);
+          continue;
+        }
+        // Tiles that the group shares with others are computed as a whole, and its part is kept.
+        const int64_t size = item_size(part), tile_start = tile * kTileRows;
+        uint8_t* y = static_cast<uint8_t*>(part.out);
+        part.out = results - tile_start * size;
+        part.ldo = layout.results;
+        work.kernels.linear_i8(panel, layout.stride, rows, w, part, tile, tile_end);
+        for (int64_t row = 0; row < rows; ++row) {
+          std::memcpy(y + (row * s.outputs + from) * size, results + (row * layout.results + from - tile_start) * size,
+                      static_cast<size_t>((to - from) * size));
+        }
+      }
+    }
+  });
+}
+
+const OpDef kOps[] = {
+    {"qconv2d", 3, 5, false,
+     {"kernel", "stride", "padding", "dilation", "groups", "activation", "x_zero", "out_scale", "out_zero",
+      "residual_scale", "residual_zero"},
+     check_qconv, run_qconv},
+    {"qlinear", 3, 5, false,
+     {"activation", "x_zero", "out_scale", "out_zero", "residual_scale", "residual_zero"}, check_qlinear, run_qlinear},
+};
+
+}  // namespace
+
+std::span<const OpDef> quantized_ops() { return kOps; }
+
+}  // namespace satchel
