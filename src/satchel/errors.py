@@ -44,6 +44,19 @@ class GraphError(SatchelError):
     """A graph breaks a shape or dtype rule."""
 
 
+class ImportModuleError(SatchelError):
+    """A PyTorch module cannot be brought in: torch.export failed, or it uses what is not known."""
+
+
+class UnsupportedOperatorError(ImportModuleError):
+    """A module uses operators that have no counterpart; ``operators`` has all of them."""
+
+    def __init__(self, operators: list[str], advice: str = "") -> None:
+        listed = "; ".join(operators)
+        super().__init__(f"the module uses what is not supported: {listed}", advice)
+        self.operators = operators
+
+
 class RecipeError(SatchelError):
     """A recipe does not exist or does not fit the model."""
 

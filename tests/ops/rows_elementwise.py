@@ -8,7 +8,7 @@ import numpy as np
 
 from satchel.graph.ir import DType, Sym
 from satchel.quantize.encoding import Encoding
-from support.arrays import i32, normal, uniform
+from support.arrays import i32, integers, normal, uniform
 from support.op_case import Constant, Input, OpCase, Oracle, Stored, case
 
 S = Sym("S", 9)
@@ -107,6 +107,17 @@ def _binary_rows() -> list[OpCase]:
         rows.append(
             case(op, "special", [np.repeat(special, 5), np.tile(special, 5)], oracle, tolerance=0)
         )
+    return rows
+
+
+def _whole_rows() -> list[OpCase]:
+    a, b = integers(3, 1, 5, below=2**31 - 1), integers(4, 1, below=9, seed=1) - 5
+    calls = [[integers(n, 4, below=99), integers(4, below=9)] for n in (9, 1)]
+    slots = [Input((S, 4), DType.i32), Input((4,), DType.i32)]
+    rows = []
+    for op in ("add", "sub", "mul", "maximum", "minimum"):
+        rows.append(case(op, "i32", [a, b], BINARY[op], tolerance=0))
+        rows.append(case(op, "i32_symbolic", slots, BINARY[op], calls=calls))
     return rows
 
 
@@ -215,6 +226,7 @@ def _cast_rows() -> list[OpCase]:
 ROWS = [
     *_unary_rows(),
     *_binary_rows(),
+    *_whole_rows(),
     *_gated_rows(),
     *_affine_rows(),
     *_clamp_rows(),

@@ -42,14 +42,21 @@ void for_each(const NodeCall& call, const Workspace& work, Function function) {
 
 // --- binary with broadcasting ---
 
-size_t check_binary(NodeCall& call, int) {
+// Whole numbers wrap around, as those of numpy do.
+size_t check_number_binary(NodeCall& call, int) {
   const Tensor &a = call.in(0), &b = call.in(1), &y = *call.output;
-  for (const Tensor* t : {&a, &b, &y}) require_array(call, *t, DType::f32);
+  require(y.dtype == DType::f32 || y.dtype == DType::i32, call, "the operands must be f32 or i32");
+  for (const Tensor* t : {&a, &b, &y}) require_array(call, *t, y.dtype);
   require_broadcast(call, {&a, &b});
   return 0;
 }
 
-template <typename Function>
+size_t check_binary(NodeCall& call, int threads) {
+  require_array(call, *call.output, DType::f32);
+  return check_number_binary(call, threads);
+}
+
+template <typename T = float, typename Function>
 void combine(const NodeCall& call, const Workspace& work, Function function) {
   const Tensor &a = call.in(0), &b = call.in(1), &y = *call.output;
   int64_t step_a[kMaxRank] = {}, step_b[kMaxRank] = {};
@@ -67,8 +74,8 @@ void combine(const NodeCall& call, const Workspace& work, Function function) {
         at_a += index * step_a[i];
         at_b += index * step_b[i];
       }
-      const float *left = a.f32() + at_a, *right = b.f32() + at_b;
-      float* out = y.f32() + row * width;
+      const T *left = reinterpret_cast<const T*>(a.data) + at_a, *right = reinterpret_cast<const T*>(b.data) + at_b;
+      T* out = reinterpret_cast<T*>(y.data) + row * width;
       for (int64_t i = 0; i < width; ++i) out[i] = function(left[i * inner_a], right[i * inner_b]);
     }
   });
@@ -87,12 +94,16 @@ bool all_same(const NodeCall& call) {
   return same_shape(call.in(0), call.in(1)) && same_shape(call.in(0), *call.output);
 }
 
+bool is_whole(const NodeCall& call) { return call.output->dtype == DType::i32; }
+
 void run_add(const NodeCall& call, const Workspace& work) {
+  if (is_whole(call)) return combine<uint32_t>(call, work, [](uint32_t a, uint32_t b) { return a + b; });
   if (all_same(call)) return run_same_shape(call, work, work.kernels.add);
   combine(call, work, [](float a, float b) { return a + b; });
 }
 
 void run_mul(const NodeCall& call, const Workspace& work) {
+  if (is_whole(call)) return combine<uint32_t>(call, work, [](uint32_t a, uint32_t b) { return a * b; });
   if (all_same(call)) return run_same_shape(call, work, work.kernels.mul);
   combine(call, work, [](float a, float b) { return a * b; });
 }
@@ -185,6 +196,14 @@ void run_cast(const NodeCall& call, const Workspace& work) {
      combine(call, work, [](float a, float b) -> float { return expression; });    \
    }}
 
+#define NUMBER_BINARY(name, whole, expression)                                              \
+  {name, 2, 2, false, {}, check_number_binary, [](const NodeCall& call, const Workspace& work) {    \
+     if (is_whole(call)) {                                                                  \
+       return combine<int32_t>(call, work, [](int32_t a, int32_t b) -> int32_t { return whole; }); \
+     }                                                                                      \
+     combine(call, work, [](float a, float b) -> float { return expression; });             \
+   }}
+
 const OpDef kOps[] = {
     UNARY("neg", -x),
     UNARY("abs", std::fabs(x)),
@@ -205,12 +224,12 @@ const OpDef kOps[] = {
     UNARY("silu", x * sigmoid(x)),
     UNARY("gelu", 0.5f * x * (1.0f + std::erf(x * 0.7071067811865476f))),
     UNARY("gelu_tanh", gelu_tanh(x)),
-    {"add", 2, 2, false, {}, check_binary, run_add},
-    {"mul", 2, 2, false, {}, check_binary, run_mul},
-    BINARY("sub", a - b),
+    {"add", 2, 2, false, {}, check_number_binary, run_add},
+    {"mul", 2, 2, false, {}, check_number_binary, run_mul},
+    NUMBER_BINARY("sub", static_cast<int32_t>(static_cast<uint32_t>(a) - static_cast<uint32_t>(b)), a - b),
     BINARY("div", a / b),
-    BINARY("maximum", std::isnan(a) || a > b ? a : b),
-    BINARY("minimum", std::isnan(a) || a < b ? a : b),
+    NUMBER_BINARY("maximum", std::max(a, b), std::isnan(a) || a > b ? a : b),
+    NUMBER_BINARY("minimum", std::min(a, b), std::isnan(a) || a < b ? a : b),
     BINARY("pow", std::pow(a, b)),
     {"silu_mul", 2, 2, false, {}, check_gated,
      [](const NodeCall& call, const Workspace& work) { run_same_shape(call, work, work.kernels.silu_mul); }},
@@ -231,6 +250,7 @@ const OpDef kOps[] = {
 
 #undef UNARY
 #undef BINARY
+#undef NUMBER_BINARY
 
 }  // namespace
 

@@ -7,7 +7,9 @@ from collections.abc import Callable
 
 import numpy as np
 
+from satchel.graph.fusion import fold_affine_into_layers, fuse_activations
 from satchel.graph.ir import Graph, Node, Value, constant_name
+from satchel.graph.layout import simplify_moves, sink_transposes
 from satchel.graph.ops import find_op
 
 Pass = Callable[[Graph], None]
@@ -84,9 +86,23 @@ def fuse_gates(graph: Graph) -> None:
 STANDARD: tuple[Pass, ...] = (fold_constants, merge_equal_nodes, fuse_gates, remove_dead_nodes)
 
 
-def optimize(graph: Graph) -> Graph:
-    """Run the standard passes and check the result."""
-    for run in STANDARD:
+# For graphs of other programs, whose images are channels-first and whose parameters are constants.
+IMPORTED: tuple[Pass, ...] = (
+    fold_constants,
+    sink_transposes,
+    simplify_moves,
+    remove_dead_nodes,
+    fold_affine_into_layers,
+    fuse_activations,
+    merge_equal_nodes,
+    fuse_gates,
+    remove_dead_nodes,
+)
+
+
+def optimize(graph: Graph, passes: tuple[Pass, ...] = STANDARD) -> Graph:
+    """Run the passes, by default the standard ones, and check the result."""
+    for run in passes:
         run(graph)
     graph.check()
     return graph

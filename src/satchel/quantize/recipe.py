@@ -129,6 +129,8 @@ class Recipe:
         else:
             scheme, group = find_scheme(self.name), self.group_size
             form = scheme.forms[(self.head_bits if role == "head" else None) or scheme.bits]
+        if role == "conv" and scheme.is_quantized:
+            return Encoding("matrix_f16"), "f32"  # the float kernels compute it
         choices = sorted(scheme.groups)
         if role == "embedding" and self.embedding and not override:
             bits, group = self.embedding

@@ -30,13 +30,18 @@ def broadcast(a: Shape, b: Shape, op: str) -> Shape:
     return tuple(one(x, y) for x, y in zip(left, right, strict=True))
 
 
-def _define_binary(name: str, function: Callable[[Array, Array], Array]) -> None:
+def _define_binary(
+    name: str, function: Callable[[Array, Array], Array], integers: bool = False
+) -> None:
     class Binary:
         @staticmethod
         def types(types: Types, _attrs: Attrs) -> list[TensorType]:
             a, b = types
             assert a and b
-            require(a.dtype == b.dtype == DType.f32, name, "both inputs must be f32", types)
+            allowed = (DType.f32, DType.i32) if integers else (DType.f32,)
+            fits = a.dtype == b.dtype and a.dtype in allowed
+            wanted = " or both i32" if integers else ""
+            require(fits, name, f"both inputs must be f32{wanted}", types)
             return [TensorType(broadcast(a.shape, b.shape, name), a.dtype)]
 
         @staticmethod
@@ -78,12 +83,12 @@ def gelu_tanh(x: Array) -> Array:
     return out
 
 
-_define_binary("add", np.add)
-_define_binary("sub", np.subtract)
-_define_binary("mul", np.multiply)
+_define_binary("add", np.add, integers=True)
+_define_binary("sub", np.subtract, integers=True)
+_define_binary("mul", np.multiply, integers=True)
 _define_binary("div", np.divide)
-_define_binary("maximum", np.maximum)
-_define_binary("minimum", np.minimum)
+_define_binary("maximum", np.maximum, integers=True)
+_define_binary("minimum", np.minimum, integers=True)
 _define_binary("pow", np.power)
 
 _define_unary("neg", np.negative)

@@ -1,0 +1,1 @@
+"""PyTorch modules come in here, through torch.export. Needs the extra ``satchel[torch]``."""

@@ -1,0 +1,58 @@
+"""torch.export, and the decompositions that leave the operators that we know."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping, Sequence
+from functools import cache
+from typing import Any
+
+import torch
+
+from satchel.errors import ImportModuleError
+from satchel.torch.operators import OPERATORS
+
+
+def capture(
+    module: torch.nn.Module,
+    example_inputs: Sequence[Any],
+    kwargs: Mapping[str, Any] | None = None,
+    dynamic_shapes: Any = None,
+) -> Any:
+    """The module as an ExportedProgram of operators, most of which have a counterpart."""
+    if not isinstance(module, torch.nn.Module):
+        raise ImportModuleError(
+            f"{type(module).__name__} is not a torch.nn.Module",
+            "Give a module, or the path or name of a checkpoint.",
+        )
+    if module.training:
+        raise ImportModuleError("the module is in training mode", "Call module.eval() first.")
+    try:
+        with warnings.catch_warnings(), torch.no_grad():
+            warnings.simplefilter("ignore")
+            exported = torch.export.export(
+                module, tuple(example_inputs), dict(kwargs or {}), dynamic_shapes=dynamic_shapes
+            )
+            return exported.run_decompositions(_decompositions())
+    except ImportModuleError:
+        raise
+    except Exception as error:  # torch raises many kinds of its own
+        reason = " ".join(str(error).split())[:600]
+        raise ImportModuleError(
+            f"torch.export failed with {type(error).__name__}: {reason}",
+            "The module must run on the example inputs without data-dependent control flow.",
+        ) from error
+
+
+@cache
+def _decompositions() -> Any:
+    """Torch's own, less those of operators that we know as a whole."""
+    table = torch.export.default_decompositions()
+    for operator in list(table.keys()):
+        namespace, _, name = operator.name().partition("::")
+        if namespace == "aten" and name.split(".")[0] in _KNOWN_NAMES:
+            table.pop(operator)
+    return table
+
+
+_KNOWN_NAMES = {name.split(".")[0] for name in OPERATORS}

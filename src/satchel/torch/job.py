@@ -1,0 +1,157 @@
+"""From a PyTorch module to a program file."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from satchel.backends import cpu
+from satchel.errors import ConfigError
+from satchel.exporter.checks import check_free_space
+from satchel.exporter.weights import WeightPacker
+from satchel.files import refuse_existing
+from satchel.graph.ir import Weight
+from satchel.graph.passes import IMPORTED, optimize
+from satchel.machine import cores
+from satchel.program.writer import ProgramWriter, encode_metadata
+from satchel.quantize.encoding import Encoding
+from satchel.quantize.recipe import Recipe, apply_recipe
+from satchel.sources.progress import Progress, silent
+from satchel.torch.capture import capture
+from satchel.torch.importer import import_program
+from satchel.torch.weights import ArrayCheckpoint, take_weights
+
+TARGETS = ("cpu",)
+
+
+@dataclass(frozen=True)
+class ModuleOptions:
+    """What can be chosen when a module is exported."""
+
+    recipe: str = "fp32"
+    target: str = "cpu"
+    overrides: Mapping[str, str] = field(default_factory=dict)
+    metadata: Mapping[str, Any] = field(default_factory=dict)  # goes into the file as it is
+
+    def __post_init__(self) -> None:
+        if self.target not in TARGETS:
+            raise ConfigError(
+                f"a module cannot be exported for {self.target!r}", f"Use {', '.join(TARGETS)}."
+            )
+
+
+class ModuleExportJob:
+    """A module that has become a graph and can be written."""
+
+    def __init__(
+        self,
+        module: Any,
+        example_inputs: Sequence[Any],
+        options: ModuleOptions,
+        *,
+        name: str | None = None,
+        kwargs: Mapping[str, Any] | None = None,
+        dynamic_shapes: Any = None,
+        progress: Progress | None = None,
+    ) -> None:
+        self.options = options
+        self.recipe = Recipe.named(options.recipe, overrides=options.overrides)
+        self.name = name or type(module).__name__.lower()
+        self.progress = progress or silent
+        program = capture(module, example_inputs, kwargs, dynamic_shapes)
+        self.graph = optimize(import_program(program).graph, IMPORTED)
+        arrays = take_weights(self.graph)
+        self.parameters = sum(int(p.numel()) for p in module.parameters())
+        self.checkpoint = ArrayCheckpoint(arrays, Path(self.name))
+        self.encodings: dict[str, Encoding] = apply_recipe([self.graph], self.recipe)
+        self.placement = cpu.place([self.graph])
+        self.writer = ProgramWriter([self.graph], self.encodings)
+
+    @property
+    def default_output(self) -> Path:
+        mixed = ["mixed"] if self.recipe.overrides else []
+        return Path(
+            "-".join([self.name, self.options.target, self.recipe.name, *mixed]) + ".satchel"
+        )
+
+    def run(self, output: Path, overwrite: bool = False, threads: int = 0) -> Path:
+        """Write the program. Nothing is left behind if it fails or is interrupted."""
+        refuse_existing(output, overwrite)
+        size = self.writer.file_size(len(encode_metadata(self._metadata({}))))
+        check_free_space(output.absolute().parent, size)
+        packer = WeightPacker(self.checkpoint, threads or cores())
+        total, done = self.writer.weights_size, 0
+
+        def encode(weight: Weight, encoding: Encoding) -> Iterator[bytes | memoryview]:
+            nonlocal done
+            for block in packer.encode(weight, encoding):
+                yield block
+                done += len(block)
+                self.progress(f"Packing {self.name}", done, total)
+
+        def metadata() -> dict[str, Any]:
+            return self._metadata({n: round(e.relative, 6) for n, e in packer.errors.items()})
+
+        self.writer.write(output, encode, metadata, overwrite)
+        self.progress(f"Packing {self.name}", total, total)
+        return output
+
+    def _metadata(self, weight_error: dict[str, float]) -> dict[str, Any]:
+        overrides = {o.pattern: o.value for o in self.recipe.overrides}
+        return {
+            "satchel_version": version("satchel"),
+            "kind": "module",
+            "name": self.name,
+            "architecture": "pytorch",
+            "parameters": self.parameters,
+            "target": self.options.target,
+            "recipe": {
+                "name": self.recipe.name,
+                "overrides": overrides,
+                "description": ", ".join([self.recipe.name, *map(str, self.recipe.overrides)]),
+            },
+            "placement": self.placement,
+            "weight_error": weight_error,
+            "provenance": {"format": "pytorch", "file": self.name},
+            **self.options.metadata,
+        }
+
+
+def export_module(
+    module: Any,
+    example_inputs: Sequence[Any],
+    output: str | Path | None = None,
+    *,
+    recipe: str = "fp32",
+    target: str = "cpu",
+    overrides: Mapping[str, str] | None = None,
+    kwargs: Mapping[str, Any] | None = None,
+    dynamic_shapes: Any = None,
+    name: str | None = None,
+    metadata: Mapping[str, Any] | None = None,
+    overwrite: bool = False,
+    threads: int = 0,
+    progress: Progress | None = None,
+) -> Path:
+    """Export a ``torch.nn.Module``; ``example_inputs`` is a tuple as for ``torch.export.export``.
+
+    Returns the program's path, by default one that tells model, target and recipe.
+    """
+    if isinstance(example_inputs, (str, bytes)) or not isinstance(example_inputs, Sequence):
+        raise ConfigError(
+            "example_inputs must be a tuple of tensors", "Write satchel.export(module, (x,))."
+        )
+    options = ModuleOptions(recipe, target, overrides or {}, metadata or {})
+    job = ModuleExportJob(
+        module,
+        example_inputs,
+        options,
+        name=name,
+        kwargs=kwargs,
+        dynamic_shapes=dynamic_shapes,
+        progress=progress,
+    )
+    return job.run(Path(output) if output else job.default_output, overwrite, threads)

@@ -1,0 +1,161 @@
+"""What operators are written with: a graph builder that computes constants at once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from satchel.graph.builder import GraphBuilder
+from satchel.graph.ir import Attribute, Dim, DType, Shape, Sym, TensorType, Value
+from satchel.graph.ops import find_op
+from satchel.torch.operators.registry import OperatorError
+
+Array = NDArray[Any]
+Number = int | float | bool
+
+
+class Lowering:
+    """Adds nodes to one graph. What depends on constants only becomes a constant.
+
+    While an operator is written, ``operator`` is its name, and ``shape`` and ``dtype`` are those
+    that torch says its (first) result has. ``symbolic`` is an input that has symbolic sizes.
+    """
+
+    def __init__(self, builder: GraphBuilder) -> None:
+        self.builder = builder
+        self.shape: Shape = ()
+        self.dtype = DType.f32
+        self.operator = ""
+        self.symbolic: Value | None = None
+        self._names: set[str] = set()
+
+    def __getattr__(self, op: str) -> Callable[..., Value]:
+        """``low.relu(x)`` is ``low.emit("relu", x)``."""
+        if op.startswith("_"):
+            raise AttributeError(op)
+        return lambda *inputs, **attrs: self.emit(op, *inputs, **attrs)
+
+    def emit(self, op: str, *inputs: Value | None, **attrs: Attribute) -> Value:
+        arrays = [v.constant if v else None for v in inputs]
+        if all(v is None or v.constant is not None for v in inputs):
+            with np.errstate(all="ignore"):
+                (result,) = find_op(op).reference(arrays, attrs)  # type: ignore[arg-type]
+            named = next((v.name for v in inputs if v), op)
+            return self.constant(np.asarray(result), named.split("#")[0])
+        return self.builder.node(op, *inputs, **attrs)
+
+    def constant(self, data: Array, name: str = "constant") -> Value:
+        """A constant under a name of its own."""
+        array = np.asarray(data)
+        unique, number = name, 2
+        while unique in self._names:
+            unique, number = f"{name}#{number}", number + 1
+        self._names.add(unique)
+        return Value(unique, TensorType(array.shape, DType(array.dtype.name)), constant=array)
+
+    def number(self, value: Number, dtype: DType = DType.f32) -> Value:
+        return self.builder.constant("number", np.asarray(value, dtype.numpy))
+
+    def operand(self, value: Value | Number, dtype: DType) -> Value:
+        """A value or number as an input of that dtype."""
+        return self.cast(value, dtype) if isinstance(value, Value) else self.number(value, dtype)
+
+    def cast(self, value: Value, dtype: DType) -> Value:
+        return value if value.dtype == dtype else self.emit("cast", value, dtype=dtype.name)
+
+    def floats(self, value: Value) -> Value:
+        return self.cast(value, DType.f32)
+
+    def reshape(self, value: Value, shape: Shape) -> Value:
+        """To a shape whose symbolic dimensions stay where they are."""
+        if value.shape == shape:
+            return value
+        wanted = []
+        for i, d in enumerate(shape):
+            if not isinstance(d, Sym):
+                wanted.append(d)
+            elif i < len(value.shape) and value.shape[i] == d:
+                wanted.append(0)
+            else:
+                raise OperatorError(
+                    f"the symbolic size {d.name} may not change its place from "
+                    f"{_text(value.shape)} to {_text(shape)}"
+                )
+        return self.emit("reshape", value, shape=tuple(wanted))
+
+    def transpose(self, value: Value, perm: Sequence[int]) -> Value:
+        if list(perm) == list(range(len(perm))):
+            return value
+        return self.emit("transpose", value, perm=tuple(perm))
+
+    def take(self, value: Value, numbers: Sequence[int] | Array, axis: int) -> Value:
+        index = self.builder.constant("numbers", np.asarray(numbers, np.int32))
+        return self.emit("take", value, index, axis=axis)
+
+    def expand(self, value: Value, shape: Shape, like: Value | None = None) -> Value:
+        """Repeat up to a shape; symbolic sizes are taken from ``like``."""
+        if value.shape == shape:
+            return value
+        sizes = []
+        for d in shape:
+            if isinstance(d, Sym):
+                if like is None or d not in like.shape:
+                    raise OperatorError(f"nothing here has the symbolic size {d.name}")
+                sizes.append(-1 - like.shape.index(d))
+            else:
+                sizes.append(d)
+        inputs = (value, like) if any(d < 0 for d in sizes) else (value,)
+        if like is not None and len(inputs) == 2 and like.constant is not None:
+            raise OperatorError("a constant has no symbolic size")
+        return self.emit("expand", *inputs, shape=tuple(sizes))
+
+    def pad(self, value: Value, before: Sequence[int], after: Sequence[int], fill: Number) -> Value:
+        """Pad, or cut off where a width is negative."""
+        for axis, (first, last) in enumerate(zip(before, after, strict=True)):
+            if first < 0 or last < 0:
+                size = self.known(value.shape[axis], "padding")
+                value = self.slice(value, axis, max(0, -first), size - max(0, -last))
+        widths = tuple(max(0, w) for w in before), tuple(max(0, w) for w in after)
+        if not any((*widths[0], *widths[1])):
+            return value
+        return self.emit("pad", value, before=widths[0], after=widths[1], value=float(fill))
+
+    def slice(self, value: Value, axis: int, start: int, stop: int) -> Value:
+        if start == 0 and value.shape[axis] == stop:
+            return value
+        if stop <= start:
+            raise OperatorError("a slice is empty")
+        return self.emit("slice", value, axis=axis, start=start, stop=stop)
+
+    def concat(self, parts: Sequence[Value], axis: int) -> Value:
+        """Any number of parts; the op itself takes eight."""
+        while len(parts) > 8:
+            parts = [
+                self.emit("concat", *parts[i : i + 8], axis=axis) for i in range(0, len(parts), 8)
+            ]
+        return parts[0] if len(parts) == 1 else self.emit("concat", *parts, axis=axis)
+
+    @staticmethod
+    def known(size: Dim, what: str) -> int:
+        if isinstance(size, Sym):
+            raise OperatorError(f"{what} needs a size that is known, not {size.name}")
+        return size
+
+
+def axis_of(axis: int, rank: int) -> int:
+    return axis + rank if axis < 0 else axis
+
+
+def axes_of(axes: int | Sequence[int] | None, rank: int) -> tuple[int, ...]:
+    """All axes where none are given."""
+    if axes is None or axes == []:
+        return tuple(range(rank))
+    listed = [axes] if isinstance(axes, int) else axes
+    return tuple(sorted(axis_of(a, rank) for a in listed))
+
+
+def _text(shape: Shape) -> str:
+    return "[" + ", ".join(d.name if isinstance(d, Sym) else str(d) for d in shape) + "]"

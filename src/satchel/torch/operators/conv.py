@@ -1,0 +1,142 @@
+"""Convolutions. Torch's images are channels-first and ours channels-last, so each one is put
+between two transposes; the layout pass takes out those that meet.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from satchel.graph.ir import Value
+from satchel.torch.lowering import Lowering
+from satchel.torch.operators.registry import OperatorError, aten
+
+
+def to_channels_last(low: Lowering, x: Value, spatial: int) -> Value:
+    """[N, C, L] or [N, C, H, W] as [N, H, W, C], with H of 1 where there is none."""
+    if spatial == 1:
+        rows = low.transpose(x, (0, 2, 1))
+        return low.reshape(rows, (rows.shape[0], 1, *rows.shape[1:]))
+    return low.transpose(x, (0, 2, 3, 1))
+
+
+def to_channels_first(low: Lowering, x: Value, spatial: int) -> Value:
+    if spatial == 1:
+        return low.transpose(low.reshape(x, (x.shape[0], *x.shape[2:])), (0, 2, 1))
+    return low.transpose(x, (0, 3, 1, 2))
+
+
+def both(values: int | Sequence[int], spatial: int, single: int) -> tuple[int, int]:
+    """(height, width) of a setting that is given once, or for each dimension."""
+    listed = [values] * spatial if isinstance(values, int) else list(values)
+    listed = listed * spatial if len(listed) == 1 else listed
+    return (single, listed[0]) if spatial == 1 else (listed[0], listed[1])
+
+
+def _convolve(
+    low: Lowering,
+    x: Value,
+    weight: Value,
+    bias: Value | None,
+    stride: int | Sequence[int],
+    padding: int | Sequence[int] | str,
+    dilation: int | Sequence[int],
+    groups: int,
+    output_padding: int | Sequence[int] | None = None,
+) -> Value:
+    spatial = len(weight.shape) - 2
+    if spatial not in (1, 2):
+        raise OperatorError(f"a convolution over {spatial} dimensions")
+    if weight.constant is None or (bias is not None and bias.constant is None):
+        raise OperatorError("a convolution whose weight is computed")
+    batched = len(x.shape) == spatial + 2
+    if not batched:
+        x = low.reshape(x, (1, *x.shape))
+    array = weight.constant if spatial == 2 else weight.constant[:, :, None]
+    transposed = output_padding is not None
+    if transposed:  # [in, out / groups, kh, kw]
+        parts = np.split(array, groups)
+        array = np.concatenate([part.transpose(1, 0, 2, 3) for part in parts])
+    outputs, _, kh, kw = array.shape
+    rows = np.ascontiguousarray(array.transpose(0, 2, 3, 1)).reshape(outputs, -1)
+    sizes = both(stride, spatial, 1), both(dilation, spatial, 1)
+    before, after = _padding(padding, (kh, kw), sizes[1], spatial)
+    if transposed:
+        extra = both(output_padding or 0, spatial, 0)
+        after = after[0] - extra[0], after[1] - extra[1]
+    out = low.emit(
+        "conv_transpose2d" if transposed else "conv2d",
+        to_channels_last(low, x, spatial),
+        low.constant(rows, weight.name),
+        *([bias] if bias is not None else []),
+        kernel=(kh, kw),
+        stride=sizes[0],
+        padding=(before[0], after[0], before[1], after[1]),
+        dilation=sizes[1],
+        groups=groups,
+    )
+    result = to_channels_first(low, out, spatial)
+    return result if batched else low.reshape(result, result.shape[1:])
+
+
+def _padding(
+    padding: int | Sequence[int] | str,
+    kernel: tuple[int, int],
+    dilation: tuple[int, int],
+    spatial: int,
+) -> tuple[tuple[int, int], tuple[int, int]]:
+    """What is added before and after rows and columns."""
+    if padding == "same":
+        total = [d * (k - 1) for k, d in zip(kernel, dilation, strict=True)]
+        before = total[0] // 2, total[1] // 2
+        return before, (total[0] - before[0], total[1] - before[1])
+    numbers = 0 if isinstance(padding, str) else padding  # "valid"
+    one = both(numbers, spatial, 0)
+    return one, one
+
+
+@aten("conv1d", "conv2d")
+def conv(
+    low: Lowering,
+    x: Value,
+    weight: Value,
+    bias: Value | None = None,
+    stride: int | Sequence[int] = 1,
+    padding: int | Sequence[int] | str = 0,
+    dilation: int | Sequence[int] = 1,
+    groups: int = 1,
+) -> Value:
+    return _convolve(low, x, weight, bias, stride, padding, dilation, groups)
+
+
+@aten("conv_transpose1d", "conv_transpose2d")
+def conv_transpose(
+    low: Lowering,
+    x: Value,
+    weight: Value,
+    bias: Value | None = None,
+    stride: int | Sequence[int] = 1,
+    padding: int | Sequence[int] = 0,
+    output_padding: int | Sequence[int] = 0,
+    groups: int = 1,
+    dilation: int | Sequence[int] = 1,
+) -> Value:
+    return _convolve(low, x, weight, bias, stride, padding, dilation, groups, output_padding)
+
+
+@aten("convolution")
+def convolution(
+    low: Lowering,
+    x: Value,
+    weight: Value,
+    bias: Value | None,
+    stride: Sequence[int],
+    padding: Sequence[int],
+    dilation: Sequence[int],
+    transposed: bool,
+    output_padding: Sequence[int],
+    groups: int,
+) -> Value:
+    extra = output_padding if transposed else None
+    return _convolve(low, x, weight, bias, stride, padding, dilation, groups, extra)

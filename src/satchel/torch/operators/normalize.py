@@ -1,0 +1,178 @@
+"""Normalisation as it is at inference: batch norm is a factor and a shift for each channel."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from satchel.graph.ir import Value
+from satchel.torch.lowering import Lowering
+from satchel.torch.operators.registry import OperatorError, aten
+
+
+def _by_channel(low: Lowering, vector: Value, rank: int) -> Value:
+    """[C] so that it broadcasts along axis 1."""
+    return low.reshape(vector, (*vector.shape, *(1 for _ in range(rank - 2))))
+
+
+def _batch_norm(
+    low: Lowering,
+    x: Value,
+    weight: Value | None,
+    bias: Value | None,
+    mean: Value | None,
+    variance: Value | None,
+    eps: float,
+) -> Value:
+    if mean is None or variance is None:
+        raise OperatorError("batch norm without running statistics")
+    factor = low.rsqrt(low.affine(variance, shift=float(eps)))
+    if weight is not None:
+        factor = low.mul(factor, weight)
+    shift = low.neg(low.mul(mean, factor))
+    if bias is not None:
+        shift = low.add(shift, bias)
+    rank = len(x.shape)
+    return low.add(low.mul(x, _by_channel(low, factor, rank)), _by_channel(low, shift, rank))
+
+
+@aten("batch_norm")
+def batch_norm(
+    low: Lowering,
+    x: Value,
+    weight: Value | None,
+    bias: Value | None,
+    mean: Value | None,
+    variance: Value | None,
+    training: bool,
+    momentum: float,
+    eps: float,
+    cudnn: bool = False,
+) -> Value:
+    if training:
+        raise OperatorError("batch norm in training; call module.eval() first")
+    return _batch_norm(low, x, weight, bias, mean, variance, eps)
+
+
+@aten("_native_batch_norm_legit_no_training")
+def native_batch_norm(
+    low: Lowering,
+    x: Value,
+    weight: Value | None,
+    bias: Value | None,
+    mean: Value,
+    variance: Value,
+    momentum: float,
+    eps: float,
+) -> list[Value | None]:
+    return [_batch_norm(low, x, weight, bias, mean, variance, eps), None, None]
+
+
+def _ones(low: Lowering, size: int) -> Value:
+    return low.builder.constant("ones", np.ones(size, np.float32))
+
+
+def _norm(
+    low: Lowering, op: str, x: Value, count: int, vectors: Sequence[Value | None], eps: float
+) -> Value:
+    """Over the last ``count`` dimensions, which are seen as one."""
+    tail = [low.known(d, op) for d in x.shape[len(x.shape) - count :]]
+    size = int(np.prod(tail))
+    flat = low.reshape(x, (*x.shape[: len(x.shape) - count], size))
+    given = [low.reshape(v, (size,)) if v is not None else None for v in vectors]
+    given[0] = given[0] or _ones(low, size)
+    while given and given[-1] is None:
+        given.pop()
+    return low.reshape(low.emit(op, flat, *given, eps=float(eps)), x.shape)
+
+
+@aten("layer_norm")
+def layer_norm(
+    low: Lowering,
+    x: Value,
+    shape: Sequence[int],
+    weight: Value | None = None,
+    bias: Value | None = None,
+    eps: float = 1e-5,
+    cudnn: bool = True,
+) -> Value:
+    return _norm(low, "layer_norm", x, len(shape), (weight, bias), eps)
+
+
+@aten("native_layer_norm")
+def native_layer_norm(
+    low: Lowering,
+    x: Value,
+    shape: Sequence[int],
+    weight: Value | None,
+    bias: Value | None,
+    eps: float,
+) -> list[Value | None]:
+    return [_norm(low, "layer_norm", x, len(shape), (weight, bias), eps), None, None]
+
+
+@aten("rms_norm")
+def rms_norm(
+    low: Lowering,
+    x: Value,
+    shape: Sequence[int],
+    weight: Value | None = None,
+    eps: float | None = None,
+) -> Value:
+    smallest = float(np.finfo(np.float32).eps)
+    return _norm(low, "rms_norm", x, len(shape), (weight,), smallest if eps is None else eps)
+
+
+@aten("group_norm")
+def group_norm(
+    low: Lowering,
+    x: Value,
+    groups: int,
+    weight: Value | None = None,
+    bias: Value | None = None,
+    eps: float = 1e-5,
+    cudnn: bool = True,
+) -> Value:
+    shape = x.shape
+    channels = low.known(shape[1], "group norm")
+    sizes = [low.known(d, "group norm") for d in shape[2:]]
+    size = channels // groups * int(np.prod(sizes, dtype=np.int64))
+    split = low.reshape(x, (shape[0], groups, size))
+    normal = low.reshape(low.emit("layer_norm", split, _ones(low, size), eps=float(eps)), shape)
+    if weight is not None:
+        normal = low.mul(normal, _by_channel(low, weight, len(shape)))
+    return normal if bias is None else low.add(normal, _by_channel(low, bias, len(shape)))
+
+
+@aten("native_group_norm")
+def native_group_norm(
+    low: Lowering,
+    x: Value,
+    weight: Value | None,
+    bias: Value | None,
+    batch: object,
+    channels: int,
+    size: object,
+    groups: int,
+    eps: float,
+) -> list[Value | None]:
+    return [group_norm(low, x, groups, weight, bias, eps), None, None]
+
+
+@aten("instance_norm")
+def instance_norm(
+    low: Lowering,
+    x: Value,
+    weight: Value | None,
+    bias: Value | None,
+    mean: Value | None,
+    variance: Value | None,
+    use_input_statistics: bool,
+    momentum: float,
+    eps: float,
+    cudnn: bool = False,
+) -> Value:
+    if not use_input_statistics:
+        return _batch_norm(low, x, weight, bias, mean, variance, eps)
+    return group_norm(low, x, low.known(x.shape[1], "instance norm"), weight, bias, eps)

@@ -1,0 +1,120 @@
+"""Pooling over images and sequences."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from satchel.graph.ir import Attribute, Value
+from satchel.torch.lowering import Lowering
+from satchel.torch.operators.conv import both, to_channels_first, to_channels_last
+from satchel.torch.operators.registry import OperatorError, aten
+
+Sizes = int | Sequence[int]
+
+
+def _pool(low: Lowering, op: str, x: Value, spatial: int, attrs: dict[str, Attribute]) -> Value:
+    batched = len(x.shape) == spatial + 2
+    image = x if batched else low.reshape(x, (1, *x.shape))
+    out = low.emit(op, to_channels_last(low, image, spatial), **attrs)
+    result = to_channels_first(low, out, spatial)
+    return result if batched else low.reshape(result, result.shape[1:])
+
+
+def _window(kernel: Sizes, stride: Sizes, padding: Sizes, spatial: int) -> dict[str, Attribute]:
+    above, left = both(padding, spatial, 0)
+    return {
+        "kernel": both(kernel, spatial, 1),
+        "stride": both(stride if stride or stride == 0 else kernel, spatial, 1),
+        "padding": (above, above, left, left),
+    }
+
+
+@aten("max_pool1d", "max_pool2d", "max_pool2d_with_indices")
+def max_pool(
+    low: Lowering,
+    x: Value,
+    kernel: Sizes,
+    stride: Sizes = (),
+    padding: Sizes = 0,
+    dilation: Sizes = 1,
+    ceil_mode: bool = False,
+) -> Value | list[Value | None]:
+    spatial = 1 if low.operator == "max_pool1d" else 2
+    attrs = _window(kernel, stride, padding, spatial)
+    attrs |= {"dilation": both(dilation, spatial, 1), "ceil_mode": int(ceil_mode)}
+    result = _pool(low, "max_pool2d", x, spatial, attrs)
+    return [result, None] if low.operator.endswith("with_indices") else result
+
+
+@aten("avg_pool1d", "avg_pool2d")
+def avg_pool(
+    low: Lowering,
+    x: Value,
+    kernel: Sizes,
+    stride: Sizes = (),
+    padding: Sizes = 0,
+    ceil_mode: bool = False,
+    count_include_pad: bool = True,
+    divisor: int | None = None,
+) -> Value:
+    spatial = 1 if low.operator == "avg_pool1d" else 2
+    attrs = _window(kernel, stride, padding, spatial)
+    attrs |= {"ceil_mode": int(ceil_mode), "count_include_pad": int(count_include_pad)}
+    if divisor is not None:
+        attrs["divisor"] = divisor
+    return _pool(low, "avg_pool2d", x, spatial, attrs)
+
+
+def _target(low: Lowering, x: Value, wanted: Sequence[int | None]) -> list[tuple[int, int, int]]:
+    """(axis, size, wanted size) of each dimension that is pooled."""
+    first = len(x.shape) - len(wanted)
+    sizes = [low.known(x.shape[first + i], "adaptive pooling") for i in range(len(wanted))]
+    return [(first + i, s, w or s) for i, (s, w) in enumerate(zip(sizes, wanted, strict=True))]
+
+
+@aten("adaptive_avg_pool1d", "adaptive_avg_pool2d", "_adaptive_avg_pool2d")
+def adaptive_avg_pool(low: Lowering, x: Value, wanted: Sequence[int | None]) -> Value:
+    target = _target(low, x, wanted)
+    if all(want == 1 for _, _, want in target):
+        return low.reduce_mean(x, axes=tuple(axis for axis, _, _ in target), keepdims=1)
+    if all(size % want == 0 for _, size, want in target):
+        kernel = [size // want for _, size, want in target]
+        low.operator = f"avg_pool{len(target)}d"
+        result = avg_pool(low, x, kernel, kernel)
+        assert isinstance(result, Value)
+        return result
+    # Windows of different lengths are rows of a matrix of shares, one for each dimension.
+    for axis, size, want in target:
+        shares = np.zeros((want, size), np.float32)
+        for row, (start, stop) in enumerate(_windows(size, want)):
+            shares[row, start:stop] = 1 / (stop - start)
+        x = mix_axis(low, x, shares, axis)
+    return x
+
+
+def mix_axis(low: Lowering, x: Value, matrix: np.ndarray, axis: int) -> Value:
+    """The product of a matrix with one axis of x."""
+    rank = len(x.shape)
+    last = [*(i for i in range(rank) if i != axis), axis]
+    back = [last.index(i) for i in range(rank)]
+    mixed = low.emit("linear", low.transpose(x, last), low.constant(matrix, f"{low.operator}.mix"))
+    return low.transpose(mixed, back)
+
+
+def _windows(size: int, wanted: int) -> list[tuple[int, int]]:
+    return [(i * size // wanted, -(-(i + 1) * size // wanted)) for i in range(wanted)]
+
+
+@aten("adaptive_max_pool1d", "adaptive_max_pool2d")
+def adaptive_max_pool(low: Lowering, x: Value, wanted: Sequence[int | None]) -> list[Value | None]:
+    for axis, size, want in _target(low, x, wanted):
+        if want > 64:
+            raise OperatorError(f"adaptive max pooling to a size of {want}")
+        parts = [
+            low.reduce_max(low.slice(x, axis, start, stop), axes=(axis,), keepdims=1)
+            for start, stop in _windows(size, want)
+        ]
+        x = low.concat(parts, axis)
+    return [x, None]

@@ -1,0 +1,179 @@
+"""Reductions, and sums along an axis."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from satchel.graph.ir import DType, Value
+from satchel.torch.lowering import Lowering, axes_of, axis_of
+from satchel.torch.operators.pool import mix_axis
+from satchel.torch.operators.registry import OperatorError, aten
+
+Axes = int | Sequence[int] | None
+
+
+def _reduce(low: Lowering, op: str, x: Value, axes: Axes, keep: bool) -> Value:
+    places = axes_of(axes, len(x.shape))
+    result = low.emit(op, low.floats(x), axes=places, keepdims=int(keep))
+    return low.cast(result, low.dtype)
+
+
+@aten("sum")
+def total(
+    low: Lowering, x: Value, axes: Axes = None, keepdim: bool = False, *, dtype: Any = None
+) -> Value:
+    return _reduce(low, "reduce_sum", x, axes, keepdim)
+
+
+@aten("mean")
+def mean(
+    low: Lowering, x: Value, axes: Axes = None, keepdim: bool = False, *, dtype: Any = None
+) -> Value:
+    return _reduce(low, "reduce_mean", x, axes, keepdim)
+
+
+@aten("amax")
+def amax(low: Lowering, x: Value, axes: Axes = None, keepdim: bool = False) -> Value:
+    return _reduce(low, "reduce_max", x, axes, keepdim)
+
+
+@aten("amin")
+def amin(low: Lowering, x: Value, axes: Axes = None, keepdim: bool = False) -> Value:
+    return _reduce(low, "reduce_min", x, axes, keepdim)
+
+
+@aten("max", "min")
+def extreme(
+    low: Lowering, x: Value, dim: int | None = None, keepdim: bool = False
+) -> Value | list[Value]:
+    """With a dimension, the extremes and where they are."""
+    op = f"reduce_{low.operator}"
+    if isinstance(dim, Value):
+        return low.cast(low.emit(f"{low.operator}imum", x, dim), low.dtype)
+    if dim is None:
+        return _reduce(low, op, x, None, False)
+    axis = axis_of(dim, len(x.shape))
+    where = argmax(low, x if low.operator == "max" else low.neg(low.floats(x)), axis, keepdim)
+    return [_reduce(low, op, x, axis, keepdim), where]
+
+
+@aten("argmax")
+def argmax(low: Lowering, x: Value, dim: int | None = None, keepdim: bool = False) -> Value:
+    numbers = low.floats(x)
+    if dim is None:
+        size = int(np.prod([low.known(d, "argmax") for d in x.shape], dtype=np.int64))
+        found = low.emit("argmax", low.reshape(numbers, (size,)), axis=0)
+        return low.reshape(found, tuple(1 for _ in x.shape) if keepdim else ())
+    axis = axis_of(dim, len(x.shape))
+    return low.emit("argmax", numbers, axis=axis, keepdims=int(keepdim))
+
+
+@aten("argmin")
+def argmin(low: Lowering, x: Value, dim: int | None = None, keepdim: bool = False) -> Value:
+    return argmax(low, low.neg(low.floats(x)), dim, keepdim)
+
+
+@aten("any")
+def any_of(low: Lowering, x: Value, axes: Axes = None, keepdim: bool = False) -> Value:
+    return _reduce(low, "reduce_max", low.cast(x, DType.boolean), axes, keepdim)
+
+
+@aten("all")
+def all_of(low: Lowering, x: Value, axes: Axes = None, keepdim: bool = False) -> Value:
+    return _reduce(low, "reduce_min", low.cast(x, DType.boolean), axes, keepdim)
+
+
+def _variance(low: Lowering, x: Value, axes: Axes, correction: float, keep: bool) -> Value:
+    places = axes_of(axes, len(x.shape))
+    centred = low.sub(x, low.reduce_mean(x, axes=places, keepdims=1))
+    mean_square = low.reduce_mean(low.mul(centred, centred), axes=places, keepdims=int(keep))
+    if not correction:
+        return mean_square
+    sizes = [low.known(x.shape[i], "a variance with correction") for i in places]
+    count = int(np.prod(sizes, dtype=np.int64))
+    if count <= correction:
+        raise OperatorError("a variance of too few numbers")
+    return low.affine(mean_square, scale=count / (count - correction))
+
+
+def _correction(unbiased: Any, correction: Any) -> float:
+    if isinstance(unbiased, bool):
+        return float(unbiased)
+    return 1.0 if correction is None else float(correction)
+
+
+@aten("var")
+def var(
+    low: Lowering,
+    x: Value,
+    axes: Any = None,
+    unbiased: Any = None,
+    keepdim: bool = False,
+    *,
+    correction: Any = None,
+) -> Value:
+    if isinstance(axes, bool):
+        axes, unbiased = None, axes
+    return _variance(low, x, axes, _correction(unbiased, correction), keepdim)
+
+
+@aten("std")
+def std(
+    low: Lowering,
+    x: Value,
+    axes: Any = None,
+    unbiased: Any = None,
+    keepdim: bool = False,
+    *,
+    correction: Any = None,
+) -> Value:
+    return low.sqrt(var(low, x, axes, unbiased, keepdim, correction=correction))
+
+
+@aten("var_mean")
+def var_mean(
+    low: Lowering, x: Value, axes: Axes = None, *, correction: Any = None, keepdim: bool = False
+) -> list[Value]:
+    spread = _variance(low, x, axes, _correction(None, correction), keepdim)
+    return [spread, _reduce(low, "reduce_mean", x, axes, keepdim)]
+
+
+@aten("linalg_vector_norm")
+def vector_norm(
+    low: Lowering,
+    x: Value,
+    order: float = 2,
+    axes: Axes = None,
+    keepdim: bool = False,
+    *,
+    dtype: Any = None,
+) -> Value:
+    if order == 2:
+        return low.sqrt(_reduce(low, "reduce_sum", low.mul(x, x), axes, keepdim))
+    if order == 1:
+        return _reduce(low, "reduce_sum", low.abs(x), axes, keepdim)
+    if order == float("inf"):
+        return _reduce(low, "reduce_max", low.abs(x), axes, keepdim)
+    raise OperatorError(f"a norm of order {order}")
+
+
+@aten("logsumexp")
+def logsumexp(low: Lowering, x: Value, axes: Axes, keepdim: bool = False) -> Value:
+    places = axes_of(axes, len(x.shape))
+    most = low.reduce_max(x, axes=places, keepdims=1)
+    total = low.reduce_sum(low.exp(low.sub(x, most)), axes=places, keepdims=1)
+    return low.reshape(low.add(low.log(total), most), low.shape)
+
+
+@aten("cumsum")
+def cumsum(low: Lowering, x: Value, dim: int, *, dtype: Any = None) -> Value:
+    axis = axis_of(dim, len(x.shape))
+    size = low.known(x.shape[axis], "cumsum")
+    if x.constant is not None:
+        summed = np.cumsum(x.constant, axis=axis).astype(low.dtype.numpy)
+        return low.constant(summed, "cumsum")
+    lower = np.tri(size, dtype=np.float32)
+    return low.cast(mix_axis(low, low.floats(x), lower, axis), low.dtype)

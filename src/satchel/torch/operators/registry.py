@@ -1,0 +1,34 @@
+"""The table from an operator of torch to the function that writes it as nodes of a graph."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+Operator = Callable[..., Any]  # (Lowering, *arguments of the operator) -> Value or list of values
+
+AnyOperator = TypeVar("AnyOperator", bound=Operator)
+
+OPERATORS: dict[str, Operator] = {}
+
+
+class OperatorError(Exception):
+    """An operator is known, but not with these arguments."""
+
+
+def aten(*names: str) -> Callable[[AnyOperator], AnyOperator]:
+    """Register a function for ``aten.NAME``; a name without overload stands for all of them."""
+
+    def register(function: AnyOperator) -> AnyOperator:
+        for name in names:
+            if name in OPERATORS:
+                raise ValueError(f"aten.{name} is defined twice")
+            OPERATORS[name] = function
+        return function
+
+    return register
+
+
+def find_operator(name: str) -> Operator | None:
+    """By ``NAME.OVERLOAD``, or by the name alone."""
+    return OPERATORS.get(name) or OPERATORS.get(name.split(".", maxsplit=1)[0])

@@ -1,0 +1,93 @@
+"""Interpolation. Every kind is separable: a choice of rows, or a matrix for each dimension."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from satchel.graph.ir import Value
+from satchel.torch.lowering import Lowering
+from satchel.torch.operators.pool import mix_axis
+from satchel.torch.operators.registry import aten
+
+
+def _sizes(low: Lowering, x: Value) -> list[tuple[int, int, int]]:
+    """(axis, size, wanted size) of each dimension that changes its place in the image."""
+    pairs = enumerate(zip(x.shape, low.shape, strict=True))
+    return [
+        (axis, low.known(have, "interpolation"), low.known(want, "interpolation"))
+        for axis, (have, want) in pairs
+        if axis >= 2
+    ]
+
+
+def _ratio(size: int, wanted: int, factor: float | None, corners: bool) -> float:
+    """Pixels of the source for one of the result."""
+    if corners:
+        return (size - 1) / (wanted - 1) if wanted > 1 else 0.0
+    return 1 / factor if factor else size / wanted
+
+
+@aten("upsample_nearest1d", "upsample_nearest2d", "_upsample_nearest_exact2d")
+def nearest(low: Lowering, x: Value, size: Any, *scales: Any) -> Value:
+    factors = _factors(scales, len(x.shape) - 2)
+    shift = 0.5 if "exact" in low.operator else 0.0
+    for (axis, have, want), factor in zip(_sizes(low, x), factors, strict=True):
+        ratio = np.float32(_ratio(have, want, factor, False))
+        places = np.floor((np.arange(want, dtype=np.float32) + shift) * ratio).astype(np.int64)
+        if have != want or ratio != 1:
+            x = low.take(x, np.minimum(places, have - 1), axis)
+    return x
+
+
+def _factors(scales: Sequence[Any], count: int) -> list[float | None]:
+    listed: list[Any] = []
+    for one in scales:
+        listed += one if isinstance(one, (list, tuple)) else [one]
+    numbers = [float(s) for s in listed if isinstance(s, float)]
+    return list(numbers) if len(numbers) == count else [None] * count
+
+
+def _linear_weight(distance: np.ndarray) -> np.ndarray:
+    weights: np.ndarray = np.clip(1 - np.abs(distance), 0, None)
+    return weights
+
+
+def _cubic_weight(distance: np.ndarray, a: float = -0.75) -> np.ndarray:
+    d = np.abs(distance)
+    near = ((a + 2) * d - (a + 3)) * d * d + 1
+    far = ((a * d - 5 * a) * d + 8 * a) * d - 4 * a
+    return np.where(d <= 1, near, np.where(d < 2, far, 0))
+
+
+def interpolation_matrix(
+    size: int, wanted: int, ratio: float, corners: bool, cubic: bool
+) -> np.ndarray:
+    """Rows of weights: what each pixel of the result takes from each of the source."""
+    reach = 2 if cubic else 1
+    matrix = np.zeros((wanted, size))
+    for row in range(wanted):
+        centre = row * ratio if corners else (row + 0.5) * ratio - 0.5
+        if not cubic:
+            centre = max(centre, 0.0)
+        first = math.floor(centre) - reach + 1
+        for place in range(first, first + 2 * reach):
+            distance = np.array(centre - place)
+            weight = _cubic_weight(distance) if cubic else _linear_weight(distance)
+            matrix[row, min(max(place, 0), size - 1)] += weight
+    return matrix.astype(np.float32)
+
+
+@aten("upsample_linear1d", "upsample_bilinear2d", "upsample_bicubic2d")
+def linear(low: Lowering, x: Value, size: Any, corners: bool, *scales: Any) -> Value:
+    factors = _factors(scales, len(x.shape) - 2)
+    cubic = "bicubic" in low.operator
+    for (axis, have, want), factor in zip(_sizes(low, x), factors, strict=True):
+        ratio = _ratio(have, want, factor, corners)
+        matrix = interpolation_matrix(have, want, ratio, corners, cubic)
+        if have != want or not np.array_equal(matrix, np.eye(have)):
+            x = mix_axis(low, x, matrix, axis)
+    return x

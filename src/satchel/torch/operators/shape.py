@@ -1,0 +1,231 @@
+"""Operators that move numbers: views, permutations, pieces, padding."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from satchel.graph.ir import DType, Sym, Value
+from satchel.torch.lowering import Lowering, Number, axis_of
+from satchel.torch.operators.registry import OperatorError, aten
+
+
+@aten("view", "reshape", "_unsafe_view", "unsqueeze", "squeeze", "flatten", "unflatten")
+def view(low: Lowering, x: Value, *_shape: Any) -> Value:
+    """Torch has worked out the shape."""
+    return low.reshape(x, low.shape)
+
+
+@aten("clone", "alias", "detach", "lift_fresh_copy", "contiguous", "dropout", "native_dropout")
+def same(low: Lowering, x: Value, *_rest: Any, **_options: Any) -> Value | list[Value | None]:
+    return [x, None] if low.operator == "native_dropout" else x
+
+
+@aten("_to_copy", "to", "type_as", "_assert_tensor_metadata")
+def convert(low: Lowering, x: Value, *_rest: Any, **_options: Any) -> Value:
+    return low.cast(x, low.dtype)
+
+
+@aten("copy")
+def copy(low: Lowering, target: Value, source: Value, *_rest: Any) -> Value:
+    return low.expand(low.cast(source, low.dtype), low.shape, target)
+
+
+@aten("permute")
+def permute(low: Lowering, x: Value, order: Sequence[int]) -> Value:
+    return low.transpose(x, [axis_of(a, len(x.shape)) for a in order])
+
+
+@aten("transpose")
+def transpose(low: Lowering, x: Value, first: int, second: int) -> Value:
+    rank = len(x.shape)
+    order = list(range(rank))
+    a, b = axis_of(first, rank), axis_of(second, rank)
+    order[a], order[b] = b, a
+    return low.transpose(x, order)
+
+
+@aten("t")
+def swap(low: Lowering, x: Value) -> Value:
+    return x if len(x.shape) < 2 else low.transpose(x, (1, 0))
+
+
+@aten("expand", "expand_as", "broadcast_to")
+def expand(low: Lowering, x: Value, *_shape: Any, **_options: Any) -> Value:
+    like = x if any(isinstance(d, Sym) for d in x.shape) else low.symbolic
+    return low.expand(x, low.shape, like)
+
+
+@aten("repeat")
+def repeat(low: Lowering, x: Value, times: Sequence[int]) -> Value:
+    x = low.reshape(x, (*(1 for _ in range(len(times) - len(x.shape))), *x.shape))
+    for axis, count in enumerate(times):
+        if count != 1:
+            x = low.concat([x] * count, axis)
+    return x
+
+
+def _bounds(low: Lowering, x: Value, axis: int, start: Any, stop: Any) -> tuple[int, int]:
+    size = low.known(x.shape[axis], "a slice")
+    first, last, _ = slice(start, stop).indices(size)
+    return first, last
+
+
+@aten("slice")
+def piece(
+    low: Lowering, x: Value, dim: int = 0, start: Any = None, stop: Any = None, step: int = 1
+) -> Value:
+    axis = axis_of(dim, len(x.shape))
+    if low.shape == x.shape:
+        return x
+    first, last = _bounds(low, x, axis, start, stop)
+    if step == 1:
+        return low.slice(x, axis, first, last)
+    return low.take(x, np.arange(first, last, step), axis)
+
+
+@aten("slice_scatter")
+def slice_scatter(
+    low: Lowering,
+    x: Value,
+    source: Value,
+    dim: int = 0,
+    start: Any = None,
+    stop: Any = None,
+    step: int = 1,
+) -> Value:
+    axis = axis_of(dim, len(x.shape))
+    if source.shape == x.shape:
+        return source
+    if step != 1:
+        raise OperatorError("writing to every n-th place")
+    first, last = _bounds(low, x, axis, start, stop)
+    size = low.known(x.shape[axis], "a slice")
+    parts = [low.slice(x, axis, 0, first)] if first else []
+    parts.append(source)
+    parts += [low.slice(x, axis, last, size)] if last < size else []
+    return low.concat(parts, axis)
+
+
+@aten("select")
+def select(low: Lowering, x: Value, dim: int, number: int) -> Value:
+    axis = axis_of(dim, len(x.shape))
+    if isinstance(number, Value):
+        raise OperatorError("choosing by a number that is computed")
+    place = axis_of(number, low.known(x.shape[axis], "select"))
+    return low.reshape(low.slice(x, axis, place, place + 1), low.shape)
+
+
+@aten("cat", "concat")
+def cat(low: Lowering, parts: Sequence[Value], dim: int = 0) -> Value:
+    filled = [p for p in parts if p.shape != (0,)]
+    return low.concat([low.cast(p, low.dtype) for p in filled], axis_of(dim, len(filled[0].shape)))
+
+
+@aten("stack")
+def stack(low: Lowering, parts: Sequence[Value], dim: int = 0) -> Value:
+    axis = axis_of(dim, len(parts[0].shape) + 1)
+    shapes = [(*p.shape[:axis], 1, *p.shape[axis:]) for p in parts]
+    return low.concat([low.reshape(p, s) for p, s in zip(parts, shapes, strict=True)], axis)
+
+
+@aten("split", "split_with_sizes", "chunk", "unsafe_chunk", "tensor_split", "unsafe_split")
+def split(low: Lowering, x: Value, size: Any, dim: int = 0) -> list[Value]:
+    axis = axis_of(dim, len(x.shape))
+    length = low.known(x.shape[axis], "splitting")
+    if low.operator.endswith("chunk"):
+        size = -(-length // size)
+    elif low.operator == "tensor_split":
+        raise OperatorError("tensor_split")
+    sizes = [size] * -(-length // size) if isinstance(size, int) else list(size)
+    parts, at = [], 0
+    for one in sizes:
+        parts.append(low.slice(x, axis, at, min(at + one, length)))
+        at += one
+    return parts
+
+
+@aten("unbind")
+def unbind(low: Lowering, x: Value, dim: int = 0) -> list[Value]:
+    axis = axis_of(dim, len(x.shape))
+    rest = (*x.shape[:axis], *x.shape[axis + 1 :])
+    count = low.known(x.shape[axis], "unbind")
+    return [low.reshape(low.slice(x, axis, i, i + 1), rest) for i in range(count)]
+
+
+@aten("roll")
+def roll(low: Lowering, x: Value, shifts: Any, dims: Any = ()) -> Value:
+    if not dims:
+        raise OperatorError("rolling without dimensions")
+    pairs = zip(*([v] if isinstance(v, int) else v for v in (shifts, dims)), strict=True)
+    for shift, dim in pairs:
+        axis = axis_of(dim, len(x.shape))
+        size = low.known(x.shape[axis], "rolling")
+        if shift % size:
+            x = low.take(x, np.roll(np.arange(size), shift), axis)
+    return x
+
+
+@aten("flip")
+def flip(low: Lowering, x: Value, dims: Sequence[int]) -> Value:
+    for dim in dims:
+        axis = axis_of(dim, len(x.shape))
+        x = low.take(x, np.arange(low.known(x.shape[axis], "flip"))[::-1], axis)
+    return x
+
+
+@aten("pixel_shuffle")
+def pixel_shuffle(low: Lowering, x: Value, factor: int) -> Value:
+    *batch, channels, height, width = x.shape
+    c, h, w = (low.known(d, "pixel_shuffle") for d in (channels, height, width))
+    count = len(batch)
+    split_up = low.reshape(x, (*batch, c // factor**2, factor, factor, h, w))
+    order = [*range(count), *(count + i for i in (0, 3, 1, 4, 2))]
+    return low.reshape(low.transpose(split_up, order), low.shape)
+
+
+@aten("constant_pad_nd")
+def constant_pad(low: Lowering, x: Value, widths: Sequence[int], value: Number = 0) -> Value:
+    rank = len(x.shape)
+    before, after = [0] * rank, [0] * rank
+    for i in range(len(widths) // 2):
+        before[rank - 1 - i], after[rank - 1 - i] = widths[2 * i], widths[2 * i + 1]
+    if not np.isfinite(value):
+        raise OperatorError(f"padding with {value}")
+    if x.dtype == DType.boolean:
+        return low.cast(low.pad(low.cast(x, DType.i32), before, after, value), DType.boolean)
+    return low.pad(x, before, after, value)
+
+
+@aten("pad")
+def pad(
+    low: Lowering, x: Value, widths: Sequence[int], mode: str = "constant", value: Any = None
+) -> Value:
+    if mode == "constant":
+        return constant_pad(low, x, widths, value or 0)
+    for i in range(len(widths) // 2):
+        axis = len(x.shape) - 1 - i
+        size = low.known(x.shape[axis], "padding")
+        places = np.arange(-widths[2 * i], size + widths[2 * i + 1])
+        if mode == "reflect":
+            places = np.abs(places)
+            places = (size - 1) - np.abs(size - 1 - places)
+        elif mode == "replicate":
+            places = np.clip(places, 0, size - 1)
+        else:
+            places %= size
+        if places.size != size:
+            x = low.take(x, places, axis)
+    return x
+
+
+@aten("reflection_pad1d", "reflection_pad2d")
+def reflection_pad(low: Lowering, x: Value, widths: Sequence[int]) -> Value:
+    return pad(low, x, widths, "reflect")
+
+
+@aten("replication_pad1d", "replication_pad2d")
+def replication_pad(low: Lowering, x: Value, widths: Sequence[int]) -> Value:
+    return pad(low, x, widths, "replicate")
