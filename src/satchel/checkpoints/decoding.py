@@ -52,9 +52,14 @@ def _decode_bf16(raw: NDArray[np.uint8], out: NDArray[np.float32]) -> None:
     np.left_shift(raw.view("<u2"), np.uint32(16), out=out.view(np.uint32))
 
 
+def _decode_i8(raw: NDArray[np.uint8], out: NDArray[np.float32]) -> None:
+    out[...] = raw.view(np.int8)
+
+
 F64 = Codec("f64", 1, 8, _decode_f64)
 F32 = Codec("f32", 1, 4, _decode_f32, Encoding("matrix_f32"))
 F16 = Codec("f16", 1, 2, _decode_f16, Encoding("matrix_f16"))
 BF16 = Codec("bf16", 1, 2, _decode_bf16)
+I8 = Codec("i8", 1, 1, _decode_i8)  # codes, which mean something with their scales only
 
 FLOATS = {codec.name: codec for codec in (F64, F32, F16, BF16)}

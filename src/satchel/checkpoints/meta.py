@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from satchel.checkpoints.base import Checkpoint
 from satchel.checkpoints.jsonfile import positive_int, read_json
-from satchel.checkpoints.meta_names import rename_and_split
-from satchel.checkpoints.stored import StoredCheckpoint, StoredTensor
+from satchel.checkpoints.meta_names import is_part, rename_and_split
+from satchel.checkpoints.meta_quantized import (
+    Int8Tensor,
+    check_arguments,
+    is_quantized,
+    join_scales,
+    lora_branches,
+)
+from satchel.checkpoints.stored import ReadableTensor, StoredCheckpoint, StoredTensor
 from satchel.checkpoints.tokenizer_files import llama2c_tokenizer, tokenizer_in_folder
 from satchel.checkpoints.torch_file import TorchArchive, state_dict_tensors
 from satchel.checkpoints.weightfile import open_files
@@ -63,12 +71,21 @@ def open_torch_llama(path: Path, params: dict[str, Any] | None, params_path: Pat
         kv_heads = heads
         if params.get("n_kv_heads") is not None:
             kv_heads = positive_int(params, "n_kv_heads", params_path)
-        stored = rename_and_split(tensors, heads, kv_heads, path)
-        tied = _is_tied(stored)
+        renamed = rename_and_split(tensors, heads, kv_heads, path)
+        parts = {name: renamed.pop(name) for name in list(renamed) if is_part(name)}
+        stored: dict[str, ReadableTensor] = dict(renamed)
+        branches: dict[str, tuple[str, str]] = {}
+        if quantized := is_quantized(params, parts):
+            check_arguments(params, params_path)
+            stored = join_scales(renamed, parts, path)
+            adaptors, branches = lora_branches(parts, params, path)
+        tied = _is_tied(stored.get(EMBEDDING), stored.get(HEAD))
         if tied:
             stored.pop(HEAD, None)
         config = _config(params, stored, heads, kv_heads, params_path)
         config["tie_word_embeddings"] = tied
+        if quantized:
+            stored |= adaptors
         if trained:
             tokenizer = llama2c_tokenizer(path.parent, config["vocab_size"])
         else:
@@ -81,6 +98,8 @@ def open_torch_llama(path: Path, params: dict[str, Any] | None, params_path: Pat
             config=config,
             generation={},
             tokenizer=tokenizer,
+            quantized_by="8da4w" if quantized else "",
+            branches=branches,
         )
 
 
@@ -96,11 +115,20 @@ def _training_parts(archive: TorchArchive) -> tuple[dict[str, Any], dict[str, An
     )
 
 
-def _is_tied(stored: dict[str, StoredTensor]) -> bool:
+def _is_tied(embedding: ReadableTensor | None, head: ReadableTensor | None) -> bool:
     """Whether the output head is the embedding. Meta stores Llama 3.2's twice, byte for byte."""
-    embedding, head = stored.get(EMBEDDING), stored.get(HEAD)
     if embedding is None or head is None:
         return True
+    if isinstance(embedding, Int8Tensor) and isinstance(head, Int8Tensor):
+        return _same(embedding.codes, head.codes) and _same(embedding.scales, head.scales)
+    return (
+        isinstance(embedding, StoredTensor)
+        and isinstance(head, StoredTensor)
+        and _same(embedding, head)
+    )
+
+
+def _same(embedding: StoredTensor, head: StoredTensor) -> bool:
     if (embedding.shape, embedding.dtype) != (head.shape, head.dtype):
         return False
     if embedding.offset == head.offset:
@@ -116,7 +144,7 @@ def _is_tied(stored: dict[str, StoredTensor]) -> bool:
 
 def _config(
     params: dict[str, Any],
-    stored: dict[str, StoredTensor],
+    stored: Mapping[str, ReadableTensor],
     heads: int,
     kv_heads: int,
     where: Path,
@@ -170,7 +198,7 @@ def _context(params: dict[str, Any], scaled: bool, theta: float) -> int:
     return 8192 if theta == 500000.0 else 4096  # Llama 3, Llama 2
 
 
-def _shape(stored: dict[str, StoredTensor], name: str, where: Path) -> tuple[int, ...]:
+def _shape(stored: Mapping[str, ReadableTensor], name: str, where: Path) -> tuple[int, ...]:
     tensor = stored.get(name)
     if tensor is None or len(tensor.shape) != 2:
         raise CheckpointError(

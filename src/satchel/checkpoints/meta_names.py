@@ -27,6 +27,8 @@ LAYER_NAMES = {
 # Tables that follow from the configuration.
 DERIVED = {"rope.freqs", "freqs_cos", "freqs_sin", "freqs_cis"}
 _LAYER = re.compile(r"layers\.(\d+)\.(.+)")
+# What a quantised layer has besides its weight.
+_PARTS = re.compile(r"(.+)\.(scales|zeros|adaptor\.[AB]\.weight)")
 
 
 def huggingface_name(name: str, where: Path) -> str | None:
@@ -34,6 +36,9 @@ def huggingface_name(name: str, where: Path) -> str | None:
     name = name.removeprefix("_orig_mod.")  # left by torch.compile
     if name in DERIVED:
         return None
+    if match := _PARTS.fullmatch(name):
+        weight = huggingface_name(f"{match[1]}.weight", where)
+        return None if weight is None else f"{weight.removesuffix('.weight')}.{match[2]}"
     if name in TOP_NAMES:
         return TOP_NAMES[name]
     if (match := _LAYER.fullmatch(name)) and match[2] in LAYER_NAMES:
@@ -41,6 +46,11 @@ def huggingface_name(name: str, where: Path) -> str | None:
     raise CheckpointError(
         f"{where}: tensor {name} has no place in a Llama model", "Only dense Llama models are read"
     )
+
+
+def is_part(name: str) -> bool:
+    """Whether a tensor is not a weight but belongs to a quantised one."""
+    return _PARTS.fullmatch(name) is not None
 
 
 def rename_and_split(
@@ -55,9 +65,9 @@ def rename_and_split(
             continue
         if name in renamed:
             raise CheckpointError(f"{where}: tensor {name} is in it twice", "Fetch the file again")
-        if name.endswith("q_proj.weight"):
-            tensor = tensor.interleaved(meta_name, heads)
-        elif name.endswith("k_proj.weight"):
-            tensor = tensor.interleaved(meta_name, kv_heads)
+        for layer, count in ((".q_proj.", heads), (".k_proj.", kv_heads)):
+            # An adaptor's A has columns like its layer, and rows of its own.
+            if layer in name and not name.endswith("adaptor.A.weight"):
+                tensor = tensor.interleaved(meta_name, count)
         renamed[name] = tensor
     return renamed

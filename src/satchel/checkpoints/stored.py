@@ -178,6 +178,7 @@ class StoredCheckpoint(Checkpoint):
         generation: dict[str, Any],
         tokenizer: TokenizerSource | None,
         quantized_by: str = "",
+        branches: Mapping[str, tuple[str, str]] | None = None,
     ) -> None:
         self.format = format
         self.path = path
@@ -185,6 +186,7 @@ class StoredCheckpoint(Checkpoint):
         self.generation = generation
         self.tokenizer = tokenizer
         self.quantized_by = quantized_by
+        self.branches = dict(branches or {})
         self._files = list(files)
         self._stored = dict(stored)
         self._tensors = {

@@ -140,6 +140,24 @@ def add_export_options(parser: argparse.ArgumentParser) -> None:
         metavar="NAME=FOLDER",
         help="keep a LoRA adapter of PEFT's apart, to be chosen with run --adapter; repeatable",
     )
+    meta = parser.add_argument_group("Llama checkpoints of Meta's that come quantised")
+    meta.add_argument(
+        "--preq-mode",
+        choices=("8da4w", "8da4w_output_8da8w"),
+        help="keep the codes, with activations of 8 bits; the output in 4 or 8 bits",
+    )
+    meta.add_argument(
+        "--preq-group-size", type=positive, metavar="N", help="check that groups have this size"
+    )
+    meta.add_argument(
+        "--preq-embedding",
+        type=bits_and_group,
+        metavar="BITS,GROUP",
+        help="check that the embedding is like this (8,0: 8 bits, a scale for each row)",
+    )
+    meta.add_argument(
+        "--lora-rank", type=positive, metavar="N", help="check that there are adaptors of this rank"
+    )
     group.add_argument(
         "--config", metavar="FILE", help="a YAML file with these options; flags override it"
     )

@@ -15,7 +15,7 @@ from satchel.checkpoints.base import Checkpoint
 from satchel.errors import CheckpointError, ConfigError
 from satchel.exporter.adapters import Adapters, add_branches, method_name
 from satchel.exporter.checks import check_free_space, check_tensors, check_vocabulary
-from satchel.exporter.kept import KeptTensors, check_recipe, take_columns
+from satchel.exporter.kept import KeptTensors, check_preq, check_recipe, take_columns
 from satchel.exporter.options import (
     DEFAULT_CONTEXT,
     DEFAULT_PREFILL_AR_LEN,
@@ -77,6 +77,7 @@ class ExportJob:
         self.options = options
         self.recipe: Recipe = options.make_recipe()
         self.checkpoint: Checkpoint = open_checkpoint(path)
+        check_preq(self.checkpoint, options)
         check_recipe(self.checkpoint, self.recipe)
         self.adapters = Adapters.open(
             options.lora, options.adapters, self.checkpoint, self.recipe, source

@@ -9,8 +9,9 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from satchel.checkpoints.base import Checkpoint
-from satchel.errors import RecipeError
+from satchel.checkpoints.base import Checkpoint, TensorInfo
+from satchel.errors import ConfigError, RecipeError
+from satchel.exporter.options import ExportOptions
 from satchel.graph.ir import DType, Graph, Node, TensorType, Value, constant_name
 from satchel.quantize.encoding import Encoding
 from satchel.quantize.recipe import Recipe
@@ -77,6 +78,44 @@ def check_recipe(checkpoint: Checkpoint, recipe: Recipe) -> None:
             "again",
             "Use --recipe keep, or fp16 for the numbers that its codes stand for.",
         )
+
+
+def check_preq(checkpoint: Checkpoint, options: ExportOptions) -> None:
+    """What the options say of a checkpoint that comes quantised must be so."""
+    group, embedding = options.preq_group_size, options.preq_embedding
+    if not (options.preq_mode or group or embedding or options.lora_rank):
+        return
+    if checkpoint.quantized_by != "8da4w":
+        raise ConfigError(
+            f"{checkpoint.path} is not a checkpoint of Meta's that comes quantised",
+            "Leave out --preq-mode and what belongs to it, and choose a --recipe.",
+        )
+    tensors = checkpoint.tensors
+    embedding_info = tensors["model.embed_tokens.weight"]
+    layers = (t.kept for name, t in tensors.items() if ".layers." in name and t.kept)
+    head = _form(tensors.get("lm_head.weight", embedding_info))
+    ranks = (tensors[a].shape[0] for a, _ in checkpoint.branches.values())
+    found = {
+        "preq_mode": "8da4w_output_8da8w" if head == (8, 0) else "8da4w",
+        "preq_group_size": next((e.group for e in layers if e.is_quantized), None),
+        "preq_embedding": _form(embedding_info),
+        "lora_rank": next(ranks, None),
+    }
+    for option, value in found.items():
+        wanted = getattr(options, option)
+        if wanted is not None and wanted != value:
+            raise ConfigError(
+                f"{option} is {wanted}, and {checkpoint.path} has {value or 'none'}",
+                "Leave the option out, or take the checkpoint that it belongs to.",
+            )
+
+
+def _form(tensor: TensorInfo) -> tuple[int, int] | None:
+    """Bits and group of a quantised matrix, 0 for a whole row."""
+    if tensor.kept is None or not tensor.kept.is_quantized:
+        return None
+    group = 0 if tensor.kept.group == tensor.shape[1] else tensor.kept.group
+    return (4 if tensor.kept.kind.startswith("matrix_q4") else 8), group
 
 
 def take_columns(graph: Graph, orders: Mapping[str, NDArray[Any]], weights: frozenset[str]) -> None:

@@ -14,6 +14,7 @@ from satchel.quantize.overrides import split_override
 from satchel.quantize.recipe import Recipe
 
 MODES = ("hybrid", "kv")
+PREQ_MODES = ("8da4w", "8da4w_output_8da8w")
 DEFAULT_CONTEXT = 2048
 DEFAULT_PREFILL_AR_LEN = 128
 
@@ -33,6 +34,9 @@ class ExportOptions:
     ``{"layers.*.mlp.down": "16a8w"}``. ``metadata`` overrides what the checkpoint says of its
     tokens: ``{"get_bos_id": 128000, "get_eos_ids": [128009, 128001]}``. ``lora`` has folders of
     adapters that are added to the weights, ``adapters`` those that are kept apart, by name.
+
+    ``preq_mode``, ``preq_group_size``, ``preq_embedding`` and ``lora_rank`` say what a checkpoint
+    of Meta's that comes quantised must be like; with ``preq_mode`` it is kept as it is.
     """
 
     recipe: str = "8da4w"
@@ -48,6 +52,10 @@ class ExportOptions:
     metadata: Mapping[str, Any] = field(default_factory=dict)
     lora: tuple[str, ...] = ()
     adapters: Mapping[str, str] = field(default_factory=dict)
+    preq_mode: str | None = None
+    preq_group_size: int | None = None
+    preq_embedding: tuple[int, int] | None = None
+    lora_rank: int | None = None
 
     def __post_init__(self) -> None:
         if self.mode not in MODES:
@@ -58,20 +66,27 @@ class ExportOptions:
             raise ConfigError(
                 f"prefill_ar_len must be at least 2, not {self.prefill_ar_len}", "Or use mode kv."
             )
+        if self.preq_mode not in (None, *PREQ_MODES):
+            raise ConfigError(
+                f"there is no preq_mode {self.preq_mode!r}", f"Modes: {', '.join(PREQ_MODES)}."
+            )
         for name in self.adapters:
             check_adapter_name(name)
         check_keys(self.metadata, METADATA, "the metadata")
         _check_ids(self.metadata)
 
     def make_recipe(self) -> Recipe:
+        name, activation_bits = self.recipe, self.activation_bits
+        if self.preq_mode and name == "8da4w":  # what the checkpoint is, with its activations
+            name, activation_bits = "keep", activation_bits or 8
         return Recipe.named(
-            self.recipe,
+            name,
             self.group_size,
             self.embedding,
             self.head_bits,
             self.kv_bits,
             self.overrides,
-            self.activation_bits,
+            activation_bits,
         )
 
 
@@ -114,6 +129,10 @@ _TYPES: dict[str, tuple[type, ...]] = {
     "metadata": (dict,),
     "lora": (str, list),
     "adapters": (dict, list),
+    "preq_mode": (str,),
+    "preq_group_size": (int,),
+    "preq_embedding": (str, list),
+    "lora_rank": (int,),
     "source": (str,),
     "output": (str,),
 }
@@ -171,10 +190,11 @@ def read_options_file(path: str | Path) -> dict[str, Any]:
         if not isinstance(value, wanted) or isinstance(value, bool):
             kinds = " or ".join(t.__name__ for t in wanted)
             raise ConfigError(f"{key} in {path} must be {kinds}, not {value!r}")
-    embedding = choices.get("embedding")
-    if embedding is not None:
-        text = embedding if isinstance(embedding, str) else ",".join(map(str, embedding))
-        choices["embedding"] = parse_embedding(text)
+    for key in ("embedding", "preq_embedding"):
+        given = choices.get(key)
+        if given is not None:
+            text = given if isinstance(given, str) else ",".join(map(str, given))
+            choices[key] = parse_embedding(text)
     if "lora" in choices:
         folders = choices["lora"] if isinstance(choices["lora"], list) else [choices["lora"]]
         choices["lora"] = tuple(map(str, folders))

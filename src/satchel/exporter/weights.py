@@ -101,10 +101,23 @@ class WeightPacker:
             for part in numbers:
                 self._check_finite(weight, part, start)
             total.count += codes.size
+            if numbers[0].dtype != np.float16:
+                exact, numbers[0] = numbers[0], self._halves(weight, numbers[0])
+                _add_scale_error(total, codes, exact, numbers[0])
             yield (
                 len(codes),
                 *pack_quantized(encoding.layout, QuantizedRows(codes, *numbers)),
             )
+
+    @staticmethod
+    def _halves(weight: Weight, scales: Array) -> Array:
+        with np.errstate(over="ignore"):
+            halves: Array = scales.astype(np.float16)
+        if not np.isfinite(halves).all():
+            raise CheckpointError(
+                f"{weight.source.tensor} has scales too large for 16 bits", "Use the recipe fp32."
+            )
+        return halves
 
     def _floats(self, source: RowSource, rows: slice) -> list[Array]:
         block = self.checkpoint.read(source.tensor, rows)
@@ -136,6 +149,14 @@ class WeightPacker:
                 f"{weight.source.tensor} holds {block[tuple(bad[0])]} at {place}",
                 "The checkpoint is damaged; fetch it again.",
             )
+
+
+def _add_scale_error(total: WeightError, codes: Array, exact: Array, halves: Array) -> None:
+    """What it costs that the scales are stored in 16 bits."""
+    grouped = codes.reshape(*exact.shape, -1).astype(np.float32)
+    squares = np.einsum("rgc,rgc->rg", grouped, grouped).astype(np.float64)
+    total.squared_error += float((squares * (exact.astype(np.float64) - halves) ** 2).sum())
+    total.squared_weight += float((squares * exact.astype(np.float64) ** 2).sum())
 
 
 def _whole_planes(planes: list[list[NDArray[np.uint8]]]) -> Iterator[bytes | memoryview]:
