@@ -5,6 +5,7 @@
 #include "elementwise.inl"
 #include "quantize.inl"
 #include "activate.inl"
+#include "softmax.inl"
 #include "linear_float.inl"
 #include "dots_avx2.h"
 #include "linear_i8.inl"

@@ -122,6 +122,12 @@ struct IntegerResult {
   int64_t ldo;
 };
 
+// A query's softmax over keys that come in blocks: the largest score so far (at first -inf), the sum
+// of the powers relative to it, and what the results so far are to be multiplied with.
+struct SoftmaxState {
+  float largest, total, correction;
+};
+
 struct KernelTable {
   const char* name;
 
@@ -170,6 +176,12 @@ struct KernelTable {
 
   // out = activation(x), n values; in place where they are the same.
   void (*activate)(Activation activation, const float* x, int64_t n, float* out);
+
+  // n scores become exp(score * scale + bias - largest), and `state` takes them in. bias may be null.
+  void (*softmax_block)(float* scores, int64_t n, float scale, const float* bias,
+                        SoftmaxState* state);
+  // out = out * factor + add * other, n values.
+  void (*blend)(float* out, float factor, const float* add, float other, int64_t n);
 
   // Rows of codes, [m][ldx] with at least 4 * w.steps of them each, times the rows of tiles
   // [tile_begin, tile_end). Only the first w.rows columns of the result are written.

@@ -24,6 +24,8 @@ constexpr KernelTable make_table(const char* name) {
                      .quantize_rows16 = quantize_rows16,
                      .quantize_cache = quantize_cache,
                      .activate = activate,
+                     .softmax_block = softmax_block,
+                     .blend = blend,
                      .linear_i8 = linear_i8};
 }
 

@@ -96,6 +96,7 @@ std::span<const OpDef> conv_ops();
 std::span<const OpDef> linear_ops();
 std::span<const OpDef> pool_ops();
 std::span<const OpDef> attention_ops();
+std::span<const OpDef> attention_full_ops();
 std::span<const OpDef> elementwise_ops();
 std::span<const OpDef> normalize_ops();
 std::span<const OpDef> quantized_ops();

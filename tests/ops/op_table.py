@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ops import (
     rows_attention,
+    rows_attention_full,
     rows_conv,
     rows_elementwise,
     rows_linear,
@@ -22,5 +23,6 @@ CASES: list[OpCase] = [
     *rows_linear.ROWS,
     *rows_quantized.ROWS,
     *rows_attention.ROWS,
+    *rows_attention_full.ROWS,
     *rows_conv.ROWS,
 ]

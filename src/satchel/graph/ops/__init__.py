@@ -2,6 +2,7 @@
 
 from satchel.graph.ops import (
     attention,
+    attention_full,
     conv,
     elementwise,
     linear,
@@ -18,6 +19,7 @@ __all__ = [
     "OPS",
     "Op",
     "attention",
+    "attention_full",
     "conv",
     "elementwise",
     "find_op",

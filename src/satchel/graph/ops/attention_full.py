@@ -1,0 +1,95 @@
+"""Attention of all queries over all keys, without a cache: encoders and vision transformers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from satchel.graph.ir import DType, Shape, TensorType, attr_float
+from satchel.graph.ops.registry import Arrays, Attrs, Types, define, require
+
+Array = NDArray[Any]
+
+
+def _check_bias(op: str, types: Types, bias: TensorType, scores: Shape) -> None:
+    """A bias is [b, h, t, S]: b divides the batch, h and t are 1 or those of the queries."""
+    batch, heads, queries, keys = scores
+    require(len(bias.shape) == 4 and bias.dtype == DType.f32, op, "bad bias", types)
+    b, h, t, s = bias.shape
+    repeats = isinstance(b, int) and isinstance(batch, int) and batch % b == 0
+    fits = (b in (1, batch) or repeats) and h in (1, heads) and t in (1, queries) and s == keys
+    require(fits, op, f"the bias does not fit scores {[str(d) for d in scores]}", types)
+
+
+def attend(q: Array, k: Array, v: Array, bias: Array | None, scale: float) -> Array:
+    """softmax(q k scale + bias) v, in float64; q [B, T, H, D], k and v [B, S, H, …]."""
+    q, k, v = (a.astype(np.float64) for a in (q, k, v))
+    scores = np.einsum("bthd,bshd->bhts", q, k) * scale
+    if bias is not None:
+        # Window n of every image has the bias n.
+        scores = scores + np.tile(bias, (len(q) // len(bias), 1, 1, 1))
+    powers = np.exp(scores - scores.max(axis=-1, keepdims=True))
+    weights = powers / powers.sum(axis=-1, keepdims=True)
+    out: Array = np.einsum("bhts,bshd->bthd", weights, v).astype(np.float32)
+    return out
+
+
+@define("attention_full", (3, 4), "scale")
+class AttentionFull:
+    """q [B, T, H, D] over k [B, S, H, D] and v [B, S, H, E], with a bias added to the scores.
+
+    The bias [b, h, T, S] repeats along the batch: entry n has the bias n % b.
+    """
+
+    @staticmethod
+    def types(types: Types, attrs: Attrs) -> list[TensorType]:
+        q, k, v = types[:3]
+        bias = types[3] if len(types) > 3 else None
+        assert q and k and v
+        op = "attention_full"
+        for t in (q, k, v):
+            require(len(t.shape) == 4 and t.dtype == DType.f32, op, "need f32 of rank 4", types)
+            known = isinstance(t.shape[2], int) and isinstance(t.shape[3], int)
+            require(known, op, "heads and their sizes must be known", types)
+        batch, queries, heads, dim = q.shape
+        fits = k.shape[::2] == (batch, heads) and k.shape[3] == dim and k.shape[:3] == v.shape[:3]
+        require(fits, op, "q, k and v do not fit", types)
+        if bias is not None:
+            _check_bias(op, types, bias, (batch, heads, queries, k.shape[1]))
+        attr_float(attrs, "scale")
+        return [TensorType((batch, queries, heads, v.shape[3]))]
+
+    @staticmethod
+    def run(arrays: Arrays, attrs: Attrs) -> list[Array]:
+        q, k, v, bias = (*arrays, None)[:4]
+        assert q is not None and k is not None and v is not None
+        return [attend(q, k, v, bias, attr_float(attrs, "scale"))]
+
+
+@define("attention_qkv", (1, 2), "scale")
+class AttentionQKV:
+    """attention_full of the queries, keys and values that one layer made: [B, T, 3, H, D]."""
+
+    @staticmethod
+    def types(types: Types, attrs: Attrs) -> list[TensorType]:
+        qkv, bias = (*types, None)[:2]
+        assert qkv
+        op = "attention_qkv"
+        fits = len(qkv.shape) == 5 and qkv.dtype == DType.f32 and qkv.shape[2] == 3
+        require(fits, op, "need f32 [B, T, 3, H, D]", types)
+        batch, tokens, _, heads, dim = qkv.shape
+        known = isinstance(heads, int) and isinstance(dim, int)
+        require(known, op, "heads and their sizes must be known", types)
+        if bias is not None:
+            _check_bias(op, types, bias, (batch, heads, tokens, tokens))
+        attr_float(attrs, "scale")
+        return [TensorType((batch, tokens, heads, dim))]
+
+    @staticmethod
+    def run(arrays: Arrays, attrs: Attrs) -> list[Array]:
+        qkv, bias = (*arrays, None)[:2]
+        assert qkv is not None
+        q, k, v = np.moveaxis(qkv, 2, 0)
+        return [attend(q, k, v, bias, attr_float(attrs, "scale"))]

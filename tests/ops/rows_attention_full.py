@@ -1,0 +1,90 @@
+"""Rows of the op table: attention of all queries over all keys."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from satchel.graph.ir import Sym
+from support.arrays import normal
+from support.op_case import Input, OpCase, case
+
+B, S = Sym("B", 3), Sym("S", 20)
+
+
+def _full(scale: float) -> Callable[..., Any]:
+    def attend(t: Any, q: Any, k: Any, v: Any, bias: Any = None) -> Any:
+        q, k, v = (x.transpose(1, 2) for x in (q, k, v))
+        if bias is not None:
+            bias = bias.repeat(len(q) // len(bias), 1, 1, 1).expand(-1, q.shape[1], q.shape[2], -1)
+        attention = t.nn.functional.scaled_dot_product_attention
+        return attention(q, k, v, bias, scale=scale).transpose(1, 2)
+
+    return attend
+
+
+def _packed(scale: float) -> Callable[..., Any]:
+    def attend(t: Any, qkv: Any, bias: Any = None) -> Any:
+        return _full(scale)(t, *qkv.unbind(2), bias)
+
+    return attend
+
+
+# (batch, queries, keys, heads, head size, size of values, shape of the bias)
+SIZES: tuple[tuple[int, int, int, int, int, int, tuple[int, ...] | None], ...] = (
+    (1, 1, 1, 1, 1, 1, None),
+    (2, 3, 5, 2, 8, 8, None),
+    (1, 17, 33, 3, 20, 7, None),
+    (1, 230, 40, 2, 16, 33, None),
+    (6, 9, 9, 2, 16, 16, (3, 2, 9, 9)),
+    (4, 7, 9, 2, 8, 8, (1, 2, 7, 9)),
+    (4, 7, 9, 2, 8, 8, (4, 1, 1, 9)),
+    (1, 3, 2100, 1, 8, 8, (1, 1, 3, 2100)),
+)
+
+
+def _full_rows() -> list[OpCase]:
+    rows = []
+    for batch, queries, keys, heads, size, value, bias in SIZES:
+        inputs = [
+            normal(batch, queries, heads, size, seed="q"),
+            normal(batch, keys, heads, size, seed="k"),
+            normal(batch, keys, heads, value, seed="v"),
+        ]
+        if bias:
+            inputs.append(normal(*bias, seed="b"))
+        name = f"{batch}x{queries}x{keys}_{heads}x{size}x{value}_bias{bias}"
+        rows.append(case("attention_full", name, inputs, _full(0.4), scale=0.4))
+    # Keys that are not seen, in whole blocks and in parts, and scores of all sizes.
+    masked = np.zeros((1, 1, 4, 2100), np.float32)
+    masked[0, 0, 0, :1500] = masked[0, 0, 1, 600:] = masked[0, 0, 2, 1::2] = -np.inf
+    parts = [normal(2, n, 2, 8, seed=i, scale=9.0) for i, n in enumerate((4, 2100, 2100))]
+    rows.append(case("attention_full", "masked", [*parts, masked], _full(1.0), scale=1.0))
+    slots = [Input((B, S, 2, 8)), Input((B, 5, 2, 8)), Input((B, 5, 2, 8))]
+    calls = [
+        [normal(b, s, 2, 8), normal(b, 5, 2, 8), normal(b, 5, 2, 8, seed=1)]
+        for b, s in ((1, 20), (3, 1), (2, 7))
+    ]
+    rows.append(case("attention_full", "symbolic", slots, _full(0.5), calls=calls, scale=0.5))
+    return rows
+
+
+def _packed_rows() -> list[OpCase]:
+    rows = []
+    for batch, tokens, heads, size, bias in (
+        (1, 1, 1, 1, None),
+        (2, 50, 3, 32, None),
+        (1, 197, 2, 64, None),
+        (4, 49, 3, 32, (2, 3, 49, 49)),
+    ):
+        inputs = [normal(batch, tokens, 3, heads, size)]
+        if bias:
+            inputs.append(normal(*bias, seed="b"))
+        name = f"{batch}x{tokens}_{heads}x{size}"
+        rows.append(case("attention_qkv", name, inputs, _packed(0.3), scale=0.3))
+    return rows
+
+
+ROWS = [*_full_rows(), *_packed_rows()]
