@@ -197,3 +197,10 @@ def test_nothing_is_fetched_unless_told() -> None:
         Tasks(TaskChoice(("hellaswag",)))
     assert sys.modules["datasets.config"].HF_HUB_OFFLINE is True  # type: ignore[attr-defined]
     assert sys.modules["huggingface_hub.constants"].HF_HUB_OFFLINE is True  # type: ignore[attr-defined]
+
+
+def test_texts_of_a_task_are_its_items(rows: Path) -> None:
+    texts = Tasks(TaskChoice(("hellaswag",), data={"hellaswag": str(rows)})).texts()
+    assert len(texts) == len(ITEMS)
+    for text, (activity, context, endings, _) in zip(texts, ITEMS, strict=True):
+        assert activity in text and context in text and text.endswith(endings[0])

@@ -104,6 +104,21 @@ def add_export_options(parser: argparse.ArgumentParser) -> None:
         "repeatable, the last that matches counts",
     )
     group.add_argument(
+        "--calibrate",
+        metavar="TEXT",
+        help="run the float model on a text first, to round what matters best: a UTF-8 file, "
+        "prompt:WORDS, or task:NAME[=FILE] of lm-eval",
+    )
+    group.add_argument(
+        "--calibrate-limit", type=positive, metavar="N", help="its first N tokens (16384)"
+    )
+    group.add_argument(
+        "--rounding",
+        choices=("plain", "search", "gptq"),
+        help="plain; search: the best of several scales; gptq: errors made up for by other "
+        "weights, needs --calibrate (plain; with --calibrate gptq)",
+    )
+    group.add_argument(
         "--mode",
         choices=("hybrid", "kv"),
         help="hybrid reads prompts in blocks, kv one token at a time (hybrid)",

@@ -118,6 +118,21 @@ class Tasks:
                 f"{name}=FILE, or use --text or --hellaswag.",
             ) from error
 
+    def texts(self) -> list[str]:
+        """What the tasks' items say, one text each: the question and an answer."""
+        found = []
+        for name in self._choice.names:
+            with contextlib.redirect_stdout(sys.stderr):
+                tasks = self._manager.load([self._spec(name)])["tasks"].values()
+                for task in tasks:
+                    task.build_all_requests()
+            for task in tasks:
+                # Of an item with several answers there are several instances.
+                first = {instance.doc_id: instance for instance in reversed(task.instances)}
+                for _, instance in sorted(first.items()):
+                    found.append("".join(a for a in instance.args if isinstance(a, str)))
+        return found
+
     def run(
         self, llm: LLM, session: Session, limit: int | None, kept: Path, told: Told
     ) -> dict[str, dict[str, Any]]:

@@ -13,7 +13,7 @@ from satchel.exporter.job import ExportJob, model_name
 from satchel.exporter.options import ExportOptions
 from satchel.program.format import MAGIC
 from satchel.sources import CATALOG, pull
-from satchel.sources.cache import locked, programs_folder
+from satchel.sources.cache import file_facts, locked, programs_folder
 from satchel.sources.progress import Progress
 
 
@@ -58,8 +58,6 @@ def program_for(
 
 def _fingerprint(checkpoint: Path, options: ExportOptions) -> str:
     """Changes with the checkpoint, the options and the version that exports."""
-    files = sorted(checkpoint.iterdir()) if checkpoint.is_dir() else [checkpoint]
     chosen = sorted(asdict(options).items())
-    facts: list[object] = [str(checkpoint.resolve()), version("satchel"), chosen]
-    facts += [(f.name, f.stat().st_size, f.stat().st_mtime_ns) for f in files if f.is_file()]
+    facts: list[object] = [version("satchel"), chosen, *file_facts(checkpoint)]
     return hashlib.sha256(repr(facts).encode()).hexdigest()[:12]

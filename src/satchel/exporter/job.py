@@ -22,6 +22,7 @@ from satchel.exporter.options import (
     METADATA,
     ExportOptions,
 )
+from satchel.exporter.rounding import RoundingPlan
 from satchel.exporter.weights import BLOCK_BYTES, WeightError, WeightPacker
 from satchel.files import refuse_existing
 from satchel.graph.ir import Dim, Graph, Sym
@@ -105,6 +106,9 @@ class ExportJob:
         check_vocabulary(Tokenizer(spec).vocab_size, self.model.vocab_size)
         self.tokenizer = replace(spec, eos_ids=self._end_tokens(spec.eos_ids))
         self._override_tokens(options.metadata)
+        self.rounding = RoundingPlan.of(
+            options, self.encodings, Tokenizer(self.tokenizer), self.model
+        )
         self.writer = ProgramWriter(self.graphs, self.encodings, self.tokenizer.json.encode())
 
     def _graphs(self) -> list[Graph]:
@@ -172,6 +176,8 @@ class ExportJob:
         yield from (adapter.path.name for adapter in self.adapters.merged)
         if self.adapters.apart:
             yield "+".join(["with", *self.adapters.apart])
+        if self.rounding.name != "plain":
+            yield self.rounding.name
         if options.mode != "hybrid":
             yield options.mode
         elif options.prefill_ar_len != DEFAULT_PREFILL_AR_LEN:
@@ -188,7 +194,8 @@ class ExportJob:
         # the weight that has most of them (they are written after its codes).
         blocks = 7 * BLOCK_BYTES // 2
         scales = max((w.scales_size for w in self.writer.weights), default=0)
-        peak = max(peak_rss(), current_rss() + blocks + scales)
+        more = self.rounding.memory(self.model, self.graphs)
+        peak = max(peak_rss(), current_rss() + blocks + scales + more)
         names = tuple(g.name for g in self.graphs)
         return ExportPlan(file_size, peak, len(self.writer.weights), self.parameters, names)
 
@@ -198,6 +205,10 @@ class ExportJob:
         plan = self.plan()
         check_free_space(output.absolute().parent, plan.file_size)
         packer = WeightPacker(self.checkpoint, threads or cores(), self.kept_weights)
+        merged = [adapter.path for adapter in self.adapters.merged]
+        packer.rounder = self.rounding.rounder(
+            self.checkpoint, self.model, packer, self.progress, merged
+        )
         total = self.writer.weights_size
         done = 0
 
@@ -238,6 +249,7 @@ class ExportJob:
                 "kv_cache": self.recipe.cache.name,
                 "activation_bits": self.recipe.activation_bits,
                 "kept": self.kept.describe(),
+                **self.rounding.describe(),
                 "overrides": {o.pattern: o.value for o in self.recipe.overrides},
                 "description": self.recipe.describe(),
             },
@@ -306,6 +318,9 @@ def export(
     kv_bits: int | None = None,
     activation_bits: int | None = None,
     overrides: Mapping[str, str] | None = None,
+    rounding: str | None = None,
+    calibrate: str | None = None,
+    calibrate_limit: int | None = None,
     mode: str = "hybrid",
     prefill_ar_len: int = 128,
     context: int = 2048,
@@ -331,6 +346,9 @@ def export(
         kv_bits=kv_bits,
         activation_bits=activation_bits,
         overrides=overrides or {},
+        rounding=rounding,
+        calibrate=calibrate,
+        calibrate_limit=calibrate_limit,
         mode=mode,
         prefill_ar_len=prefill_ar_len,
         context=context,

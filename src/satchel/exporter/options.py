@@ -31,7 +31,9 @@ class ExportOptions:
     ``hybrid`` programs read a prompt ``prefill_ar_len`` tokens at a time and then go on one
     token at a time; ``kv`` programs only have the latter. ``context`` is capped by what the
     model was made for. ``overrides`` gives some layers another scheme:
-    ``{"layers.*.mlp.down": "16a8w"}``. ``metadata`` overrides what the checkpoint says of its
+    ``{"layers.*.mlp.down": "16a8w"}``. ``calibrate`` names a text file, ``prompt:TEXT`` or
+    ``task:NAME`` that tells ``rounding`` (plain, search or gptq) what the layers see, of which
+    ``calibrate_limit`` tokens are used. ``metadata`` overrides what the checkpoint says of its
     tokens: ``{"get_bos_id": 128000, "get_eos_ids": [128009, 128001]}``. ``lora`` has folders of
     adapters that are added to the weights, ``adapters`` those that are kept apart, by name.
 
@@ -46,6 +48,9 @@ class ExportOptions:
     kv_bits: int | None = None
     activation_bits: int | None = None
     overrides: Mapping[str, str] = field(default_factory=dict)
+    rounding: str | None = None
+    calibrate: str | None = None
+    calibrate_limit: int | None = None
     mode: str = "hybrid"
     prefill_ar_len: int = DEFAULT_PREFILL_AR_LEN
     context: int = DEFAULT_CONTEXT
@@ -72,6 +77,12 @@ class ExportOptions:
             )
         for name in self.adapters:
             check_adapter_name(name)
+        if self.calibrate_limit is not None and self.calibrate is None:
+            raise ConfigError(
+                "calibrate_limit needs something to calibrate on", "Give a text with calibrate."
+            )
+        if self.calibrate_limit is not None and self.calibrate_limit < 1:
+            raise ConfigError(f"calibrate_limit must be above 0, not {self.calibrate_limit}")
         check_keys(self.metadata, METADATA, "the metadata")
         _check_ids(self.metadata)
 
@@ -123,6 +134,9 @@ _TYPES: dict[str, tuple[type, ...]] = {
     "kv_bits": (int,),
     "activation_bits": (int,),
     "overrides": (dict, list),
+    "rounding": (str,),
+    "calibrate": (str,),
+    "calibrate_limit": (int,),
     "mode": (str,),
     "prefill_ar_len": (int,),
     "context": (int,),

@@ -21,6 +21,7 @@ from satchel.graph.ir import RowSource, Weight
 from satchel.quantize.affine import QuantizedRows
 from satchel.quantize.encoding import Encoding
 from satchel.quantize.packing import PLANE_ALIGNMENT, pack_quantized, split_planes
+from satchel.quantize.rounding import Rounder
 
 Array = NDArray[Any]
 # Rows of a source's tensor: floats, or codes, scales and what is added to groups.
@@ -53,16 +54,21 @@ class WeightPacker:
     checkpoint: Checkpoint
     threads: int
     kept: frozenset[str] = frozenset()  # weights whose codes are taken from the checkpoint
+    rounder: Rounder | None = None  # None: plain rounding, by the native core
     errors: dict[str, WeightError] = field(default_factory=dict)  # by weight
 
     def encode(self, weight: Weight, encoding: Encoding) -> Iterator[bytes | memoryview]:
         """All codes, then all scales."""
         if not encoding.is_matrix:
-            (array,) = _read(self._floats, weight.source, 0, weight.shape[0])
+            array = self.rows(weight, 0, weight.shape[0])
             self._check_finite(weight, array, 0)
             yield array.astype(np.float16 if encoding.kind == "f16" else np.float32).tobytes()
             return
-        pack = self._keep if weight.name in self.kept else self._quantize
+        pack = self._quantize
+        if weight.name in self.kept:
+            pack = self._keep
+        elif self.rounder and self.rounder.applies(encoding):
+            pack = self._round
         planes: list[list[NDArray[np.uint8]]] = []  # of the scales, by block of rows
         for rows, codes, scales in pack(weight, encoding):
             if encoding.is_quantized:
@@ -85,14 +91,26 @@ class WeightPacker:
                         f"{weight.source.tensor} is not made of whole numbers from -127 to 127",
                         "Quantise it before it is stored.",
                     )
-                raise CheckpointError(
-                    f"{weight.source.tensor} has weights too large for a 16-bit scale",
-                    "Use the recipe fp32.",
-                )
+                raise _too_large(weight)
             total.squared_error += stats["squared_error"]
             total.squared_weight += stats["squared_weight"]
             total.count += block.size
             yield len(block), codes, scales
+
+    def _round(self, weight: Weight, encoding: Encoding) -> Iterator[tuple[int, Array, Array]]:
+        """The same with better rounding."""
+        assert self.rounder
+        total = self.errors.setdefault(weight.name, WeightError())
+        for start, (block,) in self._blocks(weight, self._floats):
+            self._check_finite(weight, block, start)
+            rounded = self.rounder.round(weight.name, weight.role, block, encoding)
+            if not rounded.finite:
+                raise _too_large(weight)
+            wide = block.astype(np.float64)
+            total.squared_error += float(((rounded.floats() - wide) ** 2).sum())
+            total.squared_weight += float((wide**2).sum())
+            total.count += block.size
+            yield len(block), *rounded.packed()
 
     def _keep(self, weight: Weight, encoding: Encoding) -> Iterator[tuple[int, Array, Array]]:
         """The same of rows that are quantised in the checkpoint, as they are."""
@@ -118,6 +136,11 @@ class WeightPacker:
                 f"{weight.source.tensor} has scales too large for 16 bits", "Use the recipe fp32."
             )
         return halves
+
+    def rows(self, weight: Weight, start: int, stop: int) -> Array:
+        """Rows start … stop-1 of a weight as they are in the checkpoint."""
+        (array,) = _read(self._floats, weight.source, start, stop)
+        return array
 
     def _floats(self, source: RowSource, rows: slice) -> list[Array]:
         block = self.checkpoint.read(source.tensor, rows)
@@ -157,6 +180,12 @@ def _add_scale_error(total: WeightError, codes: Array, exact: Array, halves: Arr
     squares = np.einsum("rgc,rgc->rg", grouped, grouped).astype(np.float64)
     total.squared_error += float((squares * (exact.astype(np.float64) - halves) ** 2).sum())
     total.squared_weight += float((squares * exact.astype(np.float64) ** 2).sum())
+
+
+def _too_large(weight: Weight) -> CheckpointError:
+    return CheckpointError(
+        f"{weight.source.tensor} has weights too large for a 16-bit scale", "Use the recipe fp32."
+    )
 
 
 def _whole_planes(planes: list[list[NDArray[np.uint8]]]) -> Iterator[bytes | memoryview]:

@@ -31,7 +31,7 @@ def quantize_blocks(w: Array, block: int) -> tuple[Array, Array, Array]:
     """
     rows, cols = w.shape
     blocks = np.ascontiguousarray(w, dtype=np.float32).reshape(rows, cols // block, block)
-    needed = np.maximum(blocks.max(axis=2) / np.float32(7), blocks.min(axis=2) / np.float32(-8))
+    needed = needed_scales(blocks)
     factors = np.abs(needed.max(axis=1)) / np.float32(LARGEST_SCALE)  # a zero has no sign
     factor = factors[:, None]
     with np.errstate(all="ignore"):
@@ -46,6 +46,14 @@ def quantize_blocks(w: Array, block: int) -> tuple[Array, Array, Array]:
         scales = np.where(factor == 0, np.float32(1), scales)
         codes = _codes(blocks, scales, factor).astype(np.int8)
     return codes.reshape(rows, cols), scales.astype(np.uint8), factors
+
+
+def needed_scales(blocks: Array) -> Array:
+    """The step that the largest weight of each of ``[rows, blocks, columns]`` needs."""
+    needed: Array = np.maximum(
+        blocks.max(axis=2) / np.float32(7), blocks.min(axis=2) / np.float32(-8)
+    )
+    return needed
 
 
 def dequantize_blocks(codes: Array, scales: Array, factors: Array) -> Array:

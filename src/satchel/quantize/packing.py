@@ -42,18 +42,23 @@ def quantize_groups(w: Array, bits: int, group: int) -> tuple[Array, Array]:
     rows, cols = w.shape
     _check_group("q4" if bits == 4 else "q8", cols, group)
     groups = np.ascontiguousarray(w, dtype=np.float32).reshape(rows, cols // group, group)
-    where = np.abs(groups).argmax(axis=2, keepdims=True)
-    extreme = np.take_along_axis(groups, where, axis=2)
+    scales = plain_scales(groups, bits)
     with np.errstate(all="ignore"):
-        if bits == 4:
-            scales = (extreme / np.float32(-8)).astype(np.float16)
-        else:
-            scales = (np.abs(extreme) / np.float32(127)).astype(np.float16)
-        step = scales.astype(np.float32)
+        step = scales.astype(np.float32)[..., None]
         ratio = np.where(step == 0, np.float32(0), groups / step)
         lowest, highest = (-8, 7) if bits == 4 else (-127, 127)
         codes = np.clip(np.rint(ratio), lowest, highest).astype(np.int8)
-    return codes.reshape(rows, cols), scales.reshape(rows, cols // group)
+    return codes.reshape(rows, cols), scales
+
+
+def plain_scales(groups: Array, bits: int) -> Array:
+    """The scales (float16) that the largest of ``[rows, groups, columns]`` need."""
+    where = np.abs(groups).argmax(axis=2, keepdims=True)
+    extreme = np.take_along_axis(groups, where, axis=2)[..., 0]
+    with np.errstate(all="ignore"):
+        wide = extreme / np.float32(-8) if bits == 4 else np.abs(extreme) / np.float32(127)
+        scales: Array = wide.astype(np.float16)
+    return scales
 
 
 def dequantize_groups(codes: Array, scales: Array) -> Array:
@@ -150,8 +155,7 @@ def pack_matrix(encoding: str, w: Array, group: int = 0) -> tuple[Array, Array]:
         return _bytes_of(tiles.transpose(0, 2, 1)), np.zeros(0, np.uint16)
     _check_group(encoding, cols, group)
     if encoding == "lpbq4":
-        quantized, scales, factors = quantize_blocks(w, group)
-        return _pack(encoding, quantized, scales, _bytes_of(_pad_rows(factors[:, None])))
+        return pack_blocks(*quantize_blocks(w, group))
     if encoding in OFFSETS:
         return pack_quantized(encoding, quantize_affine(w, encoding, group))
     return _pack(encoding, *quantize_groups(w, 4 if encoding == "q4" else 8, group))
@@ -161,6 +165,11 @@ def pack_quantized(encoding: str, rows: QuantizedRows) -> tuple[Array, Array]:
     """Rows that are quantised already, packed as they are, in the form of ``pack_matrix``."""
     offsets = None if rows.offsets is None else _group_tiles(rows.offsets)
     return _pack(encoding, rows.codes, rows.scales, offsets)
+
+
+def pack_blocks(codes: Array, scales: Array, factors: Array) -> tuple[Array, Array]:
+    """Low-power blockwise weights that are quantised already, in the same form."""
+    return _pack("lpbq4", codes, scales, _bytes_of(_pad_rows(factors[:, None])))
 
 
 def _pack(

@@ -36,6 +36,14 @@ def programs_folder() -> Path:
     return cache_folder() / "programs"
 
 
+def file_facts(path: Path) -> list[object]:
+    """What tells a file, or the files of a folder, from what was there before."""
+    files = sorted(path.iterdir()) if path.is_dir() else [path]
+    facts: list[object] = [str(path.resolve())]
+    facts += [(f.name, f.stat().st_size, f.stat().st_mtime_ns) for f in files if f.is_file()]
+    return facts
+
+
 @contextmanager
 def partial_folder(parent: Path) -> Iterator[Path]:
     """A folder for work in progress within ``parent``, removed at the end in any case."""

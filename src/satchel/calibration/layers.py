@@ -1,0 +1,172 @@
+"""Runs the float model layer by layer: one layer's weights are in memory, and all hidden states.
+
+Every linear layer's input is seen on the way. Nothing is rounded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from satchel.errors import CheckpointError
+from satchel.graph.builder import GraphBuilder
+from satchel.graph.ir import DType, Graph, Node, Sym, Value, Weight
+from satchel.graph.passes import optimize
+from satchel.graph.reference import ReferenceInterpreter
+from satchel.models.base import Decoder, Step
+from satchel.quantize.moments import InputMoments, MomentsSum
+
+Array = NDArray[Any]
+ReadRows = Callable[[Weight, int, int], Array]  # rows from … to … of a weight
+Told = Callable[[int, int], None]
+
+# The part of the statistics that the first token of a window makes up. All others attend to it,
+# so an error there is an error everywhere; as one token of many it would not count.
+FIRST_TOKEN_SHARE = 0.05
+_ROWS = 4096  # of the embedding, read at once
+
+
+@dataclass(frozen=True)
+class SeenInput:
+    """An input of linear layers, and the names of the weights that it is multiplied with."""
+
+    weights: tuple[str, ...]
+    moments: InputMoments
+
+
+def token_weights(tokens: int) -> Array:
+    """How much each token of a window counts.
+
+    >>> token_weights(96).round(2).tolist()[:3]
+    [5.0, 1.0, 1.0]
+    """
+    weights = np.ones(tokens)
+    weights[0] = max(1.0, FIRST_TOKEN_SHARE / (1 - FIRST_TOKEN_SHARE) * (tokens - 1))
+    return weights
+
+
+def layer_inputs(
+    model: Decoder,
+    read: ReadRows,
+    windows: Sequence[Sequence[int]],
+    told: Told = lambda _done, _total: None,
+) -> Iterator[SeenInput]:
+    """What every linear layer of the model sees of some windows of tokens, in order."""
+    longest = max(map(len, windows))
+    states = _embed(model, read, windows, longest)
+    for index in range(model.layers):
+        told(index, model.layers)
+        states, seen = _run(_layer_graph(model, index, longest), read, states)
+        yield from seen
+        _check_finite(states, f"layer {index}")
+    _, seen = _run(_head_graph(model, longest), _without_head(read), states)
+    yield from seen
+    told(model.layers, model.layers)
+
+
+def _run(
+    graph: Graph, read: ReadRows, states: Sequence[Array]
+) -> tuple[list[Array], list[SeenInput]]:
+    interpreter = ReferenceInterpreter(lambda weight: read(weight, 0, weight.shape[0]))
+    users: dict[int, list[str]] = {}  # weights by the value that they are multiplied with
+    for node in graph.nodes:
+        if node.op == "linear":
+            users.setdefault(id(node.inputs[0]), []).append(_weight(node).name)
+    sums: dict[int, MomentsSum] = {}
+    seen_now: set[int] = set()
+
+    def watch(node: Node, arrays: list[Array | None]) -> list[Array | None]:
+        key, x = id(node.inputs[0]), arrays[0]
+        if node.op == "linear" and key not in seen_now and x is not None:
+            seen_now.add(key)
+            rows = x.reshape(-1, x.shape[-1])
+            sums.setdefault(key, MomentsSum(x.shape[-1])).add(rows, token_weights(len(rows)))
+        return arrays
+
+    results = []
+    for state in states:
+        seen_now.clear()
+        inputs = {"x": state, "position": np.zeros(1, np.int32)}
+        results.append(interpreter.run(graph, inputs, watch)["out"])
+    return results, [SeenInput(tuple(users[key]), total.finish()) for key, total in sums.items()]
+
+
+def _start(model: Decoder, name: str, longest: int) -> tuple[Step, Value]:
+    b = GraphBuilder(name)
+    x = b.input("x", (Sym("S", longest), model.hidden))
+    start = b.input("position", (1,), DType.i32)
+    return Step(b, start, b.positions(start, x), longest, DType.f32), x
+
+
+def _layer_graph(model: Decoder, index: int, longest: int) -> Graph:
+    step, x = _start(model, f"layer_{index}", longest)
+    step.builder.output(model.layer(step, x, index), "out")
+    return optimize(step.builder.finish())
+
+
+def _head_graph(model: Decoder, longest: int) -> Graph:
+    step, x = _start(model, "head", longest)
+    step.builder.output(model.logits(step, x), "out")
+    return optimize(step.builder.finish())
+
+
+def _without_head(read: ReadRows) -> ReadRows:
+    """The logits are not needed, only what the head sees, so one row of zeros stands for it."""
+
+    def stand_in(weight: Weight, start: int, stop: int) -> Array:
+        if weight.role in ("head", "embedding"):
+            return np.zeros((1, weight.shape[1]), np.float32)
+        return read(weight, start, stop)
+
+    return stand_in
+
+
+def _embed(
+    model: Decoder, read: ReadRows, windows: Sequence[Sequence[int]], longest: int
+) -> list[Array]:
+    """The hidden states before the first layer. Only the rows that are used are kept."""
+    used, places = np.unique(np.concatenate([np.asarray(w) for w in windows]), return_inverse=True)
+    b = GraphBuilder("embed")
+    ids = b.input("tokens", (Sym("S", longest),), DType.i32)
+    start = b.input("position", (1,), DType.i32)
+    step = Step(b, start, b.positions(start, ids), longest, DType.f32)
+    b.output(model.embed(step, ids), "out")
+    graph = optimize(b.finish())
+
+    def some_rows(weight: Weight) -> Array:
+        if weight.role != "embedding":
+            return read(weight, 0, weight.shape[0])
+        parts = []
+        for first in range(0, weight.shape[0], _ROWS):
+            last = min(first + _ROWS, weight.shape[0])
+            wanted = used[(used >= first) & (used < last)]
+            if len(wanted):
+                parts.append(read(weight, first, last)[wanted - first])
+        return np.concatenate(parts)
+
+    interpreter = ReferenceInterpreter(some_rows)
+    states, at = [], 0
+    for window in windows:
+        tokens = places[at : at + len(window)]
+        at += len(window)
+        inputs: dict[str, Array] = {"tokens": tokens, "position": np.zeros(1, np.int32)}
+        states.append(interpreter.run(graph, inputs)["out"])
+    return states
+
+
+def _weight(node: Node) -> Weight:
+    value = node.inputs[1]
+    assert value is not None and value.weight is not None
+    return value.weight
+
+
+def _check_finite(states: Sequence[Array], where: str) -> None:
+    if not all(np.isfinite(state).all() for state in states):
+        raise CheckpointError(
+            f"the float model computes something that is not finite in {where}",
+            "The checkpoint is damaged; fetch it again.",
+        )

@@ -1,0 +1,104 @@
+"""Statistics on disk: collected once for a checkpoint and a text, whatever recipe follows."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from satchel.calibration.layers import FIRST_TOKEN_SHARE, ReadRows, Told, layer_inputs
+from satchel.calibration.texts import CalibrationText
+from satchel.models.base import Decoder
+from satchel.quantize.moments import InputMoments
+from satchel.sources.cache import cache_folder, locked, partial_folder, remove_partials
+
+_FORM = 1  # changes when files of another form, or other numbers, are written
+_INDEX = "index.json"
+
+
+def statistics_folder() -> Path:
+    """Where statistics are kept, beside the programs of the cache."""
+    return cache_folder() / "statistics"
+
+
+class Statistics:
+    """What every linear layer saw, read from the cache one layer at a time."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        document = json.loads((folder / _INDEX).read_text(encoding="utf-8"))
+        self._files: Mapping[str, str] = document["files"]
+        self.tokens: int = document["tokens"]
+        self._latest: tuple[str, InputMoments] | None = None
+
+    def moments(self, weight: str) -> InputMoments | None:
+        """Of the input that a weight is multiplied with, by the weight's name."""
+        # A tied head that is stored apart from the embedding has a name of its own.
+        file = self._files.get(weight.removesuffix("#head"))
+        if file is None:
+            return None
+        if self._latest is None or self._latest[0] != file:
+            with np.load(self._folder / file) as arrays:
+                channels = len(arrays["mean"])
+                second = np.zeros((channels, channels), np.float32)
+                second[np.triu_indices(channels)] = arrays["second"]
+                second = second + np.triu(second, 1).T
+                self._latest = file, InputMoments(second, arrays["largest"], arrays["mean"])
+        return self._latest[1]
+
+
+def collect_statistics(
+    facts: list[object],
+    model: Decoder,
+    read: ReadRows,
+    text: CalibrationText,
+    told: Told = lambda _done, _total: None,
+) -> Statistics:
+    """Those of a model and a text: from the cache, or by running the model.
+
+    ``facts`` tell the checkpoint from others.
+    """
+    key = [_FORM, FIRST_TOKEN_SHARE, text.digest, *facts]
+    parent = statistics_folder()
+    folder = parent / hashlib.sha256(repr(key).encode()).hexdigest()[:32]
+    found = _open(folder)
+    if found is not None:
+        return found
+    with locked(parent):
+        found = _open(folder)  # another process may have been faster
+        if found is not None:
+            return found
+        remove_partials(parent)
+        shutil.rmtree(folder, ignore_errors=True)
+        with partial_folder(parent) as partial:
+            _write(partial, model, read, text, told)
+            os.rename(partial, folder)
+    return Statistics(folder)
+
+
+def _open(folder: Path) -> Statistics | None:
+    with suppress(OSError, ValueError, KeyError, TypeError):  # a damaged one is as good as none
+        return Statistics(folder)
+    return None
+
+
+def _write(folder: Path, model: Decoder, read: ReadRows, text: CalibrationText, told: Told) -> None:
+    files: dict[str, str] = {}
+    for number, seen in enumerate(layer_inputs(model, read, text.windows, told)):
+        file = f"{number:05}.npz"
+        arrays: dict[str, Any] = {
+            "second": seen.moments.second[np.triu_indices(len(seen.moments.mean))],
+            "largest": seen.moments.largest,
+            "mean": seen.moments.mean,
+        }
+        np.savez(folder / file, **arrays)
+        files |= dict.fromkeys(seen.weights, file)
+    document = {"files": files, "tokens": text.tokens, "source": text.source}
+    (folder / _INDEX).write_text(json.dumps(document), encoding="utf-8")

@@ -1,0 +1,112 @@
+"""How an export rounds its weights, and the text that tells it what the layers see."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from satchel.checkpoints.base import Checkpoint
+from satchel.errors import RecipeError
+from satchel.exporter.options import ExportOptions
+from satchel.exporter.weights import BLOCK_BYTES, WeightPacker
+from satchel.graph.ir import Graph
+from satchel.models.base import Decoder
+from satchel.quantize.encoding import Encoding
+from satchel.quantize.rounding import Rounder, check_rounding
+from satchel.sources.cache import file_facts
+from satchel.sources.progress import Progress
+
+if TYPE_CHECKING:
+    from satchel.calibration.texts import CalibrationText
+    from satchel.llm.tokenizer import Tokenizer
+
+
+@dataclass(frozen=True)
+class RoundingPlan:
+    """``name`` is the way of rounding; ``text`` is None where nothing is calibrated.
+
+    Making it reads the text, so what is wrong with it is known before the long work.
+    """
+
+    name: str
+    text: CalibrationText | None = None
+
+    @staticmethod
+    def of(
+        options: ExportOptions,
+        encodings: Mapping[str, Encoding],
+        tokenizer: Tokenizer,
+        model: Decoder,
+    ) -> RoundingPlan:
+        name = check_rounding(options.rounding, options.calibrate is not None)
+        rounded = any(encoding.is_quantized for encoding in encodings.values())
+        if not rounded and (options.rounding or options.calibrate):
+            raise RecipeError(
+                f"{options.recipe} does not round weights, so there is nothing to calibrate",
+                "Leave --calibrate and --rounding out, or choose another recipe.",
+            )
+        if options.calibrate is None:
+            return RoundingPlan(name)
+        from satchel.calibration.texts import read_calibration
+
+        limit = options.calibrate_limit
+        return RoundingPlan(
+            name, read_calibration(options.calibrate, tokenizer, limit, model.context)
+        )
+
+    def rounder(
+        self,
+        checkpoint: Checkpoint,
+        model: Decoder,
+        packer: WeightPacker,
+        progress: Progress,
+        adapters: Sequence[Path] = (),
+    ) -> Rounder:
+        """Ready to round; the model is run now unless the statistics are in the cache.
+
+        ``adapters`` are the folders of those that are merged into the checkpoint's weights.
+        """
+        if self.text is None:
+            return Rounder(self.name, lambda _: None, packer.threads)
+        from satchel.calibration.store import collect_statistics
+
+        statistics = collect_statistics(
+            [
+                *(file_facts(path) for path in (checkpoint.path, *adapters)),
+                sorted(checkpoint.config.items(), key=str),
+            ],
+            model,
+            packer.rows,
+            self.text,
+            lambda done, total: progress("Calibrating, layers", done, total),
+        )
+        return Rounder(self.name, statistics.moments, packer.threads)
+
+    def memory(self, model: Decoder, graphs: Sequence[Graph]) -> int:
+        """Bytes beside those of plain rounding, at most."""
+        if self.name == "plain" and self.text is None:
+            return 0
+        rounding = 4 * BLOCK_BYTES  # copies of a block while its scales are searched
+        if self.text is None:
+            return rounding
+        shapes = [w.shape for w in graphs[0].weights() if w.role == "linear"]
+        widest = max(cols for _, cols in shapes)
+        layer = 4 * sum(rows * cols for rows, cols in shapes) // model.layers
+        states = 2 * 4 * self.text.tokens * model.hidden
+        # The sums of all inputs of a layer in float64; later the inverse and its factor.
+        calibrating = states + layer + 16 * widest**2
+        return max(calibrating, rounding + 40 * widest**2)
+
+    def describe(self) -> dict[str, Any]:
+        """For the program's metadata."""
+        if self.text is None:
+            return {"rounding": self.name, "calibration": None}
+        source = self.text.source
+        if not source.startswith(("prompt:", "task:")):
+            source = Path(source).name
+        return {
+            "rounding": self.name,
+            "calibration": {"source": source, "tokens": self.text.tokens},
+        }
