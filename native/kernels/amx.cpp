@@ -1,11 +1,12 @@
-// AMX: 16 × 16 outputs and 64 columns per instruction, for blocks of activations.
+// AMX: 16 × 16 outputs and 64 columns per instruction, for blocks of activations. Long blocks
+// against 4-bit weights are in amx_whole.cpp.
 //
 // The packed layout [cols/4][16][4] is that of an AMX B tile. Weights are unpacked to unsigned
 // bytes in a buffer that stays in the first-level cache while all rows pass over it; activations
 // are read in place. Sums of a group leave the tiles as int32 and are scaled with AVX-512, in the
 // order of the AVX-512 kernels, so that both give the same floats.
 
-#include "lanes_avx512.h"
+#include "amx_tiles.h"
 
 namespace satchel {
 namespace {
@@ -20,30 +21,6 @@ struct alignas(64) Workspace {
   int32_t c[kChunkGroups][4][kTileRows * 16];   // [group][2 * row tile + column tile][16][16]
   int32_t correction[kChunkGroups][2 * kTileRows];
 };
-
-struct alignas(64) TileConfig {
-  uint8_t palette = 1;
-  uint8_t start_row = 0;
-  uint8_t reserved[14] = {};
-  uint16_t row_bytes[16] = {};
-  uint8_t rows[16] = {};
-};
-static_assert(sizeof(TileConfig) == 64);
-
-// The tile intrinsics of some compilers do not tell that they read memory.
-inline void finish_writes(const void* memory) { __asm__ volatile("" : : "r"(memory) : "memory"); }
-
-// Tiles 0-3 are sums, 4 and 5 activations, 6 and 7 weights, `step` columns wide.
-inline void configure_tiles(int64_t step) {
-  TileConfig config;
-  for (int i = 0; i < 8; ++i) {
-    const bool activations = i == 4 || i == 5, weights = i >= 6;
-    config.row_bytes[i] = static_cast<uint16_t>(activations ? step : 64);
-    config.rows[i] = static_cast<uint8_t>(weights ? step / 4 : 16);
-  }
-  finish_writes(&config);
-  _tile_loadconfig(&config);
-}
 
 // Columns [0, columns) of a tile to unsigned bytes, zeros up to a multiple of step: a zero weight
 // makes whatever stands in the activations there harmless.
@@ -275,7 +252,9 @@ void linear(const QuantizedRows& x, const PackedMatrix& w, const float* bias, in
 
 void amx_linear_q4(const QuantizedRows& x, const PackedMatrix& w, const float* bias,
                    int64_t tile_begin, int64_t tile_end, float* y, int64_t ldy) {
-  if (x.rows < kFewestRows || !fits_tiles(w)) {
+  if (amx_whole_fits(x, w)) {
+    amx_whole_linear_q4(x, w, bias, tile_begin, tile_end, y, ldy);
+  } else if (x.rows < kFewestRows || !fits_tiles(w)) {
     avx512_table.linear_q4(x, w, bias, tile_begin, tile_end, y, ldy);
   } else {
     linear<Q4>(x, w, bias, tile_begin, tile_end, y, ldy);

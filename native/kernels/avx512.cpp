@@ -30,10 +30,35 @@ inline __m512i broadcast4(const int8_t* p) {
   return _mm512_set1_epi32(four);
 }
 
+// sums += unsigned bytes times signed bytes, by fours. In assembly, because gcc copies the sums to
+// another register and back around the intrinsic.
+inline void add_products(__m512i& sums, __m512i codes, __m512i activations) {
+#if defined(__GNUC__) && !defined(__clang__)
+  __asm__("vpdpbusd %2, %1, %0" : "+v"(sums) : "v"(codes), "v"(activations));
+#else
+  sums = _mm512_dpbusd_epi32(sums, codes, activations);
+#endif
+}
+
 // How each encoding adds a 64-byte step of a tile to the dot products of M rows.
 struct Q4 {
   static constexpr int kColumns = 8;
   static constexpr int kOffset = 8;
+  static constexpr int kSmallestGroup = 8;
+
+  // Columns [first, first + columns) of a tile as bytes [cols/4][16][4].
+  static const uint8_t* bytes_of(const PackedMatrix& w, int64_t tile, int64_t first,
+                                 int64_t columns, uint8_t* out) {
+    const __m512i nibble = _mm512_set1_epi8(15);
+    const uint8_t* codes = w.codes + (tile * w.cols + first) * 8;
+    for (int64_t c = 0; c < columns; c += 8) {
+      const __m512i bytes = load_bytes(codes + c * 8);
+      _mm512_store_si512(out + c * 16, _mm512_and_si512(bytes, nibble));
+      _mm512_store_si512(out + c * 16 + 64,
+                         _mm512_and_si512(_mm512_srli_epi16(bytes, 4), nibble));
+    }
+    return out;
+  }
 
   template <int M>
   static inline void add(const uint8_t* codes, const int8_t* x, int64_t stride, __m512i* dots) {
@@ -43,11 +68,11 @@ struct Q4 {
     const __m512i high = _mm512_and_si512(_mm512_srli_epi16(bytes, 4), nibble);
     SATCHEL_UNROLL
     for (int m = 0; m < M; ++m) {
-      dots[m] = _mm512_dpbusd_epi32(dots[m], low, broadcast4(x + m * stride));
+      add_products(dots[m], low, broadcast4(x + m * stride));
     }
     SATCHEL_UNROLL
     for (int m = 0; m < M; ++m) {
-      dots[m] = _mm512_dpbusd_epi32(dots[m], high, broadcast4(x + m * stride + 4));
+      add_products(dots[m], high, broadcast4(x + m * stride + 4));
     }
   }
 };
@@ -55,16 +80,30 @@ struct Q4 {
 struct Q8 {
   static constexpr int kColumns = 4;
   static constexpr int kOffset = 128;
+  static constexpr int kSmallestGroup = 4;
+
+  static const uint8_t* bytes_of(const PackedMatrix& w, int64_t tile, int64_t first, int64_t,
+                                 uint8_t*) {
+    return w.codes + (tile * w.cols + first) * 16;
+  }
 
   template <int M>
   static inline void add(const uint8_t* codes, const int8_t* x, int64_t stride, __m512i* dots) {
     const __m512i bytes = load_bytes(codes);
     SATCHEL_UNROLL
     for (int m = 0; m < M; ++m) {
-      dots[m] = _mm512_dpbusd_epi32(dots[m], bytes, broadcast4(x + m * stride));
+      add_products(dots[m], bytes, broadcast4(x + m * stride));
     }
   }
 };
+
+}  // namespace
+}  // namespace satchel
+
+#include "avx512_rows.inl"
+
+namespace satchel {
+namespace {
 
 // M rows of activations against T tiles. The sums start at minus the codes' offset times the sum
 // of the activations, which leaves the product with the signed weights.
@@ -147,6 +186,10 @@ void linear_q(const QuantizedRows& x, const PackedMatrix& w, const float* bias,
               int64_t tile_begin, int64_t tile_end, float* y, int64_t ldy) {
   if (x.rows == 1) {
     multiply_rows<Code, 1, kTilesForOneRow>(x, 0, w, bias, tile_begin, tile_end, y, ldy);
+    return;
+  }
+  if (x.rows >= kFewestRows && w.group <= kColumnsTogether) {
+    linear_rows<Code>(x, w, bias, tile_begin, tile_end, y, ldy);
     return;
   }
   // Two tiles stay in the cache while all rows pass over them.

@@ -60,7 +60,7 @@ struct IntegerMatrix {
 struct QuantizedRows {
   int64_t rows;
   int64_t cols;
-  int64_t stride;   // bytes from one row of codes to the next: cols rounded up to 64
+  int64_t stride;   // bytes from one row of codes to the next: cols rounded up to 64, or more
   int64_t group;    // columns per sum: the group of the matrix it will be multiplied with
   int8_t* codes;    // [rows][stride], the bytes past cols are zero
   float* scales;    // [rows]

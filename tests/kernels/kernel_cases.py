@@ -47,6 +47,8 @@ def linear_tolerance(expected: Array) -> Tolerance:
 
 
 ROW_COUNTS = (1, 2, 3, 5, 8, 17, 33)
+# Blocks that some tables have a kernel of their own for.
+LONG_ROW_COUNTS = (64, 79, 130)
 # rows, columns, group; the last ones are one group per row, not a multiple of 64
 SHAPES = [
     (16, 32, 32),
@@ -86,6 +88,24 @@ def expected_quantized(x: Array, codes: Array, scales: Array, bias: Array | None
 def codes_from_zero(codes: Array) -> Array:
     """The codes of q4_min in the bytes of a q4: 0 to 15, not -8 to 7."""
     return codes + np.int8(8)
+
+
+# AMX brings the scales of 1024 columns of a row to one step for long blocks: see amx_whole.cpp.
+WHOLE_COLUMNS = 1024
+WHOLE_LARGEST_GROUP = 128
+
+
+def whole_steps(scales: Array, group: int) -> Array:
+    """Scales as AMX uses them for long blocks: whole numbers of steps, at most 4095."""
+    if group > WHOLE_LARGEST_GROUP or WHOLE_COLUMNS % group != 0:
+        return scales
+    rounded = scales.astype(np.float64)
+    for first in range(0, scales.shape[1], WHOLE_COLUMNS // group):
+        chunk = rounded[:, first : first + WHOLE_COLUMNS // group]
+        largest = np.abs(chunk).max(axis=1, keepdims=True)
+        step = np.exp2(np.floor(np.log2(np.maximum(largest, 2.0**-24))) - 11)
+        chunk[:] = np.rint(chunk / step) * step
+    return rounded
 
 
 def largest_products(encoding: str, group: int) -> tuple[Array, Array]:

@@ -7,6 +7,7 @@ import pytest
 
 from kernels.kernel_cases import (
     FLOAT_SHAPES,
+    LONG_ROW_COUNTS,
     QUANTIZE_SHAPES,
     ROW_COUNTS,
     SHAPES,
@@ -16,6 +17,7 @@ from kernels.kernel_cases import (
     largest_products,
     linear_tolerance,
     rows_to_quantize,
+    whole_steps,
 )
 from satchel._native import kernels
 from satchel.quantize import packing
@@ -60,6 +62,41 @@ def test_codes_that_count_from_zero(
     meant = codes_from_zero(codes) * np.repeat(scales.astype(np.float32), group, axis=1)
     unpacked = kernels.unpack_row(table, *packed, "q4_min", rows, cols, group, rows - 1)
     np.testing.assert_array_equal(unpacked, meant[-1])
+
+
+@pytest.mark.parametrize("encoding", ["q4", "q4_min", "q8"])
+@pytest.mark.parametrize("shape", [*SHAPES, (40, 2112, 32), (19, 1160, 8)])
+def test_quantized_linear_of_long_blocks(
+    table: str, encoding: str, shape: tuple[int, int, int], rng: np.random.Generator
+) -> None:
+    rows, cols, group = shape
+    w = rng.standard_normal((rows, cols), dtype=np.float32)
+    bias = rng.standard_normal(rows, dtype=np.float32)
+    codes, scales = packing.pack_matrix(encoding[:2], w, group)
+    w_codes, w_scales = packing.quantize_groups(w, int(encoding[1]), group)
+    used = whole_steps(w_scales, group) if (table, encoding) == ("amx", "q4") else w_scales
+    if encoding == "q4_min":
+        w_codes = codes_from_zero(w_codes)
+    for m in LONG_ROW_COUNTS:
+        x = rng.standard_normal((m, cols), dtype=np.float32)
+        y = kernels.linear(table, x, codes, scales, encoding, rows, group, bias)
+        assert_close(y, expected_quantized(x, w_codes, used, bias))
+        exact = expected_quantized(x, w_codes, w_scales, bias)
+        np.testing.assert_allclose(y, exact, rtol=0, atol=3e-4 * np.abs(exact).max())
+
+
+@pytest.mark.parametrize("scale", [np.inf, np.nan])
+@pytest.mark.parametrize("rows", [1, 64])
+def test_scales_that_are_not_finite_reach_the_result(
+    table: str, scale: float, rows: int, rng: np.random.Generator
+) -> None:
+    codes, scales = packing.pack_matrix("q4", rng.standard_normal((16, 64)), 32)
+    scales = scales.copy()
+    scales.view(np.float16).reshape(-1)[3] = scale  # [tile][group][16]: output 3
+    x = rng.standard_normal((rows, 64), dtype=np.float32)
+    y = kernels.linear(table, x, codes, scales, "q4", 16, 32)
+    assert not np.isfinite(y[:, 3]).any()
+    assert np.isfinite(np.delete(y, 3, axis=1)).all()
 
 
 @pytest.mark.parametrize("encoding", ["f32", "f16"])
@@ -113,13 +150,16 @@ def test_a_row_alone_and_in_a_block_gives_the_same_bits(
 ) -> None:
     rows, cols = 70, 640
     codes, scales = packing.pack_matrix(encoding, rng.standard_normal((rows, cols)), group)
-    x = rng.standard_normal((37, cols), dtype=np.float32)
-    block = kernels.linear(table, x, codes, scales, encoding, rows, group)
-    again = kernels.linear(table, x, codes, scales, encoding, rows, group)
-    np.testing.assert_array_equal(block, again)
-    for i in (0, 7, 15, 16, 31, 32, 36):
-        alone = kernels.linear(table, x[i : i + 1], codes, scales, encoding, rows, group)
-        np.testing.assert_array_equal(block[i], alone[0])
+    for m in (37, 63, 70):
+        x = rng.standard_normal((m, cols), dtype=np.float32)
+        block = kernels.linear(table, x, codes, scales, encoding, rows, group)
+        again = kernels.linear(table, x, codes, scales, encoding, rows, group)
+        np.testing.assert_array_equal(block, again)
+        if table == "amx" and encoding == "q4" and m >= 64:
+            continue  # long blocks have sums of their own
+        for i in (0, 7, 15, 16, 31, 32, 36, m - 1):
+            alone = kernels.linear(table, x[i : i + 1], codes, scales, encoding, rows, group)
+            np.testing.assert_array_equal(block[i], alone[0])
 
 
 @pytest.mark.parametrize(("cols", "group"), QUANTIZE_SHAPES)

@@ -35,7 +35,9 @@ QuantizedLayout quantized_layout(int64_t rows, int64_t digits, const WeightEntry
   const bool offsets = weight.group_offsets().has_value();
   QuantizedLayout layout{};
   layout.rows = rows * digits;
-  layout.stride = round_up(cols, 64);
+  // An odd number of cache lines, so that the same column of many rows is not in the same few places
+  // of the caches.
+  layout.stride = round_up(cols, 64) | 64;
   layout.scales = static_cast<size_t>(layout.rows * layout.stride);
   layout.sums = layout.scales + static_cast<size_t>(round_up(layout.rows * 4, 64));
   layout.total = layout.sums + static_cast<size_t>(layout.rows * groups * 4);

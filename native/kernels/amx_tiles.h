@@ -1,0 +1,40 @@
+// What the AMX files share: the tile configuration and the shape of a job.
+#pragma once
+
+#include "lanes_avx512.h"
+
+namespace satchel {
+namespace {
+
+struct alignas(64) TileConfig {
+  uint8_t palette = 1;
+  uint8_t start_row = 0;
+  uint8_t reserved[14] = {};
+  uint16_t row_bytes[16] = {};
+  uint8_t rows[16] = {};
+};
+static_assert(sizeof(TileConfig) == 64);
+
+// The tile intrinsics of some compilers do not tell that they read memory.
+inline void finish_writes(const void* memory) { __asm__ volatile("" : : "r"(memory) : "memory"); }
+
+// Tiles 0-3 are sums, 4 and 5 activations, 6 and 7 weights, `step` columns wide.
+inline void configure_tiles(int64_t step) {
+  TileConfig config;
+  for (int i = 0; i < 8; ++i) {
+    const bool activations = i == 4 || i == 5, weights = i >= 6;
+    config.row_bytes[i] = static_cast<uint16_t>(activations ? step : 64);
+    config.rows[i] = static_cast<uint8_t>(weights ? step / 4 : 16);
+  }
+  finish_writes(&config);
+  _tile_loadconfig(&config);
+}
+
+}  // namespace
+
+// 4-bit weights in groups that divide amx_whole::kChunkColumns, for many rows; see amx_whole.cpp.
+bool amx_whole_fits(const QuantizedRows& x, const PackedMatrix& w);
+void amx_whole_linear_q4(const QuantizedRows& x, const PackedMatrix& w, const float* bias,
+                         int64_t tile_begin, int64_t tile_end, float* y, int64_t ldy);
+
+}  // namespace satchel

@@ -1,0 +1,233 @@
+// AMX for long blocks of activations and 4-bit weights: weights as whole numbers of 16 bits.
+//
+// Scaling the sums of every group of 32 columns costs several times as much as the tiles do. So the
+// groups of a chunk of columns are brought to one step for each output row, a power of two. A code
+// of 4 bits times an fp16 scale of 11 bits is then a whole number, and 16 bits hold it exactly if
+// the group's scale is at least half of the largest in the chunk (a quarter, for half of them);
+// smaller scales are rounded to 1/4096 of the largest. A number of 16 bits is two bytes, which are
+// two weight tiles; nothing is scaled before the end of the chunk.
+//
+// The sums are more exact than those of the other kernels, but not the same floats: this is why
+// there is a smallest number of rows, below which a row gives the same result alone or in a block.
+
+#include "amx_tiles.h"
+
+namespace satchel {
+namespace {
+
+constexpr int64_t kChunkColumns = 1024;
+constexpr int64_t kFewestRows = 64;   // unpacking the weights does not pay below
+constexpr int64_t kLargestGroup = 128;  // scaling the sums of longer groups costs little
+constexpr int64_t kBlockRows = 2 * kTileRows;
+constexpr int64_t kMostRows = 512;  // that pass over the weights of one unpacking
+
+using Sums = int32_t[4][kTileRows * 16];  // [high, low of the first rows; of the second][16][16]
+
+struct alignas(64) Workspace {
+  uint8_t high[kChunkColumns * kTileRows];  // [cols/4][16][4], signed
+  uint8_t low[kChunkColumns * kTileRows];   // unsigned
+  int8_t a[kTileRows][kChunkColumns];       // the last rows, padded with zeros to a full tile
+  Sums sums;                                // of a block of rows
+  float step[kTileRows];                    // what the whole numbers of each output row count
+  // The results so far, side by side: in y, rows are often so far apart that they share the same
+  // few places of the caches.
+  float results[kMostRows][kTileRows];
+};
+
+// One call's matrices, and where the current tile and chunk of columns stand.
+struct Job {
+  const QuantizedRows& x;
+  const PackedMatrix& w;
+  const float* bias;
+  float* y;
+  int64_t ldy;
+  int64_t groups;
+  int64_t first_row, rows;
+  int64_t tile = 0, first = 0, columns = 0;  // columns [first, first + columns)
+
+  bool is_last() const { return first + columns == w.cols; }
+  float* output(int64_t row) const { return y + (first_row + row) * ldy + tile * kTileRows; }
+};
+
+// The chunk's largest scales become 2048 .. 4095 steps. A row with a scale that is not finite has
+// NaN for a step.
+inline F choose_steps(const uint16_t* scales, int64_t groups, float* step) {
+  constexpr float kSmallestHalf = 0x1p-24f, kLargestHalf = 65504.0f;
+  F largest = broadcast(kSmallestHalf), sum = broadcast(0.0f);
+  for (int64_t g = 0; g < groups; ++g) {
+    const F scale = load_half(scales + g * kTileRows);
+    largest = larger(largest, _mm512_abs_ps(scale));
+    sum = sum + _mm512_abs_ps(scale);  // unlike a maximum, keeps NaN
+  }
+  const F exponent = _mm512_getexp_ps(largest);
+  const F finite = smaller(sum, broadcast(kLargestHalf * kChunkColumns)) - sum;  // 0, or NaN
+  const __mmask16 bad = _mm512_cmp_ps_mask(finite, broadcast(0.0f), _CMP_NEQ_UQ);
+  const F size = _mm512_scalef_ps(broadcast(1.0f), exponent - broadcast(11.0f));
+  store(step, _mm512_mask_mov_ps(size, bad, broadcast(__builtin_nanf(""))));
+  return _mm512_scalef_ps(broadcast(1.0f), broadcast(11.0f) - exponent);
+}
+
+// The chunk's weights as high and low bytes, zeros up to a multiple of 64 columns: a zero weight
+// makes whatever stands in the activations there harmless.
+inline void unpack(const Job& job, Workspace& work) {
+  const int64_t groups = job.columns / job.w.group;
+  const uint16_t* scales =
+      job.w.scales + (job.tile * job.groups + job.first / job.w.group) * kTileRows;
+  const uint8_t* codes = job.w.codes + (job.tile * job.w.cols + job.first) * 8;
+  const F per_step = choose_steps(scales, groups, work.step);
+  const __m512i nibble = _mm512_set1_epi16(15), low_byte = _mm512_set1_epi16(255);
+  uint8_t *high = work.high, *low = work.low;
+  for (int64_t g = 0; g < groups; ++g) {
+    const __m512i steps = _mm512_cvtps_epi32(load_half(scales + g * kTileRows) * per_step);
+    // The same factor for both halves of a row's 32 bits; codes are offset by 8.
+    const __m512i factor = _mm512_or_si512(_mm512_and_si512(steps, _mm512_set1_epi32(0xffff)),
+                                           _mm512_slli_epi32(steps, 16));
+    const __m512i offset = _mm512_slli_epi16(factor, 3);
+    const auto put = [&](__m512i even, __m512i odd) {
+      even = _mm512_sub_epi16(_mm512_mullo_epi16(even, factor), offset);
+      odd = _mm512_sub_epi16(_mm512_mullo_epi16(odd, factor), offset);
+      constexpr int kFirstWhereMask = 0xca;  // mask ? even : odd
+      _mm512_store_si512(low, _mm512_ternarylogic_epi32(low_byte, even,
+                                                        _mm512_slli_epi16(odd, 8),
+                                                        kFirstWhereMask));
+      _mm512_store_si512(high, _mm512_ternarylogic_epi32(low_byte, _mm512_srli_epi16(even, 8), odd,
+                                                         kFirstWhereMask));
+      low += 64, high += 64;
+    };
+    for (int64_t c = 0; c < job.w.group; c += 8, codes += 64) {
+      const __m512i bytes = _mm512_loadu_si512(codes);
+      put(_mm512_and_si512(bytes, nibble),
+          _mm512_and_si512(_mm512_srli_epi16(bytes, 8), nibble));
+      put(_mm512_and_si512(_mm512_srli_epi16(bytes, 4), nibble), _mm512_srli_epi16(bytes, 12));
+    }
+  }
+  for (int64_t c = job.columns; c % 64 != 0; c += 4, low += 64, high += 64) {
+    _mm512_store_si512(low, _mm512_setzero_si512());
+    _mm512_store_si512(high, _mm512_setzero_si512());
+  }
+  finish_writes(&work);
+}
+
+// Up to 32 rows of activations against the unpacked chunk; the sums stay in the tiles.
+template <int MT>
+inline void multiply(const Job& job, Workspace& work, int64_t row, int64_t rows) {
+  const QuantizedRows& x = job.x;
+  const int64_t last_rows = rows - (MT - 1) * kTileRows;
+  const int64_t padded = (job.columns + 63) / 64 * 64;
+  const int8_t* codes = x.codes + (job.first_row + row) * x.stride + job.first;
+  const int8_t* start[2] = {codes, codes + kTileRows * x.stride};
+  int64_t stride[2] = {x.stride, x.stride};
+  if (last_rows < kTileRows) {
+    for (int64_t r = 0; r < last_rows; ++r) {
+      std::memcpy(work.a[r], start[MT - 1] + r * x.stride, static_cast<size_t>(padded));
+    }
+    start[MT - 1] = work.a[0];
+    stride[MT - 1] = kChunkColumns;
+    finish_writes(&work);
+  }
+  _tile_zero(0);
+  _tile_zero(1);
+  if constexpr (MT == 2) {
+    _tile_zero(2);
+    _tile_zero(3);
+  }
+  for (int64_t c = 0; c < padded; c += 64) {
+    _tile_loadd(6, work.high + c * kTileRows, 64);
+    _tile_loadd(4, start[0] + c, stride[0]);
+    _tile_loadd(7, work.low + c * kTileRows, 64);
+    _tile_dpbssd(0, 4, 6);
+    _tile_dpbsud(1, 4, 7);
+    if constexpr (MT == 2) {
+      _tile_loadd(5, start[1] + c, stride[1]);
+      _tile_dpbssd(2, 5, 6);
+      _tile_dpbsud(3, 5, 7);
+    }
+  }
+}
+
+inline void store_sums(Workspace& work, bool both) {
+  _tile_stored(0, work.sums[0], 64);
+  _tile_stored(1, work.sums[1], 64);
+  if (both) {
+    _tile_stored(2, work.sums[2], 64);
+    _tile_stored(3, work.sums[3], 64);
+  }
+  finish_writes(&work);
+}
+
+// Adds a block's sums to the results of earlier chunks; the last chunk applies the activations'
+// scales and the bias.
+inline void scale_sums(const Job& job, Workspace& work, int64_t row, int64_t rows) {
+  const int64_t left = job.w.rows - job.tile * kTileRows;
+  const __mmask16 lanes = first_lanes(left < kTileRows ? left : kTileRows);
+  const F step = load(work.step), high_unit = broadcast(256.0f);
+  const F offset = job.bias != nullptr
+                       ? _mm512_maskz_loadu_ps(lanes, job.bias + job.tile * kTileRows)
+                       : broadcast(0.0f);
+  for (int64_t r = 0; r < rows; ++r) {
+    const int32_t* high = work.sums[r < kTileRows ? 0 : 2] + r % kTileRows * 16;
+    const int32_t* low = work.sums[r < kTileRows ? 1 : 3] + r % kTileRows * 16;
+    const F whole = fma(_mm512_cvtepi32_ps(_mm512_load_si512(high)), high_unit,
+                        _mm512_cvtepi32_ps(_mm512_load_si512(low)));
+    float* result = work.results[row + r];
+    const F total = fma(whole, step, job.first > 0 ? load(result) : broadcast(0.0f));
+    if (job.is_last()) {
+      _mm512_mask_storeu_ps(job.output(row + r), lanes,
+                            total * broadcast(job.x.scales[job.first_row + row + r]) + offset);
+    } else {
+      store(result, total);
+    }
+  }
+}
+
+// All rows against one chunk of one tile. A block's sums are scaled while the tiles work on the
+// next block. They are read before those of the next block are stored: a load waits for an earlier
+// store whose address has the same last 12 bits, and four tiles have them all.
+inline void multiply_chunk(const Job& job, Workspace& work) {
+  for (int64_t row = 0; row < job.rows; row += kBlockRows) {
+    const int64_t left = job.rows - row, rows = left < kBlockRows ? left : kBlockRows;
+    if (job.is_last()) {
+      for (int64_t r = 0; r < rows; ++r) __builtin_prefetch(job.output(row + r), 1);
+    }
+    if (rows > kTileRows) {
+      multiply<2>(job, work, row, rows);
+    } else {
+      multiply<1>(job, work, row, rows);
+    }
+    if (row > 0) scale_sums(job, work, row - kBlockRows, kBlockRows);
+    store_sums(work, rows > kTileRows);
+    if (left <= kBlockRows) scale_sums(job, work, row, rows);
+  }
+}
+
+}  // namespace
+
+bool amx_whole_fits(const QuantizedRows& x, const PackedMatrix& w) {
+  // The codes of q4_min need more bits, and a minimum takes away most of their sums again, which
+  // leaves less of the rest exact.
+  return w.encoding == MatrixEncoding::q4 && x.rows >= kFewestRows && w.group <= kLargestGroup &&
+         kChunkColumns % w.group == 0;
+}
+
+void amx_whole_linear_q4(const QuantizedRows& x, const PackedMatrix& w, const float* bias,
+                         int64_t tile_begin, int64_t tile_end, float* y, int64_t ldy) {
+  Workspace work;
+  std::memset(work.a, 0, sizeof work.a);
+  finish_writes(x.codes);
+  configure_tiles(64);
+  for (int64_t row = 0; row < x.rows; row += kMostRows) {
+    const int64_t rows = x.rows - row < kMostRows ? x.rows - row : kMostRows;
+    Job job{x, w, bias, y, ldy, w.cols / w.group, row, rows};
+    for (job.tile = tile_begin; job.tile < tile_end; ++job.tile) {
+      for (job.first = 0; job.first < w.cols; job.first += kChunkColumns) {
+        const int64_t left = w.cols - job.first;
+        job.columns = left < kChunkColumns ? left : kChunkColumns;
+        unpack(job, work);
+        multiply_chunk(job, work);
+      }
+    }
+  }
+  _tile_release();
+}
+
+}  // namespace satchel
