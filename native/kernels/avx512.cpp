@@ -32,7 +32,7 @@ inline __m512i broadcast4(const int8_t* p) {
 
 // sums += unsigned bytes times signed bytes, by fours. In assembly, because gcc copies the sums to
 // another register and back around the intrinsic.
-inline void add_products(__m512i& sums, __m512i codes, __m512i activations) {
+inline void accumulate(__m512i& sums, __m512i codes, __m512i activations) {
 #if defined(__GNUC__) && !defined(__clang__)
   __asm__("vpdpbusd %2, %1, %0" : "+v"(sums) : "v"(codes), "v"(activations));
 #else
@@ -68,11 +68,11 @@ struct Q4 {
     const __m512i high = _mm512_and_si512(_mm512_srli_epi16(bytes, 4), nibble);
     SATCHEL_UNROLL
     for (int m = 0; m < M; ++m) {
-      add_products(dots[m], low, broadcast4(x + m * stride));
+      accumulate(dots[m], low, broadcast4(x + m * stride));
     }
     SATCHEL_UNROLL
     for (int m = 0; m < M; ++m) {
-      add_products(dots[m], high, broadcast4(x + m * stride + 4));
+      accumulate(dots[m], high, broadcast4(x + m * stride + 4));
     }
   }
 };
@@ -92,7 +92,7 @@ struct Q8 {
     const __m512i bytes = load_bytes(codes);
     SATCHEL_UNROLL
     for (int m = 0; m < M; ++m) {
-      add_products(dots[m], bytes, broadcast4(x + m * stride));
+      accumulate(dots[m], bytes, broadcast4(x + m * stride));
     }
   }
 };

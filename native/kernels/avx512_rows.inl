@@ -68,7 +68,7 @@ __attribute__((noinline)) void chunk_rows(const QuantizedRows& x, int64_t row,
       for (int m = 0; m < M; ++m) {
         const __m512i four = broadcast4(activations + m * stride);
         SATCHEL_UNROLL
-        for (int t = 0; t < T; ++t) add_products(dots[t][m], weights[t], four);
+        for (int t = 0; t < T; ++t) accumulate(dots[t][m], weights[t], four);
       }
     }
     SATCHEL_UNROLL
