@@ -184,7 +184,7 @@ Result<float> unpack(const std::string& table, const Codes& codes,
 template <class Cache>
 Result<float> attention(const std::string& table, const Cube& q, const Array<Cache, 3>& k,
                         const Array<Cache, 3>& v, int64_t position, float scale, int64_t window,
-                        float softcap) {
+                        float softcap, const std::optional<Array<int32_t, 1>>& parents) {
   const KernelTable& kernels = kernels_by_name(table);
   const int64_t queries = dim(q, 0), heads = dim(q, 1), size = dim(q, 2);
   const int64_t kv_heads = dim(k, 0), capacity = dim(k, 1);
@@ -199,10 +199,21 @@ Result<float> attention(const std::string& table, const Cube& q, const Array<Cac
   require(position + queries <= capacity, "the cache is too short for these positions");
   Owned<float> out({size_of(queries), size_of(heads), size_of(size)});
   const std::unique_ptr<float[]> scratch(new float[attention_scratch(heads / kv_heads, size)]);
-  const AttentionArgs args{q.data(),  k.data(),  v.data(),           out.get(), queries,
-                           heads,     kv_heads,  size,               capacity,  position,
-                           window,    scale,     softcap,            sizeof(Cache) == 2,
-                           sizeof(Cache) == 1};
+  AttentionArgs args{q.data(),  k.data(),  v.data(),           out.get(), queries,
+                     heads,     kv_heads,  size,               capacity,  position,
+                     window,    scale,     softcap,            sizeof(Cache) == 2,
+                     sizeof(Cache) == 1};
+  std::vector<int32_t> depths;
+  if (parents) {
+    require(dim(*parents, 0) == queries, "there must be one parent for each query");
+    for (int64_t i = 0; i < queries; ++i) {
+      const int32_t parent = parents->data()[i];
+      require(-1 <= parent && parent < i, "a parent is an earlier query, or -1");
+      depths.push_back(parent < 0 ? 0 : depths[size_of(parent)] + 1);
+    }
+    args.parents = parents->data();
+    args.depths = depths.data();
+  }
   for (int64_t head = 0; head < kv_heads; ++head) {
     kernels.attention(args, head, 0, queries, scratch.get());
   }
@@ -319,13 +330,14 @@ void bind_kernels(nb::module_& m) {
   // A half cache is passed as uint16, an 8-bit one as rows of codes, scale and zero.
   m.def("attention", attention<float>, nb::arg("table"), nb::arg("q"), nb::arg("k").noconvert(),
         nb::arg("v").noconvert(), nb::arg("position"), nb::arg("scale"), nb::arg("window") = 0,
-        nb::arg("softcap") = 0.0f);
+        nb::arg("softcap") = 0.0f, nb::arg("parents").none() = nb::none());
   m.def("attention", attention<uint16_t>, nb::arg("table"), nb::arg("q"),
         nb::arg("k").noconvert(), nb::arg("v").noconvert(), nb::arg("position"),
-        nb::arg("scale"), nb::arg("window") = 0, nb::arg("softcap") = 0.0f);
+        nb::arg("scale"), nb::arg("window") = 0, nb::arg("softcap") = 0.0f,
+        nb::arg("parents").none() = nb::none());
   m.def("attention", attention<uint8_t>, nb::arg("table"), nb::arg("q"), nb::arg("k").noconvert(),
         nb::arg("v").noconvert(), nb::arg("position"), nb::arg("scale"), nb::arg("window") = 0,
-        nb::arg("softcap") = 0.0f);
+        nb::arg("softcap") = 0.0f, nb::arg("parents").none() = nb::none());
   m.def("rms_norm", rms_norm, nb::arg("table"), nb::arg("x"), nb::arg("weight"), nb::arg("eps"));
   m.def("layer_norm", layer_norm, nb::arg("table"), nb::arg("x"), nb::arg("weight"),
         nb::arg("bias").none(), nb::arg("eps"));

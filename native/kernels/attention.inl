@@ -26,13 +26,29 @@ inline int64_t row_stride(int64_t dim) {
   return sizeof(Cache) == 1 ? dim + kCacheTail : dim;
 }
 
+// Where the rows of a block of keys lie: one behind the other,
+template <class Cache>
+struct LineRows {
+  const Cache* first;
+  int64_t stride;
+  const Cache* operator[](int64_t key) const { return first + key * stride; }
+};
+
+// or, for a query of a tree, wherever its ancestors are.
+template <class Cache>
+struct PathRows {
+  const Cache* rows[kKeyBlock];
+  const Cache* operator[](int64_t key) const { return rows[key]; }
+};
+
 // The scales and zeros of a block of rows of an 8-bit cache, side by side.
 struct Tails {
   float scale[kKeyBlock] = {}, zero[kKeyBlock] = {};
 
-  void read(const uint8_t* rows, int64_t dim, int64_t count) {
+  template <class Rows>
+  void read(const Rows& rows, int64_t dim, int64_t count) {
     for (int64_t key = 0; key < count; ++key) {
-      const uint8_t* tail = rows + key * (dim + kCacheTail) + dim;
+      const uint8_t* tail = rows[key] + dim;
       std::memcpy(&scale[key], tail, sizeof(float));
       std::memcpy(&zero[key], tail + sizeof(float), sizeof(float));
     }
@@ -41,8 +57,8 @@ struct Tails {
 
 // What a block needs besides its rows: nothing for floats.
 struct NoTails {
-  template <class Cache>
-  void read(const Cache*, int64_t, int64_t) {}
+  template <class Rows>
+  void read(const Rows&, int64_t, int64_t) {}
 };
 template <class Cache>
 struct TailsOf {
@@ -71,13 +87,12 @@ inline int32_t key_in_block(int64_t key) {
 
 // scores[r][key] = q[r] · k[key] for keys [begin, end), four at a time; the last keys are
 // computed twice rather than read past the end.
-template <int R, class Cache>
-inline void dot_products(const float* q, int64_t padded, const Cache* k, int64_t dim,
+template <int R, class Cache, class Rows>
+inline void dot_products(const float* q, int64_t padded, const Rows& k, int64_t dim,
                          int64_t begin, int64_t end, float* scores) {
-  const int64_t stride = row_stride<Cache>(dim);
   for (int64_t key = begin / 4 * 4; key < end; key += 4) {
     const Cache* keys[4];
-    for (int j = 0; j < 4; ++j) keys[j] = k + (key + j < end ? key + j : end - 1) * stride;
+    for (int j = 0; j < 4; ++j) keys[j] = k[key + j < end ? key + j : end - 1];
     F acc[R][4];
     for (int r = 0; r < R; ++r)
       for (int j = 0; j < 4; ++j) acc[r][j] = broadcast(0.0f);
@@ -188,8 +203,8 @@ inline void weighted_sum(float* acc, int64_t padded, const RowState* rows, const
 }
 
 // One register block of rows against one block of keys.
-template <int R, class Cache, class CacheTails>
-inline void attend_block(const AttentionArgs& args, const Cache* k, const Cache* v,
+template <int R, class Cache, class Rows, class CacheTails>
+inline void attend_block(const AttentionArgs& args, const Rows& k, const Rows& v,
                          const CacheTails& k_tails, const CacheTails& v_tails, const float* q,
                          float* acc, int64_t padded, RowState* rows, float* scores) {
   int64_t begin = kKeyBlock, end = 0;
@@ -199,7 +214,7 @@ inline void attend_block(const AttentionArgs& args, const Cache* k, const Cache*
     end = rows[r].end > end ? rows[r].end : end;
   }
   if (begin >= end) return;
-  dot_products<R>(q, padded, k, args.dim, begin, end, scores);
+  dot_products<R, Cache>(q, padded, k, args.dim, begin, end, scores);
   dequantize_scores<R>(q, padded, k_tails, begin, end, scores);
   for (int r = 0; r < R; ++r) {
     float* row_scores = scores + r * kKeyBlock;
@@ -210,25 +225,59 @@ inline void attend_block(const AttentionArgs& args, const Cache* k, const Cache*
       rows[r].rescale = 1.0f;
     }
   }
-  const int64_t dim = args.dim, stride = row_stride<Cache>(dim);
+  const int64_t dim = args.dim;
   int64_t d = 0;
   for (; d + 4 * kLanes <= dim; d += 4 * kLanes) {
     weighted_sum<R, 4>(acc + d, padded, rows, scores, begin, end, [&](int64_t key, int i) {
-      return dequantize(load_cache(v + key * stride + d + i * kLanes), v_tails, key);
+      return dequantize(load_cache(v[key] + d + i * kLanes), v_tails, key);
     });
   }
   for (; d < dim; d += kLanes) {
     const int64_t n = dim - d;
     if (n >= kLanes) {
       weighted_sum<R, 1>(acc + d, padded, rows, scores, begin, end, [&](int64_t key, int) {
-        return dequantize(load_cache(v + key * stride + d), v_tails, key);
+        return dequantize(load_cache(v[key] + d), v_tails, key);
       });
     } else {
       weighted_sum<R, 1>(acc + d, padded, rows, scores, begin, end, [&](int64_t key, int) {
-        return dequantize(load_cache_n(v + key * stride + d, n), v_tails, key);
+        return dequantize(load_cache_n(v[key] + d, n), v_tails, key);
       });
     }
   }
+}
+
+// Some rows against one block of keys, as many at a time as share registers.
+template <class Cache, class Rows, class CacheTails>
+inline void attend_rows(const AttentionArgs& args, const Rows& k, const Rows& v,
+                        CacheTails& k_tails, CacheTails& v_tails, int64_t keys, const float* q,
+                        float* acc, int64_t padded, RowState* states, int64_t rows,
+                        float* scores) {
+  k_tails.read(k, args.dim, keys);
+  v_tails.read(v, args.dim, keys);
+  int64_t row = 0;
+  for (; row + kAttentionRows <= rows; row += kAttentionRows) {
+    attend_block<kAttentionRows, Cache>(args, k, v, k_tails, v_tails, q + row * padded,
+                                        acc + row * padded, padded, states + row, scores);
+  }
+  for (; row < rows; ++row) {
+    attend_block<1, Cache>(args, k, v, k_tails, v_tails, q + row * padded, acc + row * padded,
+                           padded, states + row, scores);
+  }
+}
+
+// The rows that a query of a tree sees of the block of keys at `block`, up to its own.
+template <class Cache>
+inline PathRows<Cache> path_rows(const AttentionArgs& args, const Cache* cache, int64_t stride,
+                                 int64_t query, int64_t block) {
+  PathRows<Cache> path;
+  const int64_t end = block + kKeyBlock;
+  const int64_t line = args.position < end ? args.position : end;
+  for (int64_t key = block; key < line; ++key) path.rows[key - block] = cache + key * stride;
+  int64_t key = args.position + args.depths[query];
+  for (int64_t node = query; node >= 0 && key >= block; node = args.parents[node], --key) {
+    if (key < end) path.rows[key - block] = cache + (args.position + node) * stride;
+  }
+  return path;
 }
 
 template <class Cache>
@@ -244,6 +293,14 @@ void attend(const AttentionArgs& args, int64_t kv_head, int64_t query_begin, int
   const Cache* k = static_cast<const Cache*>(args.k) + kv_head * args.capacity * stride;
   const Cache* v = static_cast<const Cache*>(args.v) + kv_head * args.capacity * stride;
   typename TailsOf<Cache>::Type k_tails, v_tails;
+  // The keys [oldest, newest) are those that a query sees.
+  const auto newest = [&](int64_t query) {
+    return args.position + (args.parents ? args.depths[query] : query) + 1;
+  };
+  const auto oldest = [&](int64_t query) {
+    const int64_t seen = newest(query);
+    return args.window > 0 && seen > args.window ? seen - args.window : 0;
+  };
 
   for (int64_t first = query_begin; first < query_end; first += pass) {
     const int64_t queries = query_end - first < pass ? query_end - first : pass;
@@ -256,29 +313,29 @@ void attend(const AttentionArgs& args, int64_t kv_head, int64_t query_begin, int
       std::memcpy(q + row * padded, args.q + offset(row), sizeof(float) * dim);
       states[row] = RowState{0, 0, -__builtin_inff(), 0.0f, 1.0f};
     }
-    const auto oldest = [&](int64_t query) {
-      const int64_t seen = args.position + query + 1;
-      return args.window > 0 && seen > args.window ? seen - args.window : 0;
-    };
-    const int64_t last = args.position + first + queries;
-    for (int64_t block = oldest(first) / kKeyBlock * kKeyBlock; block < last; block += kKeyBlock) {
+    int64_t begin = oldest(first), last = 0;
+    for (int64_t query = first; query < first + queries; ++query) {
+      begin = oldest(query) < begin ? oldest(query) : begin;
+      last = newest(query) > last ? newest(query) : last;
+    }
+    for (int64_t block = begin / kKeyBlock * kKeyBlock; block < last; block += kKeyBlock) {
       for (int64_t row = 0; row < rows; ++row) {
         const int64_t query = first + row / group;
-        const int64_t begin = oldest(query) - block, end = args.position + query + 1 - block;
-        states[row].begin = key_in_block(begin);
-        states[row].end = key_in_block(end);
+        states[row].begin = key_in_block(oldest(query) - block);
+        states[row].end = key_in_block(newest(query) - block);
       }
-      const Cache *block_k = k + block * stride, *block_v = v + block * stride;
-      k_tails.read(block_k, dim, key_in_block(last - block));
-      v_tails.read(block_v, dim, key_in_block(last - block));
-      int64_t row = 0;
-      for (; row + kAttentionRows <= rows; row += kAttentionRows) {
-        attend_block<kAttentionRows>(args, block_k, block_v, k_tails, v_tails, q + row * padded,
-                                     acc + row * padded, padded, states + row, scores);
+      if (!args.parents || block + kKeyBlock <= args.position) {
+        const LineRows<Cache> block_k{k + block * stride, stride}, block_v{v + block * stride, stride};
+        attend_rows<Cache>(args, block_k, block_v, k_tails, v_tails, key_in_block(last - block), q,
+                           acc, padded, states, rows, scores);
+        continue;
       }
-      for (; row < rows; ++row) {
-        attend_block<1>(args, block_k, block_v, k_tails, v_tails, q + row * padded,
-                        acc + row * padded, padded, states + row, scores);
+      for (int64_t row = 0; row < rows; row += group) {  // each query has a path of its own
+        const int64_t query = first + row / group;
+        attend_rows<Cache>(args, path_rows(args, k, stride, query, block),
+                           path_rows(args, v, stride, query, block), k_tails, v_tails,
+                           key_in_block(newest(query) - block), q + row * padded,
+                           acc + row * padded, padded, states + row, group, scores);
       }
     }
     for (int64_t row = 0; row < rows; ++row) {

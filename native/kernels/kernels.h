@@ -84,6 +84,11 @@ inline constexpr int64_t kCacheTail = 8;
 // Causal attention over a cache, grouped-query: heads / kv_heads query heads share a kv head.
 // Query i stands at position + i and sees the keys 0 .. position + i, or with a window only the
 // last `window` of them. With a softcap c, scores become c * tanh(score / c).
+//
+// With `parents`, the queries are a tree instead of a line: query i stands at position + depths[i]
+// and sees the keys before `position`, and behind them the rows of its ancestors and its own, in
+// the order of their depth. Row position + i of the cache is query i's. The arithmetic is that of
+// the same keys in a line, so that the bits are too.
 struct AttentionArgs {
   const float* q;  // [queries][heads][dim]
   const void* k;   // [kv_heads][capacity][dim], f32 or f16, or rows of an 8-bit cache
@@ -96,6 +101,8 @@ struct AttentionArgs {
   float softcap;   // 0: none
   bool half_cache;
   bool byte_cache = false;  // 8 bits: a row is dim + kCacheTail bytes
+  const int32_t* parents = nullptr;  // [queries]: an earlier query, or -1 for none; null: a line
+  const int32_t* depths = nullptr;   // [queries]: how many ancestors each has
 };
 
 // What a layer applies to its result, in the order of satchel.graph.ops.activation.

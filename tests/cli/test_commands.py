@@ -180,7 +180,8 @@ def test_bench(capsys: Capture, program: Path) -> None:
 
 def test_inspect(capsys: Capture, program: Path) -> None:
     document = run_json(capsys, "inspect", program)
-    assert [m["name"] for m in document["methods"]] == ["kv_forward", "prefill_forward"]
+    names = ["kv_forward", "prefill_forward", "lookahead_forward", "lookahead_accept"]
+    assert [m["name"] for m in document["methods"]] == names
     assert document["methods"][1]["inputs"][0]["shape"] == ["S<=96"]
     assert document["recipe"]["name"] == "8da4w"
     assert document["placement"]["fallbacks"] == []
@@ -294,3 +295,34 @@ def test_sampling_options_reach_the_sampler(capsys: Capture, program: Path) -> N
     assert run_json(capsys, *warm, "--seed", 1)["tokens"] == one
     assert run_json(capsys, *warm, "--seed", 2)["tokens"] != one
     assert "temperature" in failure(capsys, *base, "--temperature", -1)
+
+
+def test_lookahead_gives_the_same_answer(capsys: Capture, program: Path) -> None:
+    call = ["run", program, "--prompt", "abcabc", "--max-new-tokens", 40]
+    plain = run_json(capsys, *call, "--lookahead", "off")
+    sizes = ["--ngram", 3, "--window", 2, "--gcap", 2]
+    guessed = run_json(capsys, *call, "--lookahead", "on", *sizes)
+    assert guessed["tokens"] == plain["tokens"]
+    found = guessed["lookahead"]
+    assert (found["mode"], found["ngram"], found["window"], found["gcap"]) == ("on", 3, 2, 2)
+    assert found["tokens_per_step"] == 39 / found["steps"]
+    assert plain["lookahead"]["tokens_per_step"] == 1 and plain["lookahead"]["guessed"] == 0
+    assert "at most 31" in failure(capsys, *call, "--ngram", 9)
+    assert main([*map(str, call), "--lookahead", "on", "--temperature", "1"]) == 0
+    assert "Lookahead is off: only greedy" in capsys.readouterr().err
+
+
+def test_bench_measures_lookahead(capsys: Capture, program: Path, tmp_path: Path) -> None:
+    prompt = tmp_path / "prompt.txt"
+    prompt.write_text("abcabcabc")
+    call = ["bench", program, "--prompt-tokens", 4, "--new-tokens", 30, "--runs", 2]
+    assert run_json(capsys, *call)["lookahead"] is None
+    found = run_json(capsys, *call, "--lookahead", "on", "--prompt-file", prompt)["lookahead"]
+    assert found["speedup"] > 0 and found["tokens_per_step"] >= 1
+    assert found["prompt_tokens"] == len("abcabcabc") + 3  # and what the template adds
+    assert main([*map(str, call), "--lookahead", "auto"]) == 0
+    assert "times plain decoding" in capsys.readouterr().out
+    assert "--lookahead auto" in failure(capsys, *call, "--window", 2)
+    prompt.write_text("a" * 90)
+    text = failure(capsys, *call, "--lookahead", "on", "--prompt-file", prompt)
+    assert "more than the context" in text

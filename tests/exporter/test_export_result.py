@@ -91,11 +91,15 @@ def test_the_context_is_capped_by_the_model(checkpoint: Path, tmp_path: Path) ->
 def test_modes(checkpoint: Path, tmp_path: Path) -> None:
     hybrid = satchel.load(satchel.export(checkpoint, tmp_path / "h.satchel", prefill_ar_len=16))
     kv = satchel.load(satchel.export(checkpoint, tmp_path / "k.satchel", mode="kv"))
-    assert [m["name"] for m in hybrid.methods] == ["kv_forward", "prefill_forward"]
+    names = ["kv_forward", "prefill_forward", "lookahead_forward", "lookahead_accept"]
+    assert [m["name"] for m in hybrid.methods] == names
     assert hybrid.methods[1]["inputs"][0]["shape"] == [("S", 16)]
     assert [m["name"] for m in kv.methods] == ["kv_forward"]
     assert kv.metadata["prefill_ar_len"] is None
-    # Weights are stored once for all methods, so the second one costs next to nothing.
+    assert hybrid.metadata["lookahead"] is None
+    ahead = satchel.export(checkpoint, tmp_path / "l.satchel", mode="lookahead", ngram=3, gcap=2)
+    assert satchel.load(ahead).metadata["lookahead"] == {"ngram": 3, "window": 4, "gcap": 2}
+    # Weights are stored once for all methods, so the others cost next to nothing.
     assert hybrid.size - kv.size < 20_000
 
 

@@ -19,6 +19,7 @@ from kernels.kernel_cases import (
     expected_attention,
     make_attention,
 )
+from ops.rows_tree import path_of, tree
 from satchel._native import kernels
 
 
@@ -67,3 +68,36 @@ def test_a_query_alone_and_in_a_block_gives_the_same_bits(
         for i in (0, 9, 10, 44):
             alone = kernels.attention(table, q[i : i + 1], k, v, 70 + i, 0.1, window)
             np.testing.assert_array_equal(block[i], alone[0])
+
+
+@pytest.mark.parametrize("bits", [32, 16, 8])
+@pytest.mark.parametrize("window", [0, 33, 64])
+def test_a_tree_gives_the_bits_of_each_path_in_a_line(
+    table: str, bits: int, window: int, rng: np.random.Generator
+) -> None:
+    """Lookahead decoding is lossless because of this."""
+    for queries, position in ((9, 0), (31, 55), (31, 128), (20, 200)):
+        q, k, v = make_attention(rng, queries, (2, 3), 80, position)
+        if bits == 16:
+            k, v = (c.astype(np.float16).view(np.uint16) for c in (k, v))
+        elif bits == 8:
+            k, v = (
+                np.apply_along_axis(lambda row: kernels.quantize_cache(table, row), 2, c)
+                for c in (k, v)
+            )
+        parents = tree(queries, position)
+        together = kernels.attention(table, q, k, v, position, 0.1, window, 5.0, parents)
+        for i in range(queries):
+            line = [*range(position), *(position + node for node in path_of(parents, i))]
+            keys, values = (np.ascontiguousarray(c[:, line]) for c in (k, v))
+            alone = kernels.attention(
+                table, q[i : i + 1], keys, values, len(line) - 1, 0.1, window, 5.0
+            )
+            np.testing.assert_array_equal(together[i], alone[0])
+
+
+def test_a_tree_is_checked(table: str, rng: np.random.Generator) -> None:
+    q, k, v = make_attention(rng, 3, (1, 1), 8, 4)
+    for parents in ([-1, 0], [0, 0, 1], [-1, 0, -2], [-1, 2, 0]):
+        with pytest.raises(ValueError, match="parent"):
+            kernels.attention(table, q, k, v, 4, 0.1, parents=np.array(parents, np.int32))

@@ -12,6 +12,7 @@ from ops import (
     rows_reduce,
     rows_select,
     rows_shape,
+    rows_tree,
 )
 from support.op_case import OpCase
 
@@ -25,4 +26,5 @@ CASES: list[OpCase] = [
     *rows_attention.ROWS,
     *rows_attention_full.ROWS,
     *rows_conv.ROWS,
+    *rows_tree.ROWS,
 ]

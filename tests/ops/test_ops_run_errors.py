@@ -52,6 +52,29 @@ def _attention() -> Graph:
     return b.finish()
 
 
+def _tree_attention() -> Graph:
+    b = GraphBuilder("forward")
+    q, k = b.input("q", (3, 1, 4)), b.input("k", (1, 6, 4))
+    start, parents = b.input("start", (1,), DType.i32), b.input("parents", (3,), DType.i32)
+    b.output(b.attention(q, k, k, start, parents, scale=1.0))
+    return b.finish()
+
+
+def _tree_positions() -> Graph:
+    b = GraphBuilder("forward")
+    start, ids = b.input("start", (1,), DType.i32), b.input("ids", (3,), DType.i32)
+    b.output(b.positions(start, ids, b.input("parents", (3,), DType.i32)))
+    return b.finish()
+
+
+def _cache_move() -> Graph:
+    b = GraphBuilder("forward")
+    rows, start = b.input("rows", (2,), DType.i32), b.input("start", (1,), DType.i32)
+    cache = b.cache_move(b.state("cache", (1, 6, 4), DType.f32), rows, start)
+    b.output(b.reshape(cache, shape=(24,)))
+    return b.finish()
+
+
 @pytest.fixture(params=["reference", "native"])
 def runner(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[Graph], Run]:
     """Makes a graph into a function of its inputs, on either of the two."""
@@ -63,7 +86,8 @@ def runner(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[Graph], 
             names = [v.name for v in graph.inputs]
             return lambda *a: interpreter.run(graph, dict(zip(names, a, strict=True)))
         needed = {w.name: weights[w.name] for w in graph.weights()}
-        return satchel.load(write_program(tmp_path / "x.satchel", [graph], needed)).method()
+        path = tmp_path / f"{len(list(tmp_path.iterdir()))}.satchel"
+        return satchel.load(write_program(path, [graph], needed)).method()
 
     return make
 
@@ -107,3 +131,41 @@ def test_attention_past_the_end_of_a_cache(runner: Callable[[Graph], Run], start
     run(normal(2, 1, 4), normal(1, 6, 4), i32(4))
     with pytest.raises(ExecutionError, match="do not fit in a context of 6"):
         run(normal(2, 1, 4), normal(1, 6, 4), i32(start))
+
+
+BAD_PARENTS = [((0, 0, 1), 0, 0), ((-1, 1, 0), 1, 1), ((-1, 2, 0), 1, 2), ((-1, 0, -2), 2, -2)]
+BAD_PARENTS += [((-1, 0, 2**31 - 1), 2, 2**31 - 1)]
+
+
+@pytest.mark.parametrize(("parents", "token", "parent"), BAD_PARENTS)
+def test_a_parent_that_is_no_earlier_token(
+    runner: Callable[[Graph], Run], parents: tuple[int, ...], token: int, parent: int
+) -> None:
+    message = f"the token {token} cannot have the parent {parent}"
+    run = runner(_tree_attention())
+    run(normal(3, 1, 4), normal(1, 6, 4), i32(3), i32(-1, -1, 0))
+    with pytest.raises(ExecutionError, match=message):
+        run(normal(3, 1, 4), normal(1, 6, 4), i32(0), i32(*parents))
+    run = runner(_tree_positions())
+    run(i32(0), i32(1, 2, 3), i32(-1, -1, 0))
+    with pytest.raises(ExecutionError, match=message):
+        run(i32(0), i32(1, 2, 3), i32(*parents))
+
+
+@pytest.mark.parametrize(
+    ("rows", "start", "row"),
+    [((1, 1), 0, 1), ((2, 1), 0, 1), ((-1, 0), 0, -1), ((0, 6), 0, 6), ((0, 4), 2, 4)],
+)
+def test_rows_that_cannot_be_moved(
+    runner: Callable[[Graph], Run], rows: tuple[int, int], start: int, row: int
+) -> None:
+    run = runner(_cache_move())
+    run(i32(0, 5), i32(0))
+    with pytest.raises(ExecutionError, match=f"the row {row} cannot be moved"):
+        run(i32(*rows), i32(start))
+
+
+@pytest.mark.parametrize("start", [-1, 5, 2**31 - 1])
+def test_rows_moved_past_the_end(runner: Callable[[Graph], Run], start: int) -> None:
+    with pytest.raises(ExecutionError, match="do not fit in a context of 6"):
+        runner(_cache_move())(i32(0, 1), i32(start))

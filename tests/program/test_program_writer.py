@@ -58,7 +58,7 @@ def test_an_existing_file_is_kept(tmp_path: Path) -> None:
 def test_weights_are_stored_once_for_all_methods(tmp_path: Path) -> None:
     program = load(write_small_program(tmp_path / "a.satchel"))
     names = [w["name"] for w in program.weights]
-    assert len(names) == len(set(names)) and len(program.methods) == 2
+    assert len(names) == len(set(names)) and len(program.methods) == 3
 
 
 # --- what a program cannot say ---

@@ -114,8 +114,22 @@ def _graph(name: str, tokens: int | Sym) -> Graph:
     return b.finish()
 
 
+def _tree() -> Graph:
+    """Tokens that are a tree over the caches of the others, and rows of a cache that move."""
+    b = GraphBuilder("tree")
+    tokens = Sym("S", TOKENS)
+    q, start = b.input("q", (tokens, HEADS, DIM)), b.input("start", (1,), DType.i32)
+    parents = b.input("parents", (tokens,), DType.i32)
+    keys = b.state("keys", (KV_HEADS, CONTEXT, DIM), DType.f16)
+    moved = b.cache_move(keys, b.input("rows", (2,), DType.i32), start)
+    values = b.state("values", (KV_HEADS, CONTEXT, DIM), DType.f16)
+    b.output(b.attention(q, moved, values, start, parents, scale=0.35), "out")
+    b.output(b.positions(start, q, parents), "positions")
+    return b.finish()
+
+
 def graphs() -> list[Graph]:
-    return [_graph("forward", Sym("S", TOKENS)), _graph("one", 1)]
+    return [_graph("forward", Sym("S", TOKENS)), _graph("one", 1), _tree()]
 
 
 def write_small_program(path: Path) -> Path:

@@ -1,5 +1,6 @@
-// positions, rope_table, rope, cache_write and attention.
+// positions, rope_table, rope, cache_write, cache_move and attention.
 #include <cmath>
+#include <cstring>
 
 #include "../errors.h"
 #include "../op.h"
@@ -27,7 +28,25 @@ int64_t checked_start(const Tensor& start, int64_t tokens, int64_t capacity) {
   return position;
 }
 
-// --- positions(start, like) ---
+// A tree of tokens: each names an earlier one as its parent, or has none (-1) and is a root.
+void require_parents(const NodeCall& call, const Tensor& parents, int64_t tokens) {
+  require_array(call, parents, DType::i32);
+  require(parents.rank == 1 && parents.shape[0] == tokens && tokens <= kMaxPosition, call,
+          "parents must be i32[S]");
+}
+
+// depths[i] = how many ancestors token i has, so that it is less than the number of tokens.
+void find_depths(const Tensor& parents, int32_t* depths) {
+  for (int64_t i = 0; i < parents.shape[0]; ++i) {
+    const int32_t parent = parents.i32()[i];
+    if (parent < -1 || parent >= i) {
+      throw ExecutionError("the token " + std::to_string(i) + " cannot have the parent " + std::to_string(parent));
+    }
+    depths[i] = parent < 0 ? 0 : depths[parent] + 1;
+  }
+}
+
+// --- positions(start, like, parents?) ---
 
 size_t check_positions(NodeCall& call, int) {
   require_start(call, call.in(0));
@@ -35,13 +54,20 @@ size_t check_positions(NodeCall& call, int) {
   require(call.in(1).rank >= 1 && call.output->rank == 1 && call.output->shape[0] == call.in(1).shape[0],
           call, "the output does not fit");
   require(call.output->shape[0] <= kMaxPosition, call, "there are too many positions");
+  if (call.has(2)) require_parents(call, call.in(2), call.output->shape[0]);
   return 0;
 }
 
 void run_positions(const NodeCall& call, const Workspace&) {
   const int32_t start = call.in(0).i32()[0];
   if (start < 0 || start >= kMaxPosition) throw ExecutionError("the position " + std::to_string(start) + " is out of range");
-  for (int64_t i = 0; i < call.output->shape[0]; ++i) call.output->i32()[i] = start + static_cast<int32_t>(i);
+  int32_t* out = call.output->i32();
+  if (call.has(2)) {
+    find_depths(call.in(2), out);
+    for (int64_t i = 0; i < call.output->shape[0]; ++i) out[i] += start;
+  } else {
+    for (int64_t i = 0; i < call.output->shape[0]; ++i) out[i] = start + static_cast<int32_t>(i);
+  }
 }
 
 // --- rope_table(positions, inverse_frequencies) ---
@@ -132,7 +158,39 @@ void run_cache_write(const NodeCall& call, const Workspace& work) {
   }
 }
 
-// --- attention(q, k, v, start) ---
+// --- cache_move(cache, rows, start) ---
+
+size_t check_cache_move(NodeCall& call, int) {
+  const Tensor& cache = call.in(0);
+  require(is_cache(cache) && !cache.weight, call, "the cache must be f32, f16 or u8 [H, C, D]");
+  require_array(call, call.in(1), DType::i32);
+  require(call.in(1).rank == 1, call, "the rows must be i32[n]");
+  require_start(call, call.in(2));
+  return 0;
+}
+
+void run_cache_move(const NodeCall& call, const Workspace&) {
+  const Tensor &cache = call.in(0), &rows = call.in(1);
+  const int64_t count = rows.shape[0], heads = cache.shape[0], capacity = cache.shape[1];
+  const int64_t start = checked_start(call.in(2), count, capacity);
+  for (int64_t i = 0; i < count; ++i) {
+    const int64_t row = rows.i32()[i];
+    // Rising, so that no row is overwritten before it has been moved.
+    if (row < 0 || row >= capacity - start || (i > 0 && row <= rows.i32()[i - 1])) {
+      throw ExecutionError("the row " + std::to_string(row) + " cannot be moved: rows must rise and lie in the context");
+    }
+  }
+  const size_t bytes = static_cast<size_t>(cache.shape[2]) * dtype_size(cache.dtype);
+  for (int64_t head = 0; head < heads; ++head) {
+    uint8_t* first = cache.data + static_cast<size_t>(head * capacity + start) * bytes;
+    for (int64_t i = 0; i < count; ++i) {
+      const int64_t row = rows.i32()[i];
+      if (row != i) std::memcpy(first + static_cast<size_t>(i) * bytes, first + static_cast<size_t>(row) * bytes, bytes);
+    }
+  }
+}
+
+// --- attention(q, k, v, start, parents?) ---
 
 size_t check_attention(NodeCall& call, int threads) {
   const Tensor &q = call.in(0), &k = call.in(1), &v = call.in(2);
@@ -148,7 +206,10 @@ size_t check_attention(NodeCall& call, int threads) {
   call.params.number[1] = number_attribute(call, "softcap", 0.0);
   call.params.integer[0] = int_attribute(call, "window", 0);
   require(call.params.integer[0] >= 0 && call.params.number[1] >= 0, call, "window and softcap must not be negative");
-  return static_cast<size_t>(threads) * attention_scratch(q.shape[1] / k.shape[0], q.shape[2]) * sizeof(float);
+  const size_t scratch = static_cast<size_t>(threads) * attention_scratch(q.shape[1] / k.shape[0], q.shape[2]) * sizeof(float);
+  if (!call.has(4)) return scratch;
+  require_parents(call, call.in(4), q.shape[0]);
+  return scratch + static_cast<size_t>(q.shape[0]) * sizeof(int32_t);  // the depths come last
 }
 
 void run_attention(const NodeCall& call, const Workspace& work) {
@@ -165,6 +226,13 @@ void run_attention(const NodeCall& call, const Workspace& work) {
   args.byte_cache = k.dtype == DType::u8;
   const int64_t blocks = (args.queries + kQueryBlock - 1) / kQueryBlock;
   const size_t scratch = attention_scratch(args.heads / args.kv_heads, args.dim);
+  if (call.has(4)) {
+    float* behind = reinterpret_cast<float*>(work.scratch) + static_cast<size_t>(work.pool.size()) * scratch;
+    int32_t* depths = reinterpret_cast<int32_t*>(behind);
+    find_depths(call.in(4), depths);
+    args.parents = call.in(4).i32();
+    args.depths = depths;
+  }
   work.pool.parallel_for(args.kv_heads * blocks, 1, [&](int64_t begin, int64_t end, int thread) {
     float* own = reinterpret_cast<float*>(work.scratch) + static_cast<size_t>(thread) * scratch;
     for (int64_t item = begin; item < end; ++item) {
@@ -175,11 +243,12 @@ void run_attention(const NodeCall& call, const Workspace& work) {
 }
 
 const OpDef kOps[] = {
-    {"positions", 2, 2, false, {}, check_positions, run_positions},
+    {"positions", 2, 3, false, {}, check_positions, run_positions},
     {"rope_table", 2, 2, false, {"scale"}, check_rope_table, run_rope_table},
     {"rope", 2, 2, false, {}, check_rope, run_rope},
     {"cache_write", 3, 3, true, {}, check_cache_write, run_cache_write},
-    {"attention", 4, 4, false, {"scale", "window", "softcap"}, check_attention, run_attention},
+    {"cache_move", 3, 3, true, {}, check_cache_move, run_cache_move},
+    {"attention", 4, 5, false, {"scale", "window", "softcap"}, check_attention, run_attention},
 };
 
 }  // namespace

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from satchel import _native
+from satchel.bench.lookahead import LookaheadBench, measure_lookahead
 from satchel.errors import ConfigError
 from satchel.llm.session import Session
 from satchel.machine import peak_rss
@@ -26,6 +27,7 @@ class BenchOptions:
     warmup: int = 1
     runs: int = 3
     threads: int = 0
+    lookahead: LookaheadBench | None = None
 
 
 @dataclass
@@ -41,13 +43,9 @@ def measure(program: Program, options: BenchOptions, tell: Tell = lambda _: None
     does the same work.
     """
     session = Session(program, options.threads)
-    needed = options.prompt_tokens + options.new_tokens
-    if needed > session.context:
-        raise ConfigError(
-            f"{options.prompt_tokens} prompt and {options.new_tokens} new tokens are more than the "
-            f"context of {session.context}",
-            "Use fewer, or export with a larger --context.",
-        )
+    asked = options.lookahead.prompt if options.lookahead else None
+    for length in (options.prompt_tokens, len(asked or ())):
+        _require_room(session, length, options.new_tokens)
     vocabulary = int(program.methods[0]["outputs"][0]["shape"][-1])
     prompt = np.random.default_rng(0).integers(0, vocabulary, options.prompt_tokens).tolist()
     threads = session.instance.threads
@@ -83,13 +81,28 @@ def measure(program: Program, options: BenchOptions, tell: Tell = lambda _: None
         "bandwidth_share": decode_tok_s * bytes_per_token / bandwidth,
         "peak_rss_bytes": memory,
         "file_size_bytes": program.size,
+        "lookahead": None,
     }
+    if options.lookahead:
+        text = options.lookahead.prompt or prompt
+        document["lookahead"] = measure_lookahead(
+            session, options.lookahead, text, options.new_tokens, options.runs, tell
+        )
     if session.mode == "hybrid":
         tell("the same prompt one token at a time")
         del session
         kv = Session(program, options.threads, mode="kv")
         document["ttft_kv_s"] = _run(kv, prompt, 1).ttft_s
     return document
+
+
+def _require_room(session: Session, prompt_tokens: int, new_tokens: int) -> None:
+    if prompt_tokens + new_tokens > session.context:
+        raise ConfigError(
+            f"{prompt_tokens} prompt and {new_tokens} new tokens are more than the "
+            f"context of {session.context}",
+            "Use fewer, or export with a larger --context.",
+        )
 
 
 def _run(session: Session, prompt: list[int], new_tokens: int) -> Run:

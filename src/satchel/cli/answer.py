@@ -6,7 +6,7 @@ import argparse
 import sys
 from typing import Any
 
-from satchel.cli.arguments import sampling_options
+from satchel.cli.arguments import lookahead_sizes, sampling_options
 from satchel.cli.output import print_json, say
 from satchel.llm.generation import Generation
 from satchel.llm.llm import LLM
@@ -24,6 +24,8 @@ def generation_options(arguments: argparse.Namespace) -> dict[str, Any]:
         "sampling": sampling_options(arguments),
         "stop": arguments.stop,
         "on_context_full": arguments.on_context_full,
+        "lookahead": arguments.lookahead,
+        "lookahead_sizes": lookahead_sizes(arguments),
         "template_variables": template_variables(arguments),
     }
 
@@ -53,8 +55,20 @@ def answer(llm: LLM, prompt: str, arguments: argparse.Namespace) -> None:
             }
         )
         return
+    _say_what_is_off(generation, arguments)
     stream(generation)
     say(summary(generation))
+
+
+def _say_what_is_off(generation: Generation, arguments: argparse.Namespace) -> None:
+    """One line if lookahead was asked for and is not, or only in part, to be had."""
+    stats = generation.stats.lookahead
+    if arguments.lookahead in (None, "off"):
+        return
+    if stats.off_because:
+        say(f"Lookahead is off: {stats.off_because}.")
+    elif not stats.branches:
+        say("This program only takes guesses from the text so far; export it again for a window.")
 
 
 def stream(generation: Generation) -> None:
@@ -76,6 +90,9 @@ def summary(generation: Generation) -> str:
     ]
     if stats.decode_tok_s:
         parts.append(f"then {stats.decode_tok_s:.1f} tok/s")
+    if stats.lookahead.guessing_steps:
+        each = stats.lookahead.tokens / stats.lookahead.steps
+        parts.append(f"{each:.2f} tokens a step")
     if stats.slides:
         parts.append(f"the context was full {stats.slides} times: the oldest half was forgotten")
     if generation.stop_reason in _WHY:

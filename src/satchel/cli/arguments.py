@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from satchel.errors import ConfigError
 
 if TYPE_CHECKING:
+    from satchel.llm.lookahead.options import LookaheadSizes
     from satchel.llm.sampling import SamplingOptions
 
 
@@ -120,9 +121,11 @@ def add_export_options(parser: argparse.ArgumentParser) -> None:
     )
     group.add_argument(
         "--mode",
-        choices=("hybrid", "kv"),
-        help="hybrid reads prompts in blocks, kv one token at a time (hybrid)",
+        choices=("hybrid", "kv", "lookahead"),
+        help="hybrid reads prompts in blocks, kv one token at a time; lookahead is hybrid and "
+        "guesses ahead unless told otherwise (hybrid)",
     )
+    add_lookahead_sizes(group)
     group.add_argument(
         "--prefill-ar-len",
         type=positive,
@@ -176,6 +179,30 @@ def add_export_options(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--config", metavar="FILE", help="a YAML file with these options; flags override it"
     )
+
+
+def add_lookahead_sizes(group: argparse._ArgumentGroup) -> None:
+    group.add_argument(
+        "--ngram", type=int, metavar="N", help="lookahead: guesses have up to N - 1 tokens (4)"
+    )
+    group.add_argument(
+        "--window",
+        type=int,
+        metavar="W",
+        help="lookahead: positions worked on ahead; 0 guesses from the text so far only (4)",
+    )
+    group.add_argument(
+        "--gcap", type=int, metavar="G", help="lookahead: the most guesses verified at once (4)"
+    )
+
+
+def lookahead_sizes(arguments: argparse.Namespace) -> LookaheadSizes | None:
+    """None if nothing was given: then the program's own count."""
+    from satchel.llm.lookahead.options import LookaheadSizes
+
+    chosen = {name: getattr(arguments, name) for name in ("ngram", "window", "gcap")}
+    given = {name: value for name, value in chosen.items() if value is not None}
+    return LookaheadSizes(**given) if given else None
 
 
 def export_choices(arguments: argparse.Namespace) -> dict[str, Any]:
@@ -233,6 +260,12 @@ def add_generation_options(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--adapter", metavar="NAME", help="answer with this adapter of the program (none)"
     )
+    group.add_argument(
+        "--lookahead",
+        choices=("auto", "on", "off"),
+        help="guess ahead when greedy; the text stays the same; auto: where it is faster (auto)",
+    )
+    add_lookahead_sizes(group)
     group.add_argument("--system", metavar="TEXT", help="a system message to begin with")
     group.add_argument(
         "--thinking",

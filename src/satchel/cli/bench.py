@@ -3,9 +3,21 @@
 from __future__ import annotations
 
 import argparse
+from typing import TYPE_CHECKING
 
-from satchel.cli.arguments import add_program_options, positive, threads
+from satchel.cli.arguments import (
+    add_lookahead_sizes,
+    add_program_options,
+    lookahead_sizes,
+    positive,
+    threads,
+)
 from satchel.cli.output import megabytes, print_json, say
+from satchel.errors import ConfigError
+
+if TYPE_CHECKING:
+    from satchel.bench.lookahead import LookaheadBench
+    from satchel.runtime.program import Program
 
 HELP = "measure prefill and decode speed, time to first token and memory"
 
@@ -20,7 +32,45 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--warmup", type=int, default=1, metavar="N", help="runs that do not count")
     parser.add_argument("--runs", type=positive, default=3, metavar="N", help="runs that count")
+    group = parser.add_argument_group("lookahead")
+    group.add_argument(
+        "--lookahead",
+        choices=("auto", "on"),
+        help="also measure guessing ahead, in turn with plain decoding of the same text",
+    )
+    group.add_argument(
+        "--prompt-file", metavar="FILE", help="what is answered there, instead of random tokens"
+    )
+    add_lookahead_sizes(group)
     add_program_options(parser)
+
+
+def _lookahead(arguments: argparse.Namespace, program: Program) -> LookaheadBench | None:
+    from satchel.bench.lookahead import LookaheadBench
+    from satchel.cli.programs import read_prompt
+
+    sizes = lookahead_sizes(arguments)
+    if arguments.lookahead is None:
+        if sizes or arguments.prompt_file:
+            raise ConfigError(
+                "--prompt-file, --ngram, --window and --gcap are for lookahead",
+                "Add --lookahead auto or --lookahead on.",
+            )
+        return None
+    arguments.prompt = None
+    text = read_prompt(arguments)
+    prompt = None if text is None else prompt_tokens(program, text)
+    return LookaheadBench(arguments.lookahead, sizes, prompt)
+
+
+def prompt_tokens(program: Program, text: str) -> list[int]:
+    """A prompt as ``satchel run`` reads it: through the chat template, if there is one."""
+    from satchel.llm.llm import LLM
+
+    llm = LLM(program, threads=1)
+    if llm.has_chat_template:
+        return llm.chat_tokens([{"role": "user", "content": text}])
+    return llm.tokenizer.encode(text)
 
 
 def execute(arguments: argparse.Namespace) -> None:
@@ -34,6 +84,7 @@ def execute(arguments: argparse.Namespace) -> None:
         max(0, arguments.warmup),
         arguments.runs,
         threads(arguments),
+        _lookahead(arguments, program),
     )
     result = measure(program, options, say)
     if arguments.json:
@@ -51,6 +102,14 @@ def execute(arguments: argparse.Namespace) -> None:
         ratio = result["ttft_kv_s"] / result["ttft_s"]
         print(
             f"                     {result['ttft_kv_s']:9.3f} s      kv, {ratio:.1f} times as long"
+        )
+    guessing = result["lookahead"]
+    if guessing:
+        low, high = guessing["speedup_spread"]
+        print(
+            f"lookahead            {guessing['tok_s']:9.1f} tok/s  {guessing['speedup']:.2f} times "
+            f"plain decoding ({low:.2f} to {high:.2f}), "
+            f"{guessing['tokens_per_step']:.2f} tokens a step"
         )
     print(f"read per token       {megabytes(result['bytes_per_token']):>12}")
     print(

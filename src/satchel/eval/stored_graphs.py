@@ -39,7 +39,7 @@ def read_graphs(program: Program) -> dict[str, Graph]:
     """Every method of a program as a graph whose weights are the program's own.
 
     >>> sorted(read_graphs(Program("model.satchel")))
-    ['kv_forward', 'prefill_forward']
+    ['kv_forward', 'lookahead_accept', 'lookahead_forward', 'prefill_forward']
     """
     reader = _Reader(program.section("methods"))
     states = [(reader.text(), reader.type([])) for _ in range(reader.u32())]

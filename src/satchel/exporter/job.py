@@ -26,9 +26,10 @@ from satchel.exporter.rounding import RoundingPlan
 from satchel.exporter.weights import BLOCK_BYTES, WeightError, WeightPacker
 from satchel.files import refuse_existing
 from satchel.graph.ir import Dim, Graph, Sym
+from satchel.llm.lookahead.options import MAX_ROWS
 from satchel.machine import cores, current_rss, peak_rss
 from satchel.models import build_model
-from satchel.models.base import Decoder
+from satchel.models.base import Decoder, accept_method
 from satchel.program.writer import ProgramWriter, encode_metadata
 from satchel.quantize.recipe import Recipe, apply_recipe
 from satchel.sources import pull
@@ -114,17 +115,21 @@ class ExportJob:
     def _graphs(self) -> list[Graph]:
         """All methods of the model, then those of each adapter that is kept apart."""
         methods: dict[str, Dim] = {"kv_forward": 1}
-        if self.options.mode == "hybrid":
+        if self.options.mode != "kv":
             methods["prefill_forward"] = Sym("S", min(self.options.prefill_ar_len, self.context))
+            # It shares all weights and caches, so that it costs a few kilobytes.
+            methods["lookahead_forward"] = rows = Sym("S", min(MAX_ROWS, self.context))
         graphs = []
         for adapter in (None, *self.adapters.apart):
             for method, tokens in methods.items():
-                name = method_name(method, adapter)
-                graph = self.model.method(name, tokens, self.context, self.recipe.cache)
+                name, tree = method_name(method, adapter), method == "lookahead_forward"
+                graph = self.model.method(name, tokens, self.context, self.recipe.cache, tree)
                 add_branches(graph, self.checkpoint.branches, self.checkpoint)
                 if adapter:
                     add_branches(graph, self.adapters.branches(adapter), self.checkpoint)
                 graphs.append(graph)
+        if "lookahead_forward" in methods:
+            graphs.append(accept_method("lookahead_accept", rows, graphs[0].states))
         return graphs
 
     def _end_tokens(self, tokenizer_ends: Iterable[int]) -> tuple[int, ...]:
@@ -180,7 +185,7 @@ class ExportJob:
             yield self.rounding.name
         if options.mode != "hybrid":
             yield options.mode
-        elif options.prefill_ar_len != DEFAULT_PREFILL_AR_LEN:
+        if options.mode != "kv" and options.prefill_ar_len != DEFAULT_PREFILL_AR_LEN:
             yield f"ar{options.prefill_ar_len}"
         if options.context != DEFAULT_CONTEXT:
             yield f"c{options.context}"
@@ -228,7 +233,8 @@ class ExportJob:
         return output
 
     def _metadata(self, weight_error: dict[str, float]) -> dict[str, Any]:
-        ar_len = self.options.prefill_ar_len if self.options.mode == "hybrid" else None
+        ar_len = self.options.prefill_ar_len if self.options.mode != "kv" else None
+        lookahead = self.options.lookahead_sizes()
         embedding = self.recipe.embedding
         return {
             "satchel_version": version("satchel"),
@@ -240,6 +246,7 @@ class ExportJob:
             "context": self.context,
             "mode": self.options.mode,
             "prefill_ar_len": min(ar_len, self.context) if ar_len else None,
+            "lookahead": lookahead.to_dict() if lookahead else None,
             "vocab_size": self.model.vocab_size,
             "recipe": {
                 "name": self.recipe.name,
@@ -324,6 +331,9 @@ def export(
     mode: str = "hybrid",
     prefill_ar_len: int = 128,
     context: int = 2048,
+    ngram: int | None = None,
+    window: int | None = None,
+    gcap: int | None = None,
     metadata: Mapping[str, Any] | None = None,
     lora: Sequence[str | os.PathLike[str]] = (),
     adapters: Mapping[str, str | os.PathLike[str]] | None = None,
@@ -352,6 +362,9 @@ def export(
         mode=mode,
         prefill_ar_len=prefill_ar_len,
         context=context,
+        ngram=ngram,
+        window=window,
+        gcap=gcap,
         metadata=metadata or {},
         lora=tuple(os.fspath(folder) for folder in lora),
         adapters={name: os.fspath(folder) for name, folder in (adapters or {}).items()},

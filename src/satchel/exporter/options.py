@@ -10,10 +10,11 @@ from pathlib import Path
 from typing import Any
 
 from satchel.errors import ConfigError
+from satchel.llm.lookahead.options import LookaheadSizes
 from satchel.quantize.overrides import split_override
 from satchel.quantize.recipe import Recipe
 
-MODES = ("hybrid", "kv")
+MODES = ("hybrid", "kv", "lookahead")
 PREQ_MODES = ("8da4w", "8da4w_output_8da8w")
 DEFAULT_CONTEXT = 2048
 DEFAULT_PREFILL_AR_LEN = 128
@@ -29,8 +30,9 @@ class ExportOptions:
     """Defaults are those of the command line.
 
     ``hybrid`` programs read a prompt ``prefill_ar_len`` tokens at a time and then go on one
-    token at a time; ``kv`` programs only have the latter. ``context`` is capped by what the
-    model was made for. ``overrides`` gives some layers another scheme:
+    token at a time; ``kv`` programs only have the latter. ``lookahead`` programs are hybrid ones
+    that guess ahead by default, with the sizes ``ngram``, ``window`` and ``gcap``. ``context`` is
+    capped by what the model was made for. ``overrides`` gives some layers another scheme:
     ``{"layers.*.mlp.down": "16a8w"}``. ``calibrate`` names a text file, ``prompt:TEXT`` or
     ``task:NAME`` that tells ``rounding`` (plain, search or gptq) what the layers see, of which
     ``calibrate_limit`` tokens are used. ``metadata`` overrides what the checkpoint says of its
@@ -54,6 +56,9 @@ class ExportOptions:
     mode: str = "hybrid"
     prefill_ar_len: int = DEFAULT_PREFILL_AR_LEN
     context: int = DEFAULT_CONTEXT
+    ngram: int | None = None
+    window: int | None = None
+    gcap: int | None = None
     metadata: Mapping[str, Any] = field(default_factory=dict)
     lora: tuple[str, ...] = ()
     adapters: Mapping[str, str] = field(default_factory=dict)
@@ -85,6 +90,20 @@ class ExportOptions:
             raise ConfigError(f"calibrate_limit must be above 0, not {self.calibrate_limit}")
         check_keys(self.metadata, METADATA, "the metadata")
         _check_ids(self.metadata)
+        self.lookahead_sizes()
+
+    def lookahead_sizes(self) -> LookaheadSizes | None:
+        """What the program guesses by default; None unless the mode is lookahead."""
+        chosen = {name: getattr(self, name) for name in ("ngram", "window", "gcap")}
+        given = {name: value for name, value in chosen.items() if value is not None}
+        if self.mode == "lookahead":
+            return LookaheadSizes(**given)
+        if given:
+            raise ConfigError(
+                f"{next(iter(given))} is for mode lookahead, not {self.mode}",
+                "Or give it to satchel run, with any program.",
+            )
+        return None
 
     def make_recipe(self) -> Recipe:
         name, activation_bits = self.recipe, self.activation_bits
@@ -140,6 +159,9 @@ _TYPES: dict[str, tuple[type, ...]] = {
     "mode": (str,),
     "prefill_ar_len": (int,),
     "context": (int,),
+    "ngram": (int,),
+    "window": (int,),
+    "gcap": (int,),
     "metadata": (dict,),
     "lora": (str, list),
     "adapters": (dict, list),

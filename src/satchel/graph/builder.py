@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 
 from satchel.errors import GraphError
 from satchel.graph.ir import (
+    STATE_WRITERS,
     Attribute,
     DType,
     Graph,
@@ -91,7 +92,7 @@ class GraphBuilder:
         types = [v.type if v else None for v in inputs]
         (type,) = infer_types(op, types, attrs)
         value = Value(f"{op}_{len(self.graph.nodes)}", type)
-        if op == "cache_write" and inputs[0] is not None:
+        if op in STATE_WRITERS and inputs[0] is not None:
             value.state = inputs[0].state
         self.graph.nodes.append(Node(op, list(inputs), [value], dict(attrs)))
         return value

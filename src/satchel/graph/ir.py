@@ -17,6 +17,8 @@ from numpy.typing import NDArray
 
 from satchel.errors import GraphError
 
+STATE_WRITERS = ("cache_write", "cache_move")  # ops that write the state they read
+
 
 class DType(Enum):
     """Element types. The value is the numpy name, so ``np.dtype(dtype.value)`` works."""
@@ -199,7 +201,7 @@ class Graph:
             declared = [v.type for v in node.outputs]
             if inferred != declared:
                 raise GraphError(f"{self.name}: {node!r} should have the type {inferred}")
-            if node.op == "cache_write":
+            if node.op in STATE_WRITERS:
                 cache = node.inputs[0]
                 if cache is None or not cache.state or node.outputs[0].state != cache.state:
                     raise GraphError(f"{self.name}: {node!r} must write to the state it reads")

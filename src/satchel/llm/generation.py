@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from satchel.errors import ConfigError, ContextFullError
+from satchel.llm.lookahead.decoder import LookaheadStats, lookahead_for
+from satchel.llm.lookahead.options import LookaheadSizes
 from satchel.llm.sampling import Sampler, SamplingOptions
 from satchel.llm.session import Session
 from satchel.llm.text_stream import TextStream
@@ -27,6 +29,7 @@ class GenerationStats:
     decode_s: float = 0.0
     ttft_s: float = 0.0
     slides: int = 0  # how often the oldest tokens were dropped
+    lookahead: LookaheadStats = field(default_factory=LookaheadStats)
 
     @property
     def prefill_tok_s(self) -> float:
@@ -48,6 +51,7 @@ class GenerationStats:
             "decode_tok_s": self.decode_tok_s,
             "ttft_s": self.ttft_s,
             "context_slides": self.slides,
+            "lookahead": self.lookahead.to_dict(self.decode_tok_s),
         }
 
 
@@ -68,6 +72,8 @@ class Generation:
         stop: Sequence[str] = (),
         on_context_full: str = "stop",
         keep: int = 1,
+        lookahead: str | None = None,
+        lookahead_sizes: LookaheadSizes | None = None,
     ) -> None:
         if on_context_full not in CONTEXT_POLICIES:
             raise ConfigError(
@@ -99,6 +105,8 @@ class Generation:
         self.text = ""
         self.stop_reason: str | None = None
         self.stats = GenerationStats(prompt_tokens=len(self._prompt))
+        self._lookahead = lookahead_for(session, self._sampler, lookahead, lookahead_sizes)
+        self.stats.lookahead = self._lookahead.stats
         self._pieces = self._run()
 
     def __iter__(self) -> Iterator[str]:
@@ -118,30 +126,40 @@ class Generation:
         session.rewind(stats.reused_tokens)
         logits = session.feed(self._prompt[stats.reused_tokens :])
         stats.prefill_s = time.perf_counter() - started
-        while True:
-            token = self._sampler.next(logits, session.tokens)
-            if not stats.ttft_s:
-                stats.ttft_s = time.perf_counter() - started
-            stats.decode_s = time.perf_counter() - started - stats.ttft_s
-            if self._tokenizer.is_end(token):
-                self.stop_reason = "end_token"
-                break
-            self.tokens.append(token)
-            stats.new_tokens += 1
-            yield from self._emit(self._stream.push(token))
-            if self._stream.stopped:
-                self.stop_reason = "stop_string"
-            elif stats.new_tokens == self._most:
-                self.stop_reason = "max_new_tokens"
-            elif session.room == 0 and not self._slides:
-                self.stop_reason = "context_full"
-            if self.stop_reason:
-                break
-            if session.room == 0:
-                session.slide(self._keep)
-                stats.slides += 1
-            logits = session.feed([token])
+        tokens = [self._sampler.next(logits, session.tokens)]
+        stats.ttft_s = time.perf_counter() - started
+        self._lookahead.begin()
+        while self.stop_reason is None:
+            for number, token in enumerate(tokens):
+                stats.decode_s = time.perf_counter() - started - stats.ttft_s
+                last = number + 1 == len(tokens)
+                yield from self._take(token, full=last and session.room == 0)
+                if self.stop_reason:
+                    # The cache holds tokens beyond this one if it was guessed.
+                    session.rewind(session.position - (len(tokens) - 1 - number))
+                    break
+            else:
+                if session.room == 0:
+                    session.slide(self._keep)
+                    stats.slides += 1
+                most = self._most - stats.new_tokens if self._most else session.context
+                tokens = self._lookahead.next(token, most)
         yield from self._emit(self._stream.finish())
+
+    def _take(self, token: int, full: bool) -> Iterator[str]:
+        """Add a token to the text, and find out whether the text ends with it."""
+        if self._tokenizer.is_end(token):
+            self.stop_reason = "end_token"
+            return
+        self.tokens.append(token)
+        self.stats.new_tokens += 1
+        yield from self._emit(self._stream.push(token))
+        if self._stream.stopped:
+            self.stop_reason = "stop_string"
+        elif self.stats.new_tokens == self._most:
+            self.stop_reason = "max_new_tokens"
+        elif full and not self._slides:
+            self.stop_reason = "context_full"
 
     def _emit(self, piece: str) -> Iterator[str]:
         if piece:

@@ -10,6 +10,7 @@ from typing import Any
 from satchel.errors import ProgramFormatError, TokenizerError
 from satchel.llm.chat_template import ChatTemplate
 from satchel.llm.generation import Generation
+from satchel.llm.lookahead.options import LookaheadSizes
 from satchel.llm.sampling import SamplingOptions
 from satchel.llm.session import Session
 from satchel.llm.tokenizer import Tokenizer
@@ -91,12 +92,16 @@ class LLM:
         sampling: SamplingOptions | None = None,
         stop: Sequence[str] = (),
         on_context_full: str = "stop",
+        lookahead: str | None = None,
+        lookahead_sizes: LookaheadSizes | None = None,
         template_variables: Mapping[str, Any] | None = None,
     ) -> Generation:
         """Answer a prompt, or a list of messages. ``raw`` continues the text without a template.
 
         The answer comes piece by piece as the result is iterated over; ``.finish().text`` is
         all of it. Sampling is greedy unless ``temperature`` or ``sampling`` says otherwise.
+        ``lookahead`` guesses ahead: ``on``, ``off``, or ``auto`` for as long as it pays; the text
+        is the same.
         """
         keep = 1
         if raw:
@@ -119,6 +124,8 @@ class LLM:
             stop,
             on_context_full,
             keep,
+            lookahead,
+            lookahead_sizes,
         )
 
     def _system_length(

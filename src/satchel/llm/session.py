@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
 from satchel.errors import ConfigError, ContextFullError, ExecutionError
-from satchel.runtime.program import Instance, Program
+from satchel.llm.lookahead.costs import StepCosts
+from satchel.runtime.program import Instance, Method, Program
 
 KV_METHOD = "kv_forward"
 PREFILL_METHOD = "prefill_forward"
+LOOKAHEAD_METHOD = "lookahead_forward"
+ACCEPT_METHOD = "lookahead_accept"
+
+Array = NDArray[np.float32]
 
 
 class Session:
@@ -49,10 +55,8 @@ class Session:
         self.use_adapter(adapter)
         # From the program's own types, not from its metadata: the cache is what it is.
         self.context = int(program.states[0]["shape"][1])
-        self.prefill_ar_len = 1
-        if self._prefill:
-            tokens = self._prefill.info["inputs"][0]["shape"][0]
-            self.prefill_ar_len = tokens[1] if isinstance(tokens, tuple) else tokens
+        self.prefill_ar_len = _most_tokens(self._prefill) if self._prefill else 1
+        self.costs = StepCosts()
 
     def use_adapter(self, adapter: str | None) -> None:
         """Go on with another adapter, or with None. The cache is the old one's, and is emptied."""
@@ -67,6 +71,10 @@ class Session:
         self._kv = self.instance.method(KV_METHOD + suffix)
         hybrid = self.mode == "hybrid"
         self._prefill = self.instance.method(PREFILL_METHOD + suffix) if hybrid else None
+        self._tree: Method | None = None
+        if hybrid and self.program.has_method(LOOKAHEAD_METHOD + suffix):
+            self._tree = self.instance.method(LOOKAHEAD_METHOD + suffix)
+            self._accept = self.instance.method(ACCEPT_METHOD)
         if adapter != self.adapter:
             self.tokens.clear()
         self.adapter = adapter
@@ -80,6 +88,21 @@ class Session:
     def room(self) -> int:
         """How many more tokens fit."""
         return self.context - len(self.tokens)
+
+    @property
+    def can_look_ahead(self) -> bool:
+        """Whether several tokens can be computed in one step."""
+        return self._prefill is not None
+
+    @property
+    def can_branch(self) -> bool:
+        """Whether a step's tokens may be a tree; programs of older versions only take a line."""
+        return self._tree is not None
+
+    @property
+    def most_rows(self) -> int:
+        """The most tokens that :meth:`look` takes."""
+        return _most_tokens(self._tree) if self._tree else self.prefill_ar_len
 
     def rewind(self, position: int) -> None:
         """Forget every token from ``position`` on; what lies before stays in the cache."""
@@ -98,13 +121,13 @@ class Session:
             count += 1
         return count
 
-    def feed(self, tokens: Sequence[int]) -> NDArray[np.float32]:
+    def feed(self, tokens: Sequence[int]) -> Array:
         """Append tokens to the cache; the logits after the last one, [vocab]."""
         for logits in self.logits_of(tokens, len(tokens) - 1):
-            row: NDArray[np.float32] = logits[0]
+            row: Array = logits[0]
         return row
 
-    def logits_of(self, tokens: Sequence[int], first: int = 0) -> Iterator[NDArray[np.float32]]:
+    def logits_of(self, tokens: Sequence[int], first: int = 0) -> Iterator[Array]:
         """Append tokens to the cache; the logits after each from ``first`` on.
 
         They come a block at a time, [n, vocab], since those of a long text would fill the
@@ -129,21 +152,51 @@ class Session:
             if wanted < len(block):
                 yield logits
 
-    def _feed_block(self, block: Sequence[int], first: int) -> NDArray[np.float32]:
-        ids = np.array(block, np.int32)
-        position = np.array([self.position], np.int32)
+    def _feed_block(self, block: Sequence[int], first: int) -> Array:
         if len(block) == 1 or self._prefill is None:
-            (logits,) = self._kv.run(ids, position)
-        else:
-            rows = np.arange(first, len(block), dtype=np.int32)
-            (logits,) = self._prefill.run(ids, position, rows)
-        result: NDArray[np.float32] = logits
+            return self._run(self._kv, block)
+        return self._run(self._prefill, block, range(first, len(block)))
+
+    def _run(self, method: Method, tokens: Sequence[int], *more: Sequence[int]) -> Array:
+        started = time.perf_counter()
+        given = (np.array(numbers, np.int32) for numbers in (tokens, [self.position], *more))
+        (logits,) = method.run(*given)
+        self.costs.record(len(tokens), time.perf_counter() - started)
+        result: Array = logits
         return result
 
-    def slide(self, keep: int) -> NDArray[np.float32]:
+    def look(self, tokens: Sequence[int], parents: Sequence[int], rows: Sequence[int]) -> Array:
+        """The logits after some of the tokens of a tree, [rows, vocab], without keeping them.
+
+        ``parents`` says behind which of the tokens each one stands; -1 is the end of the text.
+        :meth:`accept` keeps those that are to stay.
+        """
+        if len(tokens) > self.room:
+            raise ContextFullError(f"{len(tokens)} tokens do not fit: {self.room} are free")
+        line = list(parents) == list(range(-1, len(tokens) - 1))
+        if line and self._prefill and len(tokens) <= self.prefill_ar_len:
+            return self._run(self._prefill, tokens, rows)
+        if self._tree is None:
+            raise ExecutionError(
+                f"{self.program.path} has no {LOOKAHEAD_METHOD}", "Export it again."
+            )
+        return self._run(self._tree, tokens, parents, rows)
+
+    def accept(self, nodes: Sequence[int], tokens: Sequence[int]) -> None:
+        """Keep these of the tokens that were looked at last; they follow each other."""
+        if list(nodes) != list(range(len(nodes))):
+            self._accept.run(np.array(nodes, np.int32), np.array([self.position], np.int32))
+        self.tokens += tokens
+
+    def slide(self, keep: int) -> Array:
         """Make room when the context is full: drop the older half of what follows the first
         ``keep`` tokens, and read the rest again, since positions shift."""
         tail = self.tokens[keep:]
         recent = tail[len(tail) // 2 + len(tail) % 2 :] or tail[-1:]
         self.rewind(keep)
         return self.feed(recent)
+
+
+def _most_tokens(method: Method) -> int:
+    tokens = method.info["inputs"][0]["shape"][0]
+    return int(tokens[1] if isinstance(tokens, tuple) else tokens)

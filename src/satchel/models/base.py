@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from satchel.errors import ConfigError
 from satchel.graph.builder import GraphBuilder
-from satchel.graph.ir import Dim, DType, Graph, RowSource, Sym, Value
+from satchel.graph.ir import Dim, DType, Graph, RowSource, Sym, TensorType, Value, largest
 from satchel.graph.ops.attention import cache_row
 from satchel.graph.passes import optimize
 from satchel.models.config import ConfigReader
@@ -23,6 +24,7 @@ class Step:
     positions: Value  # i32[S]
     context: int
     cache_dtype: DType
+    parents: Value | None = None  # i32[S], if the tokens are a tree and not a line
 
 
 class Decoder(ABC):
@@ -106,16 +108,26 @@ class Decoder(ABC):
         name, role = ("model.embed_tokens", "embedding") if self.tied else ("lm_head", "head")
         return linear(step, x, name, self.vocab_size, role=role)
 
-    def method(self, name: str, tokens: Dim, context: int, cache_dtype: DType = DType.f32) -> Graph:
+    def method(
+        self,
+        name: str,
+        tokens: Dim,
+        context: int,
+        cache_dtype: DType = DType.f32,
+        tree: bool = False,
+    ) -> Graph:
         """The graph of one entry point: ``tokens`` at a time over a cache of ``context``.
 
         A method for more than one token has the input ``rows``: for which of its tokens
-        logits are wanted, since generation needs only the last one's.
+        logits are wanted, since generation needs only the last one's. With ``tree`` the tokens
+        are continuations side by side: ``parents`` says behind which of them each one stands.
         """
         b = GraphBuilder(name)
         ids = b.input("tokens", (tokens,), DType.i32)
         start = b.input("position", (1,), DType.i32)
-        step = Step(b, start, b.positions(start, ids), context, cache_dtype)
+        parents = b.input("parents", (tokens,), DType.i32) if tree else None
+        at = b.positions(start, ids, parents) if tree else b.positions(start, ids)
+        step = Step(b, start, at, context, cache_dtype, parents)
         x = self.embed(step, ids)
         for index in range(self.layers):
             x = self.layer(step, x, index)
@@ -124,6 +136,16 @@ class Decoder(ABC):
             x = b.take_rows(x, b.input("rows", (Sym("L", most),), DType.i32))
         b.output(self.logits(step, x), "logits")
         return optimize(b.finish())
+
+
+def accept_method(name: str, rows: Sym, caches: Mapping[str, TensorType]) -> Graph:
+    """Moves the rows of the tokens that were accepted, of a tree of guesses, into a line."""
+    b = GraphBuilder(name)
+    kept = b.input("rows", (rows,), DType.i32)
+    start = b.input("position", (1,), DType.i32)
+    for cache, type in caches.items():
+        b.cache_move(b.state(cache, largest(type.shape), type.dtype), kept, start)
+    return b.finish()
 
 
 def embedding(step: Step, tokens: Value, name: str, vocab_size: int, hidden: int) -> Value:
@@ -207,7 +229,10 @@ def cached_attention(
     keys = b.cache_write(b.state(f"cache.{index}.k", shape, step.cache_dtype), k, step.start)
     values = b.cache_write(b.state(f"cache.{index}.v", shape, step.cache_dtype), v, step.start)
     window = window if window < step.context else 0  # it would never leave a token out
-    out = b.attention(q, keys, values, step.start, scale=scale, window=window, softcap=softcap)
+    tree = () if step.parents is None else (step.parents,)
+    out = b.attention(
+        q, keys, values, step.start, *tree, scale=scale, window=window, softcap=softcap
+    )
     heads = q.shape[1]
     assert isinstance(heads, int)
     return split(step, out, heads * dim)

@@ -32,20 +32,48 @@ def cache_row(dtype: DType, dim: Dim) -> Dim:
     return dim + TAIL if dtype == DType.u8 and isinstance(dim, int) else dim
 
 
-@define("positions", 2)
+def tree_depths(parents: Array) -> Array:
+    """How many ancestors each token of a tree has: it names an earlier one, or -1 for none."""
+    depths = np.zeros(len(parents), np.int32)
+    for i, parent in enumerate(parents.tolist()):
+        if not -1 <= parent < i:
+            raise ExecutionError(f"the token {i} cannot have the parent {parent}")
+        depths[i] = 0 if parent < 0 else depths[parent] + 1
+    return depths
+
+
+def _check_parents(op: str, types: Types, at: int, tokens: Dim) -> None:
+    parents = types[at] if len(types) > at else None
+    if parents is not None:
+        fits = parents == TensorType((tokens,), DType.i32)
+        require(fits, op, "parents must be i32[S]", types)
+
+
+def _optional(arrays: Arrays, at: int) -> Array | None:
+    return arrays[at] if len(arrays) > at else None
+
+
+@define("positions", (2, 3))
 class Positions:
-    """start, start + 1, … for as many entries as ``like`` has."""
+    """start, start + 1, … for as many entries as ``like`` has.
+
+    With ``parents`` the entries are a tree: each stands one behind its parent, roots at start.
+    """
 
     @staticmethod
     def types(types: Types, _attrs: Attrs) -> list[TensorType]:
-        start, like = types
+        start, like = types[:2]
         assert start and like
         require(start == _START, "positions", "start must be i32[1]", types)
         require(len(like.shape) >= 1, "positions", "like has no dimension", types)
+        _check_parents("positions", types, 2, like.shape[0])
         return [TensorType(like.shape[:1], DType.i32)]
 
     @staticmethod
     def run(arrays: Arrays, _attrs: Attrs) -> list[Array]:
+        parents = _optional(arrays, 2)
+        if parents is not None:
+            return [arrays[0][0] + tree_depths(parents)]
         return [arrays[0][0] + np.arange(arrays[1].shape[0], dtype=np.int32)]
 
 
@@ -137,17 +165,51 @@ class CacheWrite:
         return [cache]
 
 
-@define("attention", 4, "scale", "window", "softcap")
+@define("cache_move", 3)
+class CacheMove:
+    """Move rows of a cache together: row start + rows[i] becomes row start + i.
+
+    The cache is a state and is written in place. The rows rise, so that none is overwritten
+    before it has been moved.
+    """
+
+    @staticmethod
+    def types(types: Types, _attrs: Attrs) -> list[TensorType]:
+        cache, rows, start = types
+        assert cache and rows and start
+        fits = len(cache.shape) == 3 and cache.dtype in _CACHES
+        require(fits, "cache_move", "need a cache [H, C, D]", types)
+        fits = len(rows.shape) == 1 and rows.dtype == DType.i32
+        require(fits, "cache_move", "the rows must be i32[n]", types)
+        require(start == _START, "cache_move", "start must be i32[1]", types)
+        return [cache]
+
+    @staticmethod
+    def run(arrays: Arrays, _attrs: Attrs) -> list[Array]:
+        cache, rows, start = arrays
+        first = checked_start(start, len(rows), cache.shape[1])
+        wrong = (rows < 0) | (rows >= cache.shape[1] - first)
+        wrong[1:] |= rows[1:] <= rows[:-1]
+        if wrong.any():
+            raise ExecutionError(
+                f"the row {rows[wrong][0]} cannot be moved: rows must rise and lie in the context"
+            )
+        cache[:, first : first + len(rows)] = cache[:, first + rows]
+        return [cache]
+
+
+@define("attention", (4, 5), "scale", "window", "softcap")
 class Attention:
     """Causal grouped-query attention of q [S, H, D] over caches [KV, C, D].
 
     Query i stands at start + i and sees the positions up to its own; with a ``window`` only the
-    last ``window`` of them. ``softcap`` c turns a score s into c * tanh(s / c).
+    last ``window`` of them. ``softcap`` c turns a score s into c * tanh(s / c). With ``parents``
+    the queries are a tree: one sees what lies before start, its ancestors, and itself.
     """
 
     @staticmethod
     def types(types: Types, attrs: Attrs) -> list[TensorType]:
-        q, k, v, start = types
+        q, k, v, start = types[:4]
         assert q and k and v and start
         require(len(q.shape) == 3 and q.dtype == DType.f32, "attention", "bad q", types)
         require(len(k.shape) == 3 and k == v, "attention", "k and v must match", types)
@@ -160,6 +222,7 @@ class Attention:
         fits = cache_row(k.dtype, q.shape[2]) == k.shape[2]
         require(fits, "attention", "the head sizes differ", types)
         require(start == _START, "attention", "start must be i32[1]", types)
+        _check_parents("attention", types, 4, q.shape[0])
         attr_float(attrs, "scale")
         require(attr_int(attrs, "window", 0) >= 0, "attention", "the window is negative")
         require(attr_float(attrs, "softcap", 0.0) >= 0, "attention", "the softcap is negative")
@@ -167,7 +230,8 @@ class Attention:
 
     @staticmethod
     def run(arrays: Arrays, attrs: Attrs) -> list[Array]:
-        q, k, v, start = arrays
+        q, k, v, start = arrays[:4]
+        parents = _optional(arrays, 4)
         queries, heads, _ = q.shape
         first = checked_start(start, queries, k.shape[1])
         last = first + queries
@@ -177,14 +241,27 @@ class Attention:
         scores = np.einsum("shd,htd->hst", q, keys) * attr_float(attrs, "scale")
         if softcap:
             scores = softcap * np.tanh(scores / softcap)
-        at = first + np.arange(queries)[:, None]
-        seen = np.arange(last)[None, :] <= at
+        line = np.arange(queries) if parents is None else tree_depths(parents)
+        at = first + line[:, None]
+        stands = np.concatenate([np.arange(first), first + line])[None, :]  # where each key does
+        seen = stands <= at if parents is None else _seen_in_tree(first, parents)
         if window:
-            seen &= np.arange(last)[None, :] > at - window
+            seen &= stands > at - window
         scores = np.where(seen[None], scores, -np.inf)
         powers = np.exp(scores - scores.max(axis=-1, keepdims=True))
         weights = powers / powers.sum(axis=-1, keepdims=True)
         return [np.einsum("hst,htd->shd", weights, values).astype(np.float32)]
+
+
+def _seen_in_tree(first: int, parents: Array) -> Array:
+    """Whether a query sees a row: all before ``first``, its ancestors, and itself."""
+    seen = np.zeros((len(parents), first + len(parents)), bool)
+    seen[:, :first] = True
+    for i, parent in enumerate(parents.tolist()):
+        if parent >= 0:
+            seen[i] = seen[parent]
+        seen[i, first + i] = True
+    return seen
 
 
 def _numbers(cache: Array) -> Array:
