@@ -17,6 +17,7 @@ import satchel
 from exporter.lora_files import add_lora, write_lora
 from exporter.test_export_kept_gguf import write as write_gguf
 from models.family_check import BLOCK, CONTEXT, PREFILL, TOKENS, TOLERANCE, both_ways
+from satchel.bench.lookahead import decode
 from satchel.errors import CheckpointError, ConfigError, RecipeError
 from satchel.exporter import ExportJob, ExportOptions
 from satchel.llm.session import Session
@@ -71,12 +72,10 @@ def test_two_adapters_share_the_weights(model: Any, checkpoint: Path, tmp_path: 
     both = satchel.export(checkpoint, tmp_path / "b.satchel", adapters=adapters, context=CONTEXT)
     program = satchel.load(both, verify=True)
     assert [m["name"] for m in program.methods] == [
-        "kv_forward",
-        "prefill_forward",
-        "kv_forward@one",
-        "prefill_forward@one",
-        "kv_forward@two",
-        "prefill_forward@two",
+        *("kv_forward", "prefill_forward", "lookahead_forward"),
+        *("kv_forward@one", "prefill_forward@one", "lookahead_forward@one"),
+        *("kv_forward@two", "prefill_forward@two", "lookahead_forward@two"),
+        "lookahead_accept",
     ]
     base = {w["name"]: w["digest"] for w in alone.weights}
     found = {w["name"]: w for w in program.weights}
@@ -86,6 +85,19 @@ def test_two_adapters_share_the_weights(model: Any, checkpoint: Path, tmp_path: 
     assert {w["encoding"] for w in added} == {"matrix_f16"}
     assert program.metadata["adapters"] == ["one", "two"]
     assert program.metadata["parameters"] == alone.metadata["parameters"]
+
+
+def test_lookahead_with_an_adapter(model: Any, checkpoint: Path, tmp_path: Path) -> None:
+    lora = write_lora(tmp_path / "lora", model)
+    path = satchel.export(checkpoint, tmp_path / "a.satchel", adapters={"x": lora}, **OPTIONS)
+    texts = []
+    for adapter in (None, "x"):
+        session = Session(satchel.load(path), adapter=adapter)
+        _, wanted, _ = decode(session, [5, 6, 5], 40, "off", None)
+        _, tokens, stats = decode(session, [5, 6, 5], 40, "on", None)
+        assert tokens == wanted and stats.branches and stats.guessing_steps > 0
+        texts.append(tokens)
+    assert texts[0] != texts[1]
 
 
 def test_apart_from_quantised_weights(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ import pytest
 
 import satchel
 from models.model_rows import ROWS, ModelRow
-from satchel.bench.lookahead import _decode
+from satchel.bench.lookahead import decode
 from satchel.llm.lookahead.options import LookaheadSizes
 from satchel.llm.session import Session
 from satchel.runtime.program import Program
@@ -33,8 +33,8 @@ def test_the_text_is_the_greedy_one(tmp_path: Path, row: ModelRow) -> None:
     session = Session(Program(path))
     prompt = [5, 6, 7, 8, 5, 6, 7]
     made = CONTEXT - len(prompt) + 1
-    _, wanted, _ = _decode(session, prompt, made, "off", None)
+    _, wanted, _ = decode(session, prompt, made, "off", None)
     for sizes in (LookaheadSizes(), LookaheadSizes(3, 0, 1)):  # with and without a window
-        _, tokens, stats = _decode(session, prompt, made, "on", sizes)
+        _, tokens, stats = decode(session, prompt, made, "on", sizes)
         assert tokens == wanted
         assert stats.accepted > 0

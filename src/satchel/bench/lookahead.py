@@ -37,9 +37,9 @@ def measure_lookahead(
     guessing_s: list[float] = []
     for number in range(runs):
         tell(f"plain and lookahead, run {number + 1} of {runs}")
-        seconds, wanted, _ = _decode(session, prompt, new_tokens, "off", None)
+        seconds, wanted, _ = decode(session, prompt, new_tokens, "off", None)
         plain_s.append(seconds)
-        seconds, tokens, stats = _decode(session, prompt, new_tokens, bench.mode, bench.sizes)
+        seconds, tokens, stats = decode(session, prompt, new_tokens, bench.mode, bench.sizes)
         guessing_s.append(seconds)
         if tokens != wanted:
             raise ExecutionError(
@@ -60,7 +60,7 @@ def measure_lookahead(
     }
 
 
-def _decode(
+def decode(
     session: Session,
     prompt: Sequence[int],
     new_tokens: int,
