@@ -87,6 +87,9 @@ std::string text_attribute(const NodeCall& call, const char* name, const char* f
 std::vector<int64_t> ints_attribute(const NodeCall& call, const char* name);
 Activation activation_attribute(const NodeCall& call);
 
+// A reduction's axes as a bit mask, when the output is what `axes` and `keepdims` leave of the input.
+int64_t check_reduced(const NodeCall& call);
+
 // Pieces for a loop over `count` items that are cheap: at least `smallest` in each.
 inline int64_t grain_for(int64_t count, int threads, int64_t smallest) {
   return std::max(smallest, (count + 4 * threads - 1) / (4 * threads));
@@ -101,6 +104,7 @@ std::span<const OpDef> elementwise_ops();
 std::span<const OpDef> normalize_ops();
 std::span<const OpDef> quantized_ops();
 std::span<const OpDef> reduce_ops();
+std::span<const OpDef> requantize_ops();
 std::span<const OpDef> select_ops();
 std::span<const OpDef> shape_ops();
 

@@ -9,7 +9,7 @@ import numpy as np
 from satchel.graph.ir import Sym
 from satchel.graph.ops.activation import ACTIVATIONS
 from satchel.quantize.encoding import Encoding
-from support.arrays import normal
+from support.arrays import integers, normal
 from support.op_case import Input, OpCase, Stored, case
 
 B = Sym("B", 3)
@@ -169,6 +169,11 @@ def _options(attrs: dict[str, Any]) -> dict[str, Any]:
     }
 
 
+def _largest_codes(t: Any, x: Any) -> Any:
+    pooled = t.nn.functional.max_pool2d(x.float().movedim(3, 1), 2, 1, dilation=(2, 3))
+    return pooled.movedim(1, 3).to(t.uint8)
+
+
 def _pool_rows() -> list[OpCase]:
     rows = []
     for name, (image, attrs) in POOLS.items():
@@ -195,6 +200,8 @@ def _pool_rows() -> list[OpCase]:
         return t.nn.functional.max_pool2d(x.movedim(3, 1), 2, 1, dilation=(2, 3)).movedim(1, 3)
 
     attrs = {"kernel": (2, 2), "dilation": (2, 3)}
+    codes = integers(1, 7, 8, 3, below=256).astype(np.uint8)
+    rows.append(case("max_pool2d", "u8", [codes], _largest_codes, tolerance=0, **attrs))
     rows.append(case("max_pool2d", "dilated", [normal(1, 7, 8, 3)], dilated, tolerance=0, **attrs))
     return rows
 

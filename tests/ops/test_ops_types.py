@@ -76,6 +76,9 @@ INTEGERS_REFUSED: list[tuple[list[TensorType | None], dict[str, Any], str]] = [
     ]
 ]
 
+STEPS = {"a_scale": 1.0, "b_scale": 1.0, "out_scale": 1.0}
+MEAN_STEPS = {"x_scale": 1.0, "out_scale": 1.0}
+
 Rule = tuple[str, list[TensorType | None], dict[str, Any], str]
 
 REFUSED: list[Rule] = [
@@ -147,6 +150,20 @@ REFUSED: list[Rule] = [
     ("pad", [f32(S)], {"before": (1,), "after": (0,)}, "symbolic"),
     ("argmax", [i32(3)], {"axis": 0}, "must be f32"),
     ("argmax", [f32(3)], {"axis": 1}, "no axis"),
+    ("quantize", [u8(3)], {"scale": 1.0}, "must be f32"),
+    ("quantize", [f32(3)], {"scale": 0.0}, "out of range"),
+    ("quantize", [f32(3)], {"scale": 1.0, "zero": 256}, "not a code"),
+    ("dequantize", [f32(3)], {"scale": 1.0}, "must be u8"),
+    ("dequantize", [u8(3)], {"scale": 1e31}, "out of range"),
+    ("lookup", [f32(3), u8(256)], {}, "must be u8"),
+    ("lookup", [u8(3), u8(255)], {}, "u8 .256."),
+    *((op, [u8(3), f32(3)], STEPS, "must be u8") for op in ("qadd", "qmul")),
+    *((op, [u8(3), u8(4)], STEPS, "do not broadcast") for op in ("qadd", "qmul")),
+    *((op, [u8(3), u8(3)], {**STEPS, "b_scale": -1.0}, "b_scale") for op in ("qadd", "qmul")),
+    *((op, [u8(3), u8(3)], {**STEPS, "activation": "x"}, "no activ") for op in ("qadd", "qmul")),
+    ("qmean", [f32(3)], {"axes": (0,), **MEAN_STEPS}, "must be u8"),
+    ("qmean", [u8(3)], {"axes": (1,), **MEAN_STEPS}, "bad axes"),
+    ("qmean", [u8(3)], {"axes": (0,), "x_scale": 1.0}, "out_scale"),
     *((op, [f16(3)], {"axes": (0,)}, "must be f32") for op in REDUCTIONS),
     *((op, [f32(3)], {"axes": (1,)}, "bad axes") for op in REDUCTIONS),
     *((op, [f32(3)], {"axes": (-1,)}, "bad axes") for op in REDUCTIONS),

@@ -11,9 +11,9 @@ namespace {
 
 constexpr size_t kCountPadding = kAfterWindow, kDivisor = kAfterWindow + 1;
 
-size_t check_pool(NodeCall& call, int) {
-  require_array(call, call.in(0), DType::f32);
-  require_array(call, *call.output, DType::f32);
+size_t check_images(NodeCall& call, DType dtype) {
+  require_array(call, call.in(0), dtype);
+  require_array(call, *call.output, dtype);
   require(call.in(0).rank == 4, call, "x must be [N, H, W, C]");
   check_window(call);
   const Window window = window_of(call);
@@ -23,11 +23,15 @@ size_t check_pool(NodeCall& call, int) {
   return 0;
 }
 
-size_t check_avg_pool(NodeCall& call, int threads) {
+size_t check_max_pool(NodeCall& call, int) {
+  return check_images(call, call.output->dtype == DType::u8 ? DType::u8 : DType::f32);
+}
+
+size_t check_avg_pool(NodeCall& call, int) {
   call.params.integer[kCountPadding] = int_attribute(call, "count_include_pad", 1);
   call.params.integer[kDivisor] = int_attribute(call, "divisor", 0);
   require(call.params.integer[kDivisor] >= 0, call, "the divisor is negative");
-  return check_pool(call, threads);
+  return check_images(call, DType::f32);
 }
 
 // The places [first, last) of a kernel that fall within the image, when the window starts at `start`.
@@ -39,7 +43,7 @@ struct Places {
 };
 
 // Calls start(out), add(out, pixel) for every pixel in the window, and end(out, y, x), pixel by pixel of the output.
-template <typename Start, typename Add, typename End>
+template <typename T, typename Start, typename Add, typename End>
 void pool(const NodeCall& call, const Workspace& work, const Start& start, const Add& add, const End& end) {
   const Tensor &x = call.in(0), &y = *call.output;
   const Window w = window_of(call);
@@ -47,13 +51,13 @@ void pool(const NodeCall& call, const Workspace& work, const Start& start, const
   const int64_t out_h = y.shape[1], out_w = y.shape[2], rows = y.shape[0] * out_h;
   work.pool.parallel_for(rows, 1, [&](int64_t first, int64_t last, int) {
     for (int64_t row = first; row < last; ++row) {
-      const float* image = x.f32() + row / out_h * height * width * channels;
+      const T* image = reinterpret_cast<const T*>(x.data) + row / out_h * height * width * channels;
       const int64_t oy = row % out_h, iy = oy * w.stride_h - w.top;
       const Places down(iy, w.kernel_h, w.dilation_h, height);
       for (int64_t ox = 0; ox < out_w; ++ox) {
         const int64_t ix = ox * w.stride_w - w.left;
         const Places across(ix, w.kernel_w, w.dilation_w, width);
-        float* out = y.f32() + (row * out_w + ox) * channels;
+        T* out = reinterpret_cast<T*>(y.data) + (row * out_w + ox) * channels;
         start(out);
         for (int64_t ky = down.first; ky < down.last; ++ky) {
           for (int64_t kx = across.first; kx < across.last; ++kx) {
@@ -66,15 +70,20 @@ void pool(const NodeCall& call, const Workspace& work, const Start& start, const
   });
 }
 
-void run_max_pool(const NodeCall& call, const Workspace& work) {
+template <typename T>
+void largest_of(const NodeCall& call, const Workspace& work, T least) {
   const int64_t channels = call.in(0).shape[3];
-  pool(
-      call, work,
-      [=](float* out) { std::fill(out, out + channels, -std::numeric_limits<float>::infinity()); },
-      [=](float* out, const float* pixel) {
+  pool<T>(
+      call, work, [=](T* out) { std::fill(out, out + channels, least); },
+      [=](T* out, const T* pixel) {
         for (int64_t c = 0; c < channels; ++c) out[c] = pixel[c] > out[c] || pixel[c] != pixel[c] ? pixel[c] : out[c];
       },
-      [](float*, int64_t, int64_t) {});
+      [](T*, int64_t, int64_t) {});
+}
+
+void run_max_pool(const NodeCall& call, const Workspace& work) {
+  if (call.output->dtype == DType::u8) return largest_of<uint8_t>(call, work, 0);
+  largest_of<float>(call, work, -std::numeric_limits<float>::infinity());
 }
 
 void run_avg_pool(const NodeCall& call, const Workspace& work) {
@@ -87,7 +96,7 @@ void run_avg_pool(const NodeCall& call, const Workspace& work) {
     const int64_t end = std::min(start + kernel, padding_counts ? size + after : size);
     return end - (padding_counts ? start : std::max<int64_t>(start, 0));
   };
-  pool(
+  pool<float>(
       call, work, [=](float* out) { std::fill(out, out + channels, 0.0f); },
       [=](float* out, const float* pixel) {
         for (int64_t c = 0; c < channels; ++c) out[c] += pixel[c];
@@ -101,7 +110,7 @@ void run_avg_pool(const NodeCall& call, const Workspace& work) {
 }
 
 const OpDef kOps[] = {
-    {"max_pool2d", 1, 1, false, {"kernel", "stride", "padding", "dilation", "ceil_mode"}, check_pool, run_max_pool},
+    {"max_pool2d", 1, 1, false, {"kernel", "stride", "padding", "dilation", "ceil_mode"}, check_max_pool, run_max_pool},
     {"avg_pool2d", 1, 1, false,
      {"kernel", "stride", "padding", "ceil_mode", "count_include_pad", "divisor"}, check_avg_pool, run_avg_pool},
 };

@@ -11,24 +11,9 @@ namespace {
 
 // integer[0] is a bit mask of the axes.
 size_t check_reduce(NodeCall& call, int) {
-  const Tensor &x = call.in(0), &y = *call.output;
-  require_array(call, x, DType::f32);
-  require_array(call, y, DType::f32);
-  int64_t mask = 0;
-  for (const int64_t axis : ints_attribute(call, "axes")) {
-    require(axis >= 0 && axis < static_cast<int64_t>(x.rank) && !(mask >> axis & 1), call, "bad axes");
-    mask |= int64_t{1} << axis;
-  }
-  const bool keep = int_attribute(call, "keepdims", 0) != 0;
-  size_t at = 0;
-  for (size_t i = 0; i < x.rank; ++i) {
-    const bool reduced = mask >> i & 1;
-    if (reduced && !keep) continue;
-    require(at < y.rank && y.shape[at] == (reduced ? 1 : x.shape[i]), call, "the output does not fit");
-    ++at;
-  }
-  require(at == y.rank, call, "the output does not fit");
-  call.params.integer[0] = mask;
+  require_array(call, call.in(0), DType::f32);
+  require_array(call, *call.output, DType::f32);
+  call.params.integer[0] = check_reduced(call);
   return 0;
 }
 
@@ -85,6 +70,25 @@ const OpDef kOps[] = {
 };
 
 }  // namespace
+
+int64_t check_reduced(const NodeCall& call) {
+  const Tensor &x = call.in(0), &y = *call.output;
+  int64_t mask = 0;
+  for (const int64_t axis : ints_attribute(call, "axes")) {
+    require(axis >= 0 && axis < static_cast<int64_t>(x.rank) && !(mask >> axis & 1), call, "bad axes");
+    mask |= int64_t{1} << axis;
+  }
+  const bool keep = int_attribute(call, "keepdims", 0) != 0;
+  size_t at = 0;
+  for (size_t i = 0; i < x.rank; ++i) {
+    const bool reduced = mask >> i & 1;
+    if (reduced && !keep) continue;
+    require(at < y.rank && y.shape[at] == (reduced ? 1 : x.shape[i]), call, "the output does not fit");
+    ++at;
+  }
+  require(at == y.rank, call, "the output does not fit");
+  return mask;
+}
 
 std::span<const OpDef> reduce_ops() { return kOps; }
 

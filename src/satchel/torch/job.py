@@ -19,12 +19,15 @@ from satchel.machine import cores
 from satchel.program.writer import ProgramWriter, encode_metadata
 from satchel.quantize.encoding import Encoding
 from satchel.quantize.recipe import Recipe, apply_recipe
+from satchel.quantize.static import make_observer
 from satchel.sources.progress import Progress, silent
 from satchel.torch.capture import capture
 from satchel.torch.importer import import_program
+from satchel.torch.static_int8 import calibration_examples, quantize_static
 from satchel.torch.weights import ArrayCheckpoint, take_weights
 
 TARGETS = ("cpu",)
+STATIC = "int8"
 
 
 @dataclass(frozen=True)
@@ -34,9 +37,11 @@ class ModuleOptions:
     recipe: str = "fp32"
     target: str = "cpu"
     overrides: Mapping[str, str] = field(default_factory=dict)
+    observer: str = "minmax"
     metadata: Mapping[str, Any] = field(default_factory=dict)  # goes into the file as it is
 
     def __post_init__(self) -> None:
+        make_observer(self.observer)
         if self.target not in TARGETS:
             raise ConfigError(
                 f"a module cannot be exported for {self.target!r}", f"Use {', '.join(TARGETS)}."
@@ -55,20 +60,40 @@ class ModuleExportJob:
         name: str | None = None,
         kwargs: Mapping[str, Any] | None = None,
         dynamic_shapes: Any = None,
+        calibration: Any = None,
         progress: Progress | None = None,
     ) -> None:
         self.options = options
-        self.recipe = Recipe.named(options.recipe, overrides=options.overrides)
+        self.is_static = options.recipe == STATIC
+        # What does not run in integers stays in floats, or is what an override says.
+        usual = "fp32" if self.is_static else options.recipe
+        self.recipe = Recipe.named(usual, overrides=options.overrides)
         self.name = name or type(module).__name__.lower()
         self.progress = progress or silent
         program = capture(module, example_inputs, kwargs, dynamic_shapes)
         self.graph = optimize(import_program(program).graph, IMPORTED)
         arrays = take_weights(self.graph)
         self.parameters = sum(int(p.numel()) for p in module.parameters())
-        self.checkpoint = ArrayCheckpoint(arrays, Path(self.name))
+        self.noise: dict[str, float] = {}
         self.encodings: dict[str, Encoding] = apply_recipe([self.graph], self.recipe)
+        if self.is_static:
+            self._quantize(arrays, calibration)
+        self.checkpoint = ArrayCheckpoint(arrays, Path(self.name))
         self.placement = cpu.place([self.graph])
         self.writer = ProgramWriter([self.graph], self.encodings)
+
+    def _quantize(self, arrays: dict[str, Any], calibration: Any) -> None:
+        """All layers that no override names run in integers."""
+        examples = calibration_examples(self.graph, calibration)
+        kept = {n for n in arrays for o in self.recipe.overrides if o.matches(n)}
+        self.progress(f"Calibrating {self.name}", 0, len(examples))
+        result = quantize_static(
+            self.graph, lambda w: arrays[w.name], examples, self.options.observer, kept
+        )
+        self.progress(f"Calibrating {self.name}", len(examples), len(examples))
+        self.graph, self.noise = result.graph, result.noise
+        arrays |= result.codes
+        self.encodings |= dict.fromkeys(result.codes, Encoding("matrix_i8"))
 
     @property
     def default_output(self) -> Path:
@@ -109,10 +134,12 @@ class ModuleExportJob:
             "parameters": self.parameters,
             "target": self.options.target,
             "recipe": {
-                "name": self.recipe.name,
+                "name": self.options.recipe,
                 "overrides": overrides,
-                "description": ", ".join([self.recipe.name, *map(str, self.recipe.overrides)]),
+                "observer": self.options.observer if self.is_static else None,
+                "description": ", ".join([self.options.recipe, *map(str, self.recipe.overrides)]),
             },
+            "layer_snr_db": self.noise,
             "placement": self.placement,
             "weight_error": weight_error,
             "provenance": {"format": "pytorch", "file": self.name},
@@ -128,6 +155,8 @@ def export_module(
     recipe: str = "fp32",
     target: str = "cpu",
     overrides: Mapping[str, str] | None = None,
+    calibration: Any = None,
+    observer: str = "minmax",
     kwargs: Mapping[str, Any] | None = None,
     dynamic_shapes: Any = None,
     name: str | None = None,
@@ -138,13 +167,18 @@ def export_module(
 ) -> Path:
     """Export a ``torch.nn.Module``; ``example_inputs`` is a tuple as for ``torch.export.export``.
 
+    Recipes: ``fp32``, ``fp16``, ``int8`` (static: ``calibration`` is a list of examples, each an
+    input or a tuple of them; ``observer`` is ``minmax``, ``percentile`` or ``mse``), and those of
+    language models, of which ``8a8w`` is int8 with activations rounded as they come.
+    ``overrides`` gives some layers another one: ``{"features.0.*": "fp32"}``.
+
     Returns the program's path, by default one that tells model, target and recipe.
     """
     if isinstance(example_inputs, (str, bytes)) or not isinstance(example_inputs, Sequence):
         raise ConfigError(
             "example_inputs must be a tuple of tensors", "Write satchel.export(module, (x,))."
         )
-    options = ModuleOptions(recipe, target, overrides or {}, metadata or {})
+    options = ModuleOptions(recipe, target, overrides or {}, observer, metadata or {})
     job = ModuleExportJob(
         module,
         example_inputs,
@@ -152,6 +186,7 @@ def export_module(
         name=name,
         kwargs=kwargs,
         dynamic_shapes=dynamic_shapes,
+        calibration=calibration,
         progress=progress,
     )
     return job.run(Path(output) if output else job.default_output, overwrite, threads)

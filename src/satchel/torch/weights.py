@@ -10,7 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from satchel.checkpoints.base import Checkpoint, TensorInfo
+from satchel.errors import CheckpointError
 from satchel.graph.ir import Graph, RowSource, Value, Weight
+from satchel.quantize.affine import QuantizedRows
 
 Array = NDArray[Any]
 
@@ -43,6 +45,9 @@ class ArrayCheckpoint(Checkpoint):
         array = self.arrays[name]
         return np.ascontiguousarray(array if rows is None else array[rows], dtype=np.float32)
 
+    def read_quantized(self, name: str, rows: slice | None = None) -> QuantizedRows:
+        raise CheckpointError(f"{name} is not quantised", "Use a recipe that rounds it.")
+
     def close(self) -> None:
         self.arrays.clear()
 
@@ -51,18 +56,32 @@ def take_weights(graph: Graph) -> dict[str, Array]:
     """Turn the matrices of layers from constants into weights; returns their arrays by name."""
     arrays: dict[str, Array] = {}
     made: dict[tuple[int, str], Value] = {}
+    taken = _other_constants(graph)
     for node in graph.nodes:
         role = MATRIX_INPUTS.get(node.op)
         value = node.inputs[1] if role else None
         if role is None or value is None or value.constant is None:
             continue
         if (id(value), role) not in made:
-            name, number = value.name, 2
-            while name in arrays:
-                name, number = f"{value.name}#{number}", number + 1
+            base = value.name.split("#")[0]  # a parameter that was turned keeps its name
+            name, number = base, 2
+            while name in arrays or name in taken:
+                name, number = f"{base}#{number}", number + 1
             arrays[name] = value.constant
             shape = value.constant.shape
             weight = Weight(name, shape, role, RowSource(name))
             made[id(value), role] = Value(name, value.type, weight=weight)
         node.inputs[1] = made[id(value), role]
     return arrays
+
+
+def _other_constants(graph: Graph) -> set[str]:
+    """Names of the constants that stay what they are."""
+    return {
+        value.name
+        for node in graph.nodes
+        for place, value in enumerate(node.inputs)
+        if value is not None
+        and value.constant is not None
+        and not (place == 1 and node.op in MATRIX_INPUTS)
+    }

@@ -10,6 +10,7 @@ from satchel.graph.ops import (
     pool,
     quantized,
     reduce,
+    requantize,
     select,
     shape,
 )
@@ -29,6 +30,7 @@ __all__ = [
     "pool",
     "quantized",
     "reduce",
+    "requantize",
     "select",
     "shape",
 ]

@@ -14,10 +14,13 @@ from satchel.graph.ops.window import Window, image_size, image_type
 Array = NDArray[Any]
 
 
-def _check(op: str, types: Types, attrs: Attrs, window: Window) -> list[TensorType]:
+def _check(
+    op: str, types: Types, attrs: Attrs, window: Window, codes: bool = False
+) -> list[TensorType]:
     (x,) = types
     assert x
-    require(x.dtype == DType.f32, op, "x must be f32", types)
+    fits = x.dtype == DType.f32 or (codes and x.dtype == DType.u8)
+    require(fits, op, "x must be f32" + (" or u8" if codes else ""), types)
     height, width, channels = image_size(op, types)
     size = window.output(op, height, width, bool(attr_int(attrs, "ceil_mode", 0)))
     # A window of nothing but padding would have no largest value and no mean.
@@ -33,7 +36,7 @@ class MaxPool2d:
 
     @staticmethod
     def types(types: Types, attrs: Attrs) -> list[TensorType]:
-        return _check("max_pool2d", types, attrs, Window.of("max_pool2d", attrs))
+        return _check("max_pool2d", types, attrs, Window.of("max_pool2d", attrs), codes=True)
 
     @staticmethod
     def run(arrays: Arrays, attrs: Attrs) -> list[Array]:
@@ -42,7 +45,7 @@ class MaxPool2d:
         ceil = bool(attr_int(attrs, "ceil_mode", 0))
         height, width = x.shape[1:3]
         out = window.output("max_pool2d", height, width, ceil)
-        taps = window.taps(x, out, -np.inf)
+        taps = window.taps(x, out, 0 if x.dtype == np.uint8 else -np.inf)
         result = next(taps)
         for seen in taps:
             result = np.maximum(result, seen)

@@ -8,10 +8,20 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from satchel.graph.ir import DType, TensorType, attr_int, attr_ints
+from satchel.graph.ir import DType, Shape, TensorType, attr_int, attr_ints
 from satchel.graph.ops.registry import Arrays, Attrs, Types, define, require
 
 Array = NDArray[Any]
+
+
+def reduced_shape(op: str, types: Types, attrs: Attrs) -> Shape:
+    """What ``axes`` and ``keepdims`` leave of the first input's shape."""
+    x = types[0]
+    assert x
+    axes, keep = attr_ints(attrs, "axes"), attr_int(attrs, "keepdims", 0)
+    inside = all(0 <= a < len(x.shape) for a in axes)
+    require(inside and len(set(axes)) == len(axes), op, f"bad axes {axes}", types)
+    return tuple(1 if i in axes else d for i, d in enumerate(x.shape) if keep or i not in axes)
 
 
 def _define_reduction(name: str, function: Callable[..., Array]) -> None:
@@ -20,13 +30,8 @@ def _define_reduction(name: str, function: Callable[..., Array]) -> None:
         def types(types: Types, attrs: Attrs) -> list[TensorType]:
             (x,) = types
             assert x
-            axes = attr_ints(attrs, "axes")
             require(x.dtype == DType.f32, name, "x must be f32", types)
-            inside = all(0 <= a < len(x.shape) for a in axes)
-            require(inside and len(set(axes)) == len(axes), name, f"bad axes {axes}", types)
-            keep = attr_int(attrs, "keepdims", 0)
-            shape = [1 if i in axes else d for i, d in enumerate(x.shape) if keep or i not in axes]
-            return [TensorType(tuple(shape), x.dtype)]
+            return [TensorType(reduced_shape(name, types, attrs), x.dtype)]
 
         @staticmethod
         def run(arrays: Arrays, attrs: Attrs) -> list[Array]:

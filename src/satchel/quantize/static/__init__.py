@@ -2,17 +2,32 @@
 
 from satchel.quantize.static.calibrate import calibrate, calibration_targets
 from satchel.quantize.static.encoding import ActivationEncoding
+from satchel.quantize.static.lower import LoweredGraph, lower_integers, read_lowered
 from satchel.quantize.static.observers import OBSERVERS, Observer, make_observer
-from satchel.quantize.static.qdq import QdqInterpreter, quantize_rows, signal_to_noise
+from satchel.quantize.static.plan import IntegerPlan, plan_integers
+from satchel.quantize.static.qdq import (
+    PlannedInterpreter,
+    QdqInterpreter,
+    layer_noise,
+    quantize_rows,
+    signal_to_noise,
+)
 
 __all__ = [
     "OBSERVERS",
     "ActivationEncoding",
+    "IntegerPlan",
+    "LoweredGraph",
     "Observer",
+    "PlannedInterpreter",
     "QdqInterpreter",
     "calibrate",
     "calibration_targets",
+    "layer_noise",
+    "lower_integers",
     "make_observer",
+    "plan_integers",
     "quantize_rows",
+    "read_lowered",
     "signal_to_noise",
 ]

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from satchel.errors import RecipeError
-from satchel.graph.ir import DType, Graph, Node, Value
+from satchel.graph.ir import DType, Graph, Node, Value, Weight
 from satchel.graph.reference import ReferenceInterpreter, WeightReader
+from satchel.quantize.encoding import Encoding
+from satchel.quantize.packing import pack_matrix
 from satchel.quantize.static.encoding import ActivationEncoding
 from satchel.quantize.static.observers import Observer, make_observer
 
@@ -34,31 +38,77 @@ def calibrate(
     observer: str = "minmax",
     bits: int = 8,
     signed: bool = False,
+    native: bool = False,
 ) -> dict[str, ActivationEncoding]:
-    """The encoding of every float activation, by the value's name."""
+    """The encoding of every float activation, by the value's name.
+
+    The reference interpreter runs the graph, or the CPU backend, which is faster.
+    """
     make = make_observer(observer)
-    watched: dict[int, Observer] = {id(v): make() for v in calibration_targets(graph)}
-    interpreter = ReferenceInterpreter(read_weight)
+    targets = calibration_targets(graph)
+    watched: dict[str, Observer] = {v.name: make() for v in targets}
+    inputs = [v for v in graph.inputs if v.name in watched]
     count = 0
-
-    def watch(node: Node, results: list[Array]) -> list[Array]:
-        for value, array in zip(node.outputs, results, strict=True):
-            if id(value) in watched:
-                watched[id(value)].observe(finite(value.name, array))
-        return results
-
+    run = _native_runner(graph, read_weight, targets) if native else _reference(graph, read_weight)
     for example in examples:
-        for value in graph.inputs:
-            if id(value) in watched:
-                watched[id(value)].observe(finite(value.name, np.asarray(example[value.name])))
-        interpreter.run(graph, example, after_node=watch)
+        for value in inputs:
+            watched[value.name].observe(finite(value.name, np.asarray(example[value.name])))
+        for name, array in run(example):
+            if name in watched:
+                watched[name].observe(finite(name, array))
         count += 1
     if not count:
         raise RecipeError(
             "there is nothing to calibrate on", "Give some examples of the model's input."
         )
-    named = {id(v): v.name for v in graph.values()}
-    return {named[key]: seen.encoding(bits, signed) for key, seen in watched.items()}
+    return {name: seen.encoding(bits, signed) for name, seen in watched.items()}
+
+
+Runner = Callable[[Example], Iterable[tuple[str, Array]]]  # values by name
+
+
+def _reference(graph: Graph, read_weight: WeightReader) -> Runner:
+    interpreter = ReferenceInterpreter(read_weight)
+
+    def run(example: Example) -> list[tuple[str, Array]]:
+        seen: list[tuple[str, Array]] = []
+
+        def keep(node: Node, results: list[Array]) -> list[Array]:
+            seen.extend((v.name, a) for v, a in zip(node.outputs, results, strict=True))
+            return results
+
+        interpreter.run(graph, example, after_node=keep)
+        return seen
+
+    return run
+
+
+def _native_runner(graph: Graph, read_weight: WeightReader, targets: Sequence[Value]) -> Runner:
+    """The graph as a program whose outputs are all the values to be watched."""
+    from satchel.program.writer import ProgramWriter
+    from satchel.runtime.program import load
+
+    given = {id(v) for v in graph.inputs}
+    outputs = [v for v in targets if id(v) not in given]
+    whole = Graph(graph.name, graph.inputs, outputs, graph.nodes, graph.states)
+    weights = whole.weights()
+    encodings = {w.name: Encoding("f32" if w.role == "vector" else "matrix_f32") for w in weights}
+
+    def encode(weight: Weight, encoding: Encoding) -> Iterator[bytes]:
+        array = np.ascontiguousarray(read_weight(weight), np.float32)
+        if encoding.is_matrix:
+            array = pack_matrix("f32", array)[0]
+        yield array.tobytes()
+
+    with TemporaryDirectory() as folder:
+        path = Path(folder) / "calibrate.satchel"
+        ProgramWriter([whole], encodings).write(path, encode, lambda: {})
+        method = load(path).method(graph.name)  # mapped, so it outlives its folder
+
+    def run(example: Example) -> Iterable[tuple[str, Array]]:
+        return zip(method.outputs, method.run(**example), strict=True)
+
+    return run
 
 
 def finite(name: str, array: Array) -> Array:

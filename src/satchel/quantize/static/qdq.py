@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -10,7 +10,9 @@ from numpy.typing import NDArray
 
 from satchel.graph.ir import Graph, Node, Weight
 from satchel.graph.reference import AfterNode, ReferenceInterpreter, WeightReader
+from satchel.quantize.static.calibrate import Example
 from satchel.quantize.static.encoding import ActivationEncoding
+from satchel.quantize.static.plan import LAYERS, IntegerPlan
 
 Array = NDArray[Any]
 
@@ -75,6 +77,82 @@ class QdqInterpreter:
     def _round(self, name: str, array: Array) -> Array:
         encoding = self._encodings.get(name)
         return encoding.round_trip(array) if encoding else array
+
+
+class PlannedInterpreter:
+    """Runs a float graph as its plan says: nodes that will run on codes read rounded numbers."""
+
+    def __init__(self, read_weight: WeightReader, plan: IntegerPlan, graph: Graph) -> None:
+        names = {
+            node.inputs[1].name
+            for node in graph.nodes
+            if node.op in LAYERS and plan.runs_on_codes(node) and node.inputs[1] is not None
+        }
+
+        def read(weight: Weight) -> Array:
+            array = read_weight(weight)
+            return round_rows(array) if weight.name in names else array
+
+        self._interpreter = ReferenceInterpreter(read)
+        self._plan = plan
+        self._graph = graph
+
+    def run(
+        self, inputs: Mapping[str, Array], after_node: AfterNode | None = None
+    ) -> dict[str, Array]:
+        def rounded(node: Node, arrays: list[Array | None]) -> list[Array | None]:
+            if not self._plan.runs_on_codes(node):
+                return arrays
+            return [
+                array if array is None or value is None else self._round(value.name, array)
+                for value, array in zip(node.inputs, arrays, strict=True)
+            ]
+
+        return self._interpreter.run(self._graph, inputs, rounded, after_node)
+
+    def _round(self, name: str, array: Array) -> Array:
+        encoding = self._plan.encodings.get(name)
+        return encoding.round_trip(array) if encoding else array
+
+
+def layer_noise(
+    graph: Graph, read_weight: WeightReader, plan: IntegerPlan, examples: Iterable[Example]
+) -> dict[str, float]:
+    """The signal-to-noise ratio (in dB) of every layer's result, by its weight's name."""
+    exact = ReferenceInterpreter(read_weight)
+    rounded = PlannedInterpreter(read_weight, plan, graph)
+    powers: dict[str, list[float]] = {}
+    for example in examples:
+        signals: dict[int, Array] = {}
+
+        def keep(node: Node, results: list[Array], kept: dict[int, Array] = signals) -> list[Array]:
+            if node.op in LAYERS:
+                kept[id(node)] = results[0]
+            return results
+
+        def measure(
+            node: Node, results: list[Array], kept: dict[int, Array] = signals
+        ) -> list[Array]:
+            weight = node.inputs[1] if node.op in LAYERS else None
+            if weight is not None:
+                pair = signal_to_noise(kept.pop(id(node)), results[0])
+                total = powers.setdefault(weight.name, [0.0, 0.0])
+                total[0], total[1] = total[0] + pair[0], total[1] + pair[1]
+            return results
+
+        exact.run(graph, example, after_node=keep)
+        rounded.run(example, measure)
+    return {name: decibels(*pair) for name, pair in powers.items()}
+
+
+def decibels(signal: float, noise: float) -> float:
+    """
+    >>> decibels(100.0, 1.0)
+    20.0
+    """
+    if noise == 0:
+        return 999.0
+    return round(10 * float(np.log10(max(signal, 1e-30) / noise)), 2)
 
 
 def signal_to_noise(signal: Array, noisy: Array) -> tuple[float, float]:

@@ -1,0 +1,190 @@
+"""Writes a planned float graph with integer ops: codes in, codes out, weights of 8 bits."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from satchel.graph.builder import GraphBuilder
+from satchel.graph.ir import Attribute, DType, Graph, Node, TensorType, Value
+from satchel.graph.ops import find_op
+from satchel.graph.reference import WeightReader
+from satchel.quantize.static.encoding import ActivationEncoding
+from satchel.quantize.static.plan import MAPS, MOVES, PAIRS, IntegerPlan
+from satchel.quantize.static.qdq import quantize_rows
+
+Array = NDArray[Any]
+
+
+@dataclass
+class LoweredGraph:
+    """``codes`` are the weights that became whole numbers, by name."""
+
+    graph: Graph
+    codes: dict[str, Array] = field(default_factory=dict)
+
+
+def lower_integers(graph: Graph, plan: IntegerPlan, read_weight: WeightReader) -> LoweredGraph:
+    """The graph that computes with codes what the rounded run of the plan computes."""
+    return _Lowering(graph, plan, read_weight).run()
+
+
+class _Lowering:
+    def __init__(self, graph: Graph, plan: IntegerPlan, read_weight: WeightReader) -> None:
+        self.source = graph
+        self.plan = plan
+        self.read_weight = read_weight
+        self.builder = GraphBuilder(graph.name)
+        self.floats: dict[int, Value] = {}  # by the id of a value of the float graph
+        self.coded: dict[int, Value] = {}
+        self.codes: dict[str, Array] = {}
+        self.outputs = {id(v) for v in graph.outputs}
+        self.read_as_float = set(self.outputs)
+        for node in graph.nodes:
+            if not plan.runs_on_codes(node):
+                self.read_as_float |= {id(v) for v in node.inputs if v is not None}
+
+    def run(self) -> LoweredGraph:
+        for value in self.source.inputs:
+            made = self.builder.input(value.name, value.shape, value.dtype)
+            self.floats[id(value)] = made
+        for node in self.source.nodes:
+            if id(node) in self.plan.merged:
+                continue
+            if id(node) in self.plan.residuals or self.plan.runs_on_codes(node):
+                self._integer(node)
+            else:
+                self._float(node)
+        for value in self.source.outputs:
+            self.builder.output(self.as_float(value), value.name)
+        return LoweredGraph(self.builder.finish(), self.codes)
+
+    # --- a value in either form ---
+
+    def encoding(self, value: Value) -> ActivationEncoding:
+        return self.plan.encodings[value.name]
+
+    def as_codes(self, value: Value) -> Value:
+        if id(value) not in self.coded:
+            one = self.encoding(value)
+            steps: dict[str, Attribute] = {"scale": one.scale, "zero": one.zero_point}
+            self.coded[id(value)] = self.builder.quantize(self.floats[id(value)], **steps)
+        return self.coded[id(value)]
+
+    def as_float(self, value: Value) -> Value:
+        if value.weight or value.constant is not None:
+            return value
+        if id(value) not in self.floats:
+            one = self.encoding(value)
+            steps: dict[str, Attribute] = {"scale": one.scale, "zero": one.zero_point}
+            self.floats[id(value)] = self.builder.dequantize(self.coded[id(value)], **steps)
+        return self.floats[id(value)]
+
+    # --- nodes ---
+
+    def _float(self, node: Node) -> None:
+        inputs = [None if v is None else self.as_float(v) for v in node.inputs]
+        made = self.builder.node(node.op, *inputs, **node.attrs)
+        self.floats[id(node.outputs[0])] = made
+
+    def _integer(self, node: Node) -> None:
+        residual = self.plan.residuals.get(id(node))
+        result = node.outputs[0]
+        if residual:
+            layer = residual.layer
+            self._layer(layer, result, residual.activation, residual.residual)
+        elif node.op in ("conv2d", "linear"):
+            self._layer(node, result, str(node.attrs.get("activation", "none")), None)
+        else:
+            self.coded[id(result)] = self._follower(node, result)
+
+    def _layer(self, node: Node, result: Value, activation: str, residual: Value | None) -> None:
+        x, weight = node.inputs[0], node.inputs[1]
+        assert x is not None and weight is not None and weight.weight is not None
+        name = weight.name
+        rows, scales = quantize_rows(self.read_weight(weight.weight))
+        stored = self.builder.weight(name, rows.shape, weight.weight.role, dtype=DType.i8)
+        self.codes[name] = rows
+        attrs: dict[str, Attribute] = {k: v for k, v in node.attrs.items() if k in _WINDOW}
+        one = self.encoding(x)
+        attrs["x_zero"] = one.zero_point
+        if activation != "none":
+            attrs["activation"] = activation
+        scale = (scales * np.float32(one.scale)).astype(np.float32)
+        inputs: list[Value | None] = [self.as_codes(x), stored]
+        inputs.append(self._vector(f"{name}.scale", scale))
+        bias = node.inputs[2] if len(node.inputs) > 2 else None
+        inputs.append(bias)
+        if residual is not None:
+            other = self.encoding(residual)
+            inputs.append(self.as_codes(residual))
+            attrs["residual_scale"], attrs["residual_zero"] = other.scale, other.zero_point
+        while inputs[-1] is None:
+            inputs.pop()
+        to_codes = id(result) not in self.read_as_float
+        if to_codes:
+            out = self.encoding(result)
+            attrs["out_scale"], attrs["out_zero"] = out.scale, out.zero_point
+        made = self.builder.node(f"q{node.op}", *inputs, **attrs)
+        (self.coded if to_codes else self.floats)[id(result)] = made
+
+    def _follower(self, node: Node, result: Value) -> Value:
+        """A node that is no layer, on codes."""
+        first = node.inputs[0]
+        assert first is not None
+        out = self.encoding(result)
+        ends: dict[str, Attribute] = {"out_scale": out.scale, "out_zero": out.zero_point}
+        if node.op in MOVES:
+            attrs = dict(node.attrs)
+            if node.op == "pad":
+                attrs["value"] = float(self.encoding(first).zero_point)
+            inputs = [self.as_codes(first), *node.inputs[1:]]
+            return self.builder.node(node.op, *inputs, **attrs)
+        if node.op in PAIRS:
+            second = node.inputs[1]
+            assert second is not None
+            a, b = self.encoding(first), self.encoding(second)
+            steps: dict[str, Attribute] = {"a_scale": a.scale, "a_zero": a.zero_point}
+            steps |= {"b_scale": b.scale, "b_zero": b.zero_point}
+            both = self.as_codes(first), self.as_codes(second)
+            return self.builder.node(f"q{node.op}", *both, **steps, **ends)
+        if node.op == "reduce_mean":
+            one = self.encoding(first)
+            steps = {"x_scale": one.scale, "x_zero": one.zero_point}
+            kept = {k: node.attrs[k] for k in ("axes", "keepdims") if k in node.attrs}
+            return self.builder.node("qmean", self.as_codes(first), **kept, **steps, **ends)
+        if node.op == "concat":
+            parts = [self._rescaled(v, out) for v in node.inputs if v is not None]
+            return self.builder.node("concat", *parts, **node.attrs)
+        assert node.op in MAPS
+        table = self._table(self.encoding(first), out, node)
+        return self.builder.node("lookup", self.as_codes(first), table)
+
+    def _rescaled(self, value: Value, out: ActivationEncoding) -> Value:
+        have = self.encoding(value)
+        if have == out:
+            return self.as_codes(value)
+        table = self._table(have, out, None)
+        return self.builder.node("lookup", self.as_codes(value), table)
+
+    def _table(self, have: ActivationEncoding, out: ActivationEncoding, node: Node | None) -> Value:
+        numbers = have.dequantize(np.arange(256, dtype=np.uint8))
+        if node is not None:
+            with np.errstate(all="ignore"):
+                (numbers,) = find_op(node.op).reference([numbers], node.attrs)
+        return self.builder.constant("table", out.quantize(numbers))
+
+    def _vector(self, name: str, array: Array) -> Value:
+        return Value(name, TensorType(array.shape), constant=array)
+
+
+_WINDOW = {"kernel", "stride", "padding", "dilation", "groups"}
+
+
+def read_lowered(codes: Mapping[str, Array], read_weight: WeightReader) -> WeightReader:
+    """Gives whole numbers for the weights that became them, and the others as before."""
+    return lambda weight: codes[weight.name] if weight.name in codes else read_weight(weight)

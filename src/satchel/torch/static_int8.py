@@ -1,0 +1,91 @@
+"""The recipe int8 for modules: calibrate, plan, lower, and measure each layer's noise."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from satchel.errors import RecipeError
+from satchel.graph.ir import Graph, Value
+from satchel.graph.reference import WeightReader, check_shape
+from satchel.quantize.static import calibrate, layer_noise, lower_integers, plan_integers
+
+Array = NDArray[Any]
+Example = Mapping[str, Array]
+
+NOISE_EXAMPLES = 1  # it takes two runs of the reference, which is slow
+
+
+@dataclass(frozen=True)
+class StaticResult:
+    graph: Graph
+    codes: dict[str, Array]  # weights in whole numbers, by name
+    noise: dict[str, float]  # dB by weight, the noisiest layer first
+    integer_nodes: int
+
+
+def quantize_static(
+    graph: Graph,
+    read_weight: WeightReader,
+    examples: Sequence[Example],
+    observer: str,
+    float_layers: Collection[str],
+) -> StaticResult:
+    encodings = calibrate(graph, read_weight, examples, observer, native=True)
+    plan = plan_integers(graph, encodings, float_layers)
+    noise = layer_noise(graph, read_weight, plan, islice(examples, NOISE_EXAMPLES))
+    lowered = lower_integers(graph, plan, read_weight)
+    ordered = dict(sorted(noise.items(), key=lambda item: item[1]))
+    return StaticResult(lowered.graph, lowered.codes, ordered, len(plan.nodes))
+
+
+def calibration_examples(graph: Graph, given: Any) -> list[Example]:
+    """What the caller gave, as inputs by name: tensors, arrays, tuples of them or dictionaries."""
+    if given is None:
+        raise RecipeError(
+            "int8 needs examples to calibrate on",
+            "Give calibration=[…] (--calibrate FOLDER), or use the recipe 8a8w.",
+        )
+    names = [value.name for value in graph.inputs]
+    examples = []
+    for one in given:
+        if isinstance(one, Mapping):
+            arrays = {str(k): _array(v) for k, v in one.items()}
+        else:
+            listed = list(one) if isinstance(one, (tuple, list)) else [one]
+            if len(listed) != len(names):
+                raise RecipeError(
+                    f"an example to calibrate on has {len(listed)} inputs, and the module "
+                    f"takes {len(names)}: {', '.join(names)}"
+                )
+            arrays = dict(zip(names, map(_array, listed), strict=True))
+        examples.append(_checked(graph.inputs, arrays))
+    if not examples:
+        raise RecipeError("there is nothing to calibrate on", "Give at least one example.")
+    return examples
+
+
+def _array(value: Any) -> Array:
+    return value.detach().cpu().numpy() if hasattr(value, "detach") else np.asarray(value)
+
+
+def _checked(inputs: Sequence[Value], arrays: dict[str, Array]) -> Example:
+    sizes: dict[str, int] = {}
+    for value in inputs:
+        if value.name not in arrays:
+            raise RecipeError(f"an example to calibrate on lacks the input {value.name!r}")
+        array = arrays[value.name]
+        wanted = value.dtype.numpy
+        if array.dtype.kind != wanted.kind or array.dtype.kind not in "fib":
+            raise RecipeError(
+                f"an example to calibrate on has {array.dtype} for the input {value.name!r}, "
+                f"which is {wanted}"
+            )
+        check_shape(value, array.shape, sizes)
+        arrays[value.name] = array.astype(wanted)
+    return arrays

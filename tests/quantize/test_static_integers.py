@@ -1,0 +1,166 @@
+"""Graphs in integers: the plan, and native runs against the reference's rounded run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import satchel
+from satchel.graph.builder import GraphBuilder
+from satchel.graph.ir import Graph, Value
+from satchel.graph.reference import ReferenceInterpreter
+from satchel.quantize.encoding import Encoding
+from satchel.quantize.static import (
+    ActivationEncoding,
+    PlannedInterpreter,
+    calibrate,
+    layer_noise,
+    lower_integers,
+    plan_integers,
+    read_lowered,
+)
+from support.arrays import normal
+from support.programs import write_program
+
+Array = np.ndarray[Any, Any]
+
+
+class Net:
+    """A float graph with its weights."""
+
+    def __init__(self) -> None:
+        self.b = GraphBuilder("forward")
+        self.weights: dict[str, Array] = {}
+
+    def conv(self, x: Value, outputs: int, size: int, **attrs: Any) -> Value:
+        channels = int(x.shape[-1]) // int(attrs.get("groups", 1))  # type: ignore[arg-type]
+        name = f"conv{len(self.weights)}"
+        cols = size * size * channels
+        self.weights[name] = normal(outputs, cols, seed=name, scale=cols**-0.5)
+        bias = self.b.constant(f"{name}.bias", normal(outputs, seed=name, scale=0.1))
+        pad = (size // 2,) * 4
+        options = {"kernel": (size, size), "padding": pad, **attrs}
+        return self.b.conv2d(x, self.b.weight(name, (outputs, cols)), bias, **options)  # type: ignore[no-any-return]
+
+    def linear(self, x: Value, outputs: int) -> Value:
+        name, cols = f"linear{len(self.weights)}", int(x.shape[-1])  # type: ignore[arg-type]
+        self.weights[name] = normal(outputs, cols, seed=name, scale=cols**-0.5)
+        return self.b.linear(x, self.b.weight(name, (outputs, cols)))  # type: ignore[no-any-return]
+
+    def finish(self, out: Value) -> Graph:
+        self.b.output(out, "y")
+        return self.b.finish()
+
+
+def vision() -> tuple[Graph, dict[str, Array], tuple[int, ...]]:
+    """Everything that runs on codes: residuals, gates, pooling, concat, padding, a mean."""
+    net = Net()
+    b = net.b
+    x = b.transpose(b.input("x", (1, 3, 11, 9)), perm=(0, 2, 3, 1))
+    x = b.max_pool2d(net.conv(x, 8, 3, stride=(2, 2), activation="hardswish"), kernel=(2, 2))
+    x = b.relu(b.add(net.conv(x, 8, 3), x))
+    wide = net.conv(x, 16, 1, activation="relu6")
+    deep = net.conv(wide, 16, 3, groups=16, activation="silu")
+    gate = net.conv(b.reduce_mean(deep, axes=(1, 2), keepdims=1), 16, 1, activation="hardsigmoid")
+    x = b.concat(b.mul(deep, gate), b.gelu(wide), axis=3)
+    x = b.pad(x, before=(0, 1, 0, 0), after=(0, 0, 2, 0))
+    x = b.add(net.conv(x, 8, 1), net.conv(x, 8, 3))
+    x = b.reshape(b.reduce_mean(b.slice(x, axis=1, start=1, stop=5), axes=(1, 2)), shape=(1, 8))
+    return net.finish(net.linear(x, 5)), net.weights, (1, 3, 11, 9)
+
+
+def transformer() -> tuple[Graph, dict[str, Array], tuple[int, ...]]:
+    """A residual stream that a norm reads stays in floats."""
+    net = Net()
+    b = net.b
+    x = stream = b.input("x", (2, 5, 16))
+    ones = b.constant("ones", np.ones(16, np.float32))
+    for _ in range(2):
+        x = b.layer_norm(stream, ones, eps=1e-5)
+        x = b.transpose(b.reshape(x, shape=(2, 5, 4, 4)), perm=(0, 1, 3, 2))
+        x = net.linear(b.gelu(net.linear(b.reshape(x, shape=(2, 5, 16)), 24)), 16)
+        stream = b.add(stream, x)
+    return net.finish(stream), net.weights, (2, 5, 16)
+
+
+NETS = {"vision": vision, "transformer": transformer}
+
+
+def _prepared(name: str) -> Any:
+    graph, weights, shape = NETS[name]()
+    examples = [{"x": normal(*shape, seed=i)} for i in range(3)]
+    read = lambda w: weights[w.name]  # noqa: E731
+    plan = plan_integers(graph, calibrate(graph, read, examples))
+    return graph, weights, read, plan, examples
+
+
+@pytest.mark.parametrize("name", NETS)
+def test_a_native_run_is_the_references_to_one_step(name: str, tmp_path: Path) -> None:
+    graph, weights, read, plan, examples = _prepared(name)
+    lowered = lower_integers(graph, plan, read)
+    kinds = dict.fromkeys(lowered.codes, Encoding("matrix_i8"))
+    path = write_program(
+        tmp_path / "x.satchel", [lowered.graph], {**weights, **lowered.codes}, kinds
+    )
+    method = satchel.load(path).method()
+    reader = read_lowered(lowered.codes, read)
+    rounded = PlannedInterpreter(read, plan, graph)
+    for example in examples:
+        got = method.run(**example)[0]
+        want = ReferenceInterpreter(reader).run(lowered.graph, example)["y"]
+        assert np.abs(got - want).max() <= 1e-5 * np.abs(want).max()
+        # The rounded float run differs where a sum falls on the edge between two codes.
+        near = rounded.run(example)["y"]
+        assert np.abs(got - near).max() <= 0.03 * np.abs(near).max()
+
+
+def test_a_vision_model_never_leaves_8_bits() -> None:
+    graph, _, read, plan, _ = _prepared("vision")
+    ops = [node.op for node in lower_integers(graph, plan, read).graph.nodes]
+    assert ops.count("quantize") == 1 and "dequantize" not in ops
+    known = {"quantize", "transpose", "qconv2d", "max_pool2d", "qmean", "qmul", "lookup", "concat"}
+    assert set(ops) == known | {"pad", "slice", "reshape", "qlinear"}
+
+
+def test_a_residual_stream_stays_in_floats() -> None:
+    graph, _, read, plan, _ = _prepared("transformer")
+    ops = [node.op for node in lower_integers(graph, plan, read).graph.nodes]
+    assert ops.count("add") == ops.count("layer_norm") == ops.count("quantize") == 2
+    assert "dequantize" not in ops and "qadd" not in ops
+
+
+def test_layers_can_be_left_in_floats() -> None:
+    graph, weights, read, _, examples = _prepared("vision")
+    encodings = calibrate(graph, read, examples)
+    plan = plan_integers(graph, encodings, {"conv1", "conv4"})
+    lowered = lower_integers(graph, plan, read)
+    ops = [node.op for node in lowered.graph.nodes]
+    assert ops.count("conv2d") == 2 and set(lowered.codes) == set(weights) - {"conv1", "conv4"}
+    reader = read_lowered(lowered.codes, read)
+    got = ReferenceInterpreter(reader).run(lowered.graph, examples[0])["y"]
+    near = PlannedInterpreter(read, plan, graph).run(examples[0])["y"]
+    assert np.abs(got - near).max() <= 0.03 * np.abs(near).max()
+
+
+def test_calibration_is_the_same_on_the_cpu_backend() -> None:
+    graph, _, read, _, examples = _prepared("vision")
+    slow, quick = (calibrate(graph, read, examples, native=n) for n in (False, True))
+    assert slow.keys() == quick.keys()
+    for name, one in slow.items():
+        assert quick[name].scale == pytest.approx(one.scale, rel=1e-4)
+        assert abs(quick[name].zero_point - one.zero_point) <= 1
+
+
+def test_noise_finds_a_bad_layer() -> None:
+    graph, weights, read, plan, examples = _prepared("vision")
+    usual = layer_noise(graph, read, plan, examples)
+    assert set(usual) == set(weights) and all(15 < value < 80 for value in usual.values())
+    # A range that is far too wide for the input of one layer.
+    (layer,) = (n for n in graph.nodes if any(v and v.name == "conv2" for v in n.inputs))
+    assert layer.inputs[0]
+    plan.encodings[layer.inputs[0].name] = ActivationEncoding.of_range(-400, 400)
+    noisy = layer_noise(graph, read, plan, examples)
+    assert noisy["conv0"] == usual["conv0"] and noisy["conv2"] < usual["conv2"] - 10
