@@ -9,6 +9,8 @@
 #include "linear_float.inl"
 #include "dots_avx2.h"
 #include "linear_i8.inl"
+#include "depthwise.inl"
+#include "depthwise_i8.inl"
 #include "attention.inl"
 
 namespace satchel {

@@ -7,11 +7,12 @@ namespace {
 constexpr int kIntegerRows = 14;
 constexpr int kIntegerTiles = 2;
 
-using Dots = __m512i;
+// As 32-bit lanes: with __m512i, gcc keeps the sums in two places and copies them to and fro.
+using Dots = I;
 using WeightStep = __m512i;
 using CodeStep = __m512i;
 
-inline Dots no_dots() { return _mm512_setzero_si512(); }
+inline Dots no_dots() { return I{}; }
 inline WeightStep load_weights(const int8_t* p) { return _mm512_loadu_si512(p); }
 inline CodeStep broadcast_codes(const uint8_t* p) {
   int32_t four;
@@ -19,9 +20,9 @@ inline CodeStep broadcast_codes(const uint8_t* p) {
   return _mm512_set1_epi32(four);
 }
 inline Dots add_products(Dots dots, CodeStep codes, WeightStep weights) {
-  return _mm512_dpbusd_epi32(dots, codes, weights);
+  return (I)_mm512_dpbusd_epi32((__m512i)dots, codes, weights);
 }
-inline I sums_of(Dots dots) { return (I)dots; }
+inline I sums_of(Dots dots) { return dots; }
 
 }  // namespace
 }  // namespace satchel

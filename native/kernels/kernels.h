@@ -135,6 +135,9 @@ struct SoftmaxState {
   float largest, total, correction;
 };
 
+// Taps of a depthwise kernel for codes, so that sums are exact in f32.
+inline constexpr int64_t kMostDepthwiseTaps = 128;
+
 struct KernelTable {
   const char* name;
 
@@ -194,6 +197,18 @@ struct KernelTable {
   // [tile_begin, tile_end). Only the first w.rows columns of the result are written.
   void (*linear_i8)(const uint8_t* x, int64_t ldx, int64_t m, const IntegerMatrix& w,
                     const IntegerResult& result, int64_t tile_begin, int64_t tile_end);
+
+  // Depthwise convolution of some pixels: taps[pixel * count + tap] points to the channels that a
+  // tap of the kernel sees. The weight has a row of `count` columns for each channel; out is
+  // [pixels][channels].
+  void (*depthwise_f32)(const float* const* taps, int64_t pixels, int64_t count,
+                        const PackedMatrix& w, const float* bias, Activation activation,
+                        float* out);
+  void (*depthwise_f16)(const float* const* taps, int64_t pixels, int64_t count,
+                        const PackedMatrix& w, const float* bias, Activation activation,
+                        float* out);
+  void (*depthwise_i8)(const uint8_t* const* taps, int64_t pixels, int64_t count,
+                       const IntegerMatrix& w, const IntegerResult& result);
 };
 
 // Scratch that one attention call needs, in floats; the same for every table.

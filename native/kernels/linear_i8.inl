@@ -5,55 +5,70 @@
 namespace satchel {
 namespace {
 
-// What becomes of the sums of one row and one tile; `sums` has kTileVectors of them.
-inline void finish_tile(const IntegerResult& r, const IntegerMatrix& w, int64_t row, int64_t tile,
-                        const I* sums) {
-  constexpr float kRound = 12582912.0f;  // 1.5 * 2^23: adding it rounds to an integer
-  // Further from 0 than this, the code is 0 or 255 whatever out_zero is.
-  const F most = broadcast(512.0f), least = broadcast(-512.0f);
-  for (int v = 0; v < kTileVectors; ++v) {
-    const int64_t output = tile * kTileRows + v * kLanes, n = w.rows - output;
-    if (n <= 0) return;
-    const bool full = n >= kLanes;
-    const auto vector = [=](const float* p) { return full ? load(p + output) : load_n(p + output, n); };
-    const I sum = sums[v] - load_whole(w.sums + output) * r.x_zero;
-    F t = to_floats(sum) * vector(r.scale);
-    if (r.bias) t = t + vector(r.bias);
-    if (r.residual) {
-      const uint8_t* from = r.residual + row * r.ldr + output;
-      uint8_t codes[kLanes] = {};
-      if (!full) std::memcpy(codes, from, static_cast<size_t>(n));
-      const F code = load_codes(full ? from : codes);
-      t = t + (code - broadcast(static_cast<float>(r.residual_zero))) * broadcast(r.residual_scale);
+// What becomes of the sums of a tile's outputs, row by row.
+struct TileFinish {
+  const IntegerResult& r;
+  int64_t output, there;  // the first output, and how many are left from it on
+  F scale[kTileVectors], bias[kTileVectors];
+  I correction[kTileVectors];
+  F lowest, highest;  // of what is rounded to a code
+
+  TileFinish(const IntegerResult& result, const IntegerMatrix& w, int64_t tile)
+      : r(result), output(tile * kTileRows), there(w.rows - output) {
+    load_tile(r.scale + output, there, scale);
+    load_bias(r.bias ? r.bias + output : nullptr, there, bias);
+    for (int v = 0; v < kTileVectors; ++v) {
+      correction[v] = load_whole(w.sums + output + v * kLanes) * r.x_zero;
     }
-    t = activated(r.activation, t);
-    const int64_t at = row * r.ldo + output;
-    if (r.inverse_out_scale == 0.0f) {
-      float* out = static_cast<float*>(r.out) + at;
-      full ? store(out, t) : store_n(out, t, n);
-      continue;
-    }
-    t = smaller(most, larger(least, t * broadcast(r.inverse_out_scale)));
-    t = (t + broadcast(kRound)) - broadcast(kRound) + broadcast(static_cast<float>(r.out_zero));
-    t = smaller(broadcast(255.0f), larger(broadcast(0.0f), t));
-    const U code = to_bits(t + broadcast(kRound));  // its low byte is the code
-    uint8_t* out = static_cast<uint8_t*>(r.out) + at;
-    if (full) {
-      store_bytes(reinterpret_cast<int8_t*>(out), code);
-    } else {
-      int8_t codes[kLanes];
-      store_bytes(codes, code);
-      std::memcpy(out, codes, static_cast<size_t>(n));
+    lowest = broadcast(static_cast<float>(-r.out_zero));
+    highest = broadcast(static_cast<float>(255 - r.out_zero));
+  }
+
+  inline void row(int64_t row, const I* sums) const {
+    for (int v = 0; v < kTileVectors; ++v) {
+      const int64_t n = there - v * kLanes, at = output + v * kLanes;
+      if (n <= 0) return;
+      F t = to_floats(sums[v] - correction[v]) * scale[v] + bias[v];
+      if (r.residual) t = t + residual(r.residual + row * r.ldr + at, n);
+      t = activated(r.activation, t);
+      if (r.inverse_out_scale == 0.0f) {
+        float* out = static_cast<float*>(r.out) + row * r.ldo + at;
+        n >= kLanes ? store(out, t) : store_n(out, t, n);
+      } else {
+        store_code(static_cast<uint8_t*>(r.out) + row * r.ldo + at, t, n);
+      }
     }
   }
-}
+
+ private:
+  F residual(const uint8_t* from, int64_t n) const {
+    uint8_t codes[kLanes] = {};
+    if (n < kLanes) std::memcpy(codes, from, static_cast<size_t>(n));
+    const F code = load_codes(n < kLanes ? codes : from);
+    return (code - broadcast(static_cast<float>(r.residual_zero))) * broadcast(r.residual_scale);
+  }
+
+  // The limits are whole numbers, so it is the same to round first.
+  void store_code(uint8_t* out, F t, int64_t n) const {
+    constexpr float kRound = 12582912.0f;  // 1.5 * 2^23: adding it rounds to an integer
+    t = smaller(highest, larger(lowest, t * broadcast(r.inverse_out_scale)));
+    const U code = to_bits(t + broadcast(kRound)) + static_cast<uint32_t>(r.out_zero);
+    if (n >= kLanes) return store_bytes(reinterpret_cast<int8_t*>(out), code);
+    int8_t codes[kLanes];
+    store_bytes(codes, code);
+    std::memcpy(out, codes, static_cast<size_t>(n));
+  }
+};
 
 template <int M, int T>
 inline void integer_block(const uint8_t* x, int64_t ldx, const IntegerMatrix& w,
                           const IntegerResult& result, int64_t row, int64_t tile) {
   Dots dots[M][T][kTileVectors];
+  SATCHEL_UNROLL
   for (int m = 0; m < M; ++m) {
+    SATCHEL_UNROLL
     for (int t = 0; t < T; ++t) {
+      SATCHEL_UNROLL
       for (int v = 0; v < kTileVectors; ++v) dots[m][t][v] = no_dots();
     }
   }
@@ -87,12 +102,19 @@ inline void integer_block(const uint8_t* x, int64_t ldx, const IntegerMatrix& w,
     SATCHEL_UNROLL
     for (int i = 0; i < kBases; ++i) bases[i] += 4;
   }
+  // Copied as a whole, so that the sums above stay in registers.
+  I sums[M][T][kTileVectors];
+  SATCHEL_UNROLL
   for (int m = 0; m < M; ++m) {
+    SATCHEL_UNROLL
     for (int t = 0; t < T; ++t) {
-      I sums[kTileVectors];
-      for (int v = 0; v < kTileVectors; ++v) sums[v] = sums_of(dots[m][t][v]);
-      finish_tile(result, w, row + m, tile + t, sums);
+      SATCHEL_UNROLL
+      for (int v = 0; v < kTileVectors; ++v) sums[m][t][v] = sums_of(dots[m][t][v]);
     }
+  }
+  for (int t = 0; t < T; ++t) {
+    const TileFinish finish(result, w, tile + t);
+    for (int m = 0; m < M; ++m) finish.row(row + m, sums[m][t]);
   }
 }
 

@@ -9,6 +9,8 @@
 #include "linear_float.inl"
 #include "dots_neon.h"
 #include "linear_i8.inl"
+#include "depthwise.inl"
+#include "depthwise_i8.inl"
 #include "attention.inl"
 #include "linear_neon.inl"
 

@@ -26,7 +26,10 @@ constexpr KernelTable make_table(const char* name) {
                      .activate = activate,
                      .softmax_block = softmax_block,
                      .blend = blend,
-                     .linear_i8 = linear_i8};
+                     .linear_i8 = linear_i8,
+                     .depthwise_f32 = depthwise_float<float>,
+                     .depthwise_f16 = depthwise_float<uint16_t>,
+                     .depthwise_i8 = depthwise_i8};
 }
 
 }  // namespace

@@ -1,5 +1,6 @@
 // conv2d and conv_transpose2d, channels-last, with weights in floats.
 #include "../conv_panel.h"
+#include "../depthwise.h"
 #include "../float_layer.h"
 
 namespace satchel {
@@ -17,7 +18,7 @@ struct Panel {
   size_t bytes() const { return static_cast<size_t>(round_up(rows * (cols + results) * 4, 64)); }
 };
 
-size_t check_layer(NodeCall& call, int threads, bool transposed) {
+void check_layer(NodeCall& call, bool transposed) {
   require_array(call, call.in(0), DType::f32);
   require_array(call, *call.output, DType::f32);
   check_window(call, transposed);
@@ -28,17 +29,18 @@ size_t check_layer(NodeCall& call, int threads, bool transposed) {
     require(call.in(2).rank == 1 && call.in(2).shape[0] == call.in(1).shape[0], call, "the bias does not fit");
   }
   call.params.activation = activation_attribute(call);
-  return Panel(conv_shape(call, transposed), threads).bytes() * static_cast<size_t>(threads);
 }
 
 size_t check_conv(NodeCall& call, int threads) {
-  const size_t scratch = check_layer(call, threads, false);
+  check_layer(call, false);
   require_images(call, window_of(call), call.in(1).shape[0]);
-  return scratch;
+  const ConvShape s = conv_shape(call);
+  if (s.is_depthwise()) return depthwise_scratch(call, s, sizeof(float), threads);
+  return Panel(s, threads).bytes() * static_cast<size_t>(threads);
 }
 
 size_t check_conv_transpose(NodeCall& call, int threads) {
-  const size_t scratch = check_layer(call, threads, true);
+  check_layer(call, true);
   const Tensor &x = call.in(0), &y = *call.output;
   const Window w = window_of(call);
   for (size_t i = 1; i < 3; ++i) require(x.shape[i] <= kMaxDim / kLargestWindow, call, "the image is too large");
@@ -46,7 +48,7 @@ size_t check_conv_transpose(NodeCall& call, int threads) {
               y.shape[2] == (x.shape[2] - 1) * w.stride_w + w.reach_w() - w.left - w.right &&
               y.shape[3] == call.in(1).shape[0],
           call, "the output does not fit");
-  return scratch;
+  return Panel(conv_shape(call, true), threads).bytes() * static_cast<size_t>(threads);
 }
 
 void run(const NodeCall& call, const Workspace& work, const ConvShape& s) {
@@ -55,6 +57,13 @@ void run(const NodeCall& call, const Workspace& work, const ConvShape& s) {
   const float *x = call.in(0).f32(), *bias = call.has(2) ? call.in(2).f32() : nullptr;
   float* y = call.output->f32();
   const Activation activation = call.params.activation;
+  if (s.is_depthwise()) {
+    const auto depthwise =
+        matrix.encoding == MatrixEncoding::f32 ? work.kernels.depthwise_f32 : work.kernels.depthwise_f16;
+    return for_depthwise_rows(s, x, 0.0f, work, [&](const float* const* taps, int64_t pixel) {
+      depthwise(taps, s.out_w, s.window.taps(), matrix, bias, activation, y + pixel * s.outputs);
+    });
+  }
   if (s.is_plain()) return float_layer(x, s.pixels, matrix, bias, activation, y, work);
   const Panel layout(s, work.pool.size());
   const int64_t blocks = (s.pixels + layout.rows - 1) / layout.rows;

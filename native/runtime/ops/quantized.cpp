@@ -2,6 +2,7 @@
 #include <cmath>
 
 #include "../conv_panel.h"
+#include "../depthwise.h"
 
 namespace satchel {
 
@@ -135,12 +136,16 @@ struct Panel {
   size_t bytes() const { return results_at() + static_cast<size_t>(round_up(rows * results * 4, 64)); }
 };
 
+bool is_depthwise(const ConvShape& s) { return s.is_depthwise() && s.window.taps() <= kMostDepthwiseTaps; }
+
 size_t check_qconv(NodeCall& call, int threads) {
   check_window(call);
   check_conv_weight(call);
   check_steps(call);
   require_images(call, window_of(call), call.in(1).shape[0]);
-  return Panel(conv_shape(call), threads).bytes() * static_cast<size_t>(threads);
+  const ConvShape s = conv_shape(call);
+  if (is_depthwise(s)) return depthwise_scratch(call, s, 1, threads);
+  return Panel(s, threads).bytes() * static_cast<size_t>(threads);
 }
 
 void run_qconv(const NodeCall& call, const Workspace& work) {
@@ -148,10 +153,15 @@ void run_qconv(const NodeCall& call, const Workspace& work) {
   const IntegerMatrix w = call.in(1).weight->integers();
   const IntegerResult result = result_of(call);
   const uint8_t* x = call.in(0).data;
+  const auto fill = static_cast<uint8_t>(result.x_zero);
+  if (is_depthwise(s)) {
+    return for_depthwise_rows(s, x, fill, work, [&](const uint8_t* const* taps, int64_t pixel) {
+      work.kernels.depthwise_i8(taps, s.out_w, s.window.taps(), w, rows_from(result, pixel));
+    });
+  }
   if (Panel::is_direct(s)) return integer_layer(x, s.channels, s.pixels, w, result, work);
   const Panel layout(s, work.pool.size());
   const int64_t blocks = (s.pixels + layout.rows - 1) / layout.rows;
-  const auto fill = static_cast<uint8_t>(result.x_zero);
   work.pool.parallel_for(blocks, 1, [&](int64_t first, int64_t last, int thread) {
     uint8_t* panel = work.scratch + static_cast<size_t>(thread) * layout.bytes();
     uint8_t* results = panel + layout.results_at();
