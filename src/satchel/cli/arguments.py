@@ -120,6 +120,13 @@ def add_export_options(parser: argparse.ArgumentParser) -> None:
         "weights, needs --calibrate (plain; with --calibrate gptq)",
     )
     group.add_argument(
+        "--rotate",
+        action="store_true",
+        default=None,
+        help="turn the hidden states into a basis without outliers, folded into the weights; a "
+        "tied head becomes a weight of its own",
+    )
+    group.add_argument(
         "--mode",
         choices=("hybrid", "kv", "lookahead"),
         help="hybrid reads prompts in blocks, kv one token at a time; lookahead is hybrid and "

@@ -65,7 +65,7 @@ def execute(arguments: argparse.Namespace) -> None:
         "output": str(output),
         "name": job.name,
         "architecture": job.checkpoint.config["model_type"],
-        "recipe": job.recipe.describe(),
+        "recipe": job.description,
         "context": job.context,
         "plan": plan.to_dict(),
     }
@@ -73,9 +73,11 @@ def execute(arguments: argparse.Namespace) -> None:
         if arguments.json:
             print_json(document)
             return
-        print(f"{job.name}: {count(plan.parameters)} parameters, {job.recipe.describe()}")
+        print(f"{job.name}: {count(plan.parameters)} parameters, {job.description}")
         print(f"file         {output}, {megabytes(plan.file_size)}")
         print(f"peak memory  {megabytes(plan.peak_memory)}")
+        if job.options.rotate and job.model.tied:
+            print("head         stored apart from the embedding, because it is rotated")
         print(f"methods      {', '.join(plan.methods)}, context {job.context}")
         return
     document["quality"] = None

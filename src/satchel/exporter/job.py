@@ -22,6 +22,7 @@ from satchel.exporter.options import (
     METADATA,
     ExportOptions,
 )
+from satchel.exporter.rotating import rotate
 from satchel.exporter.rounding import RoundingPlan
 from satchel.exporter.weights import BLOCK_BYTES, WeightError, WeightPacker
 from satchel.files import refuse_existing
@@ -32,6 +33,7 @@ from satchel.models import build_model
 from satchel.models.base import Decoder, accept_method
 from satchel.program.writer import ProgramWriter, encode_metadata
 from satchel.quantize.recipe import Recipe, apply_recipe
+from satchel.quantize.rotation.plan import HEAD_SUFFIX
 from satchel.sources import pull
 from satchel.sources.progress import Progress, silent
 
@@ -88,6 +90,9 @@ class ExportJob:
         self.model: Decoder = build_model(self.checkpoint.config)
         self.context = min(options.context, self.model.context)
         self.graphs = self._graphs()
+        if options.rotate:
+            apart = bool(self.adapters.apart)
+            self.checkpoint = rotate(self.graphs, self.checkpoint, self.recipe, apart)
         self.kept = KeptTensors.of(self.checkpoint) if self.recipe.keeps else KeptTensors()
         self.encodings = apply_recipe(self.graphs, self.recipe, self.kept.encodings)
         self.kept_weights = self.kept.weights(self.graphs, self.encodings)
@@ -95,7 +100,12 @@ class ExportJob:
             take_columns(graph, self.kept.orders, self.kept_weights)
         self.placement = cpu.place(self.graphs)
         weights = {w.name: w for g in self.graphs for w in g.weights()}
-        own = {w.source.tensor for w in weights.values() if w.role != "adapter"}
+        # A head that is its own weight for this export only is no parameter of the model's.
+        own = {
+            w.source.tensor.removesuffix(HEAD_SUFFIX)
+            for w in weights.values()
+            if w.role != "adapter"
+        }
         self.parameters = _parameters(self.checkpoint, own)
         check_tensors(self.checkpoint, weights.values(), self.model.unused_tensors)
         if self.checkpoint.tokenizer is None:
@@ -158,6 +168,14 @@ class ExportJob:
                 self.tokenizer = replace(self.tokenizer, bos_id=value)
 
     @property
+    def description(self) -> str:
+        """The recipe and what else was chosen for the weights, in one line."""
+        parts = [self.recipe.describe()]
+        if self.rounding.name != "plain":
+            parts.append(f"rounding {self.rounding.name}")
+        return ", ".join([*parts, *(["rotated"] if self.options.rotate else [])])
+
+    @property
     def default_output(self) -> Path:
         """Tells model, target, recipe, and every choice that is not the default."""
         return Path("-".join([self.name, "cpu", self.recipe.name, *self._choices()]) + ".satchel")
@@ -183,6 +201,8 @@ class ExportJob:
             yield "+".join(["with", *self.adapters.apart])
         if self.rounding.name != "plain":
             yield self.rounding.name
+        if options.rotate:
+            yield "rotated"
         if options.mode != "hybrid":
             yield options.mode
         if options.mode != "kv" and options.prefill_ar_len != DEFAULT_PREFILL_AR_LEN:
@@ -212,7 +232,7 @@ class ExportJob:
         packer = WeightPacker(self.checkpoint, threads or cores(), self.kept_weights)
         merged = [adapter.path for adapter in self.adapters.merged]
         packer.rounder = self.rounding.rounder(
-            self.checkpoint, self.model, packer, self.progress, merged
+            self.checkpoint, self.model, self.graphs, packer, self.progress, merged
         )
         total = self.writer.weights_size
         done = 0
@@ -257,8 +277,9 @@ class ExportJob:
                 "activation_bits": self.recipe.activation_bits,
                 "kept": self.kept.describe(),
                 **self.rounding.describe(),
+                "rotated": self.options.rotate,
                 "overrides": {o.pattern: o.value for o in self.recipe.overrides},
-                "description": self.recipe.describe(),
+                "description": self.description,
             },
             "adapters": list(self.adapters.apart),
             "placement": self.placement,
@@ -328,6 +349,7 @@ def export(
     rounding: str | None = None,
     calibrate: str | None = None,
     calibrate_limit: int | None = None,
+    rotate: bool = False,
     mode: str = "hybrid",
     prefill_ar_len: int = 128,
     context: int = 2048,
@@ -359,6 +381,7 @@ def export(
         rounding=rounding,
         calibrate=calibrate,
         calibrate_limit=calibrate_limit,
+        rotate=rotate,
         mode=mode,
         prefill_ar_len=prefill_ar_len,
         context=context,

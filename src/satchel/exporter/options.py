@@ -35,7 +35,8 @@ class ExportOptions:
     capped by what the model was made for. ``overrides`` gives some layers another scheme:
     ``{"layers.*.mlp.down": "16a8w"}``. ``calibrate`` names a text file, ``prompt:TEXT`` or
     ``task:NAME`` that tells ``rounding`` (plain, search or gptq) what the layers see, of which
-    ``calibrate_limit`` tokens are used. ``metadata`` overrides what the checkpoint says of its
+    ``calibrate_limit`` tokens are used; ``rotate`` spreads outliers over all channels before
+    weights are rounded. ``metadata`` overrides what the checkpoint says of its
     tokens: ``{"get_bos_id": 128000, "get_eos_ids": [128009, 128001]}``. ``lora`` has folders of
     adapters that are added to the weights, ``adapters`` those that are kept apart, by name.
 
@@ -53,6 +54,7 @@ class ExportOptions:
     rounding: str | None = None
     calibrate: str | None = None
     calibrate_limit: int | None = None
+    rotate: bool = False
     mode: str = "hybrid"
     prefill_ar_len: int = DEFAULT_PREFILL_AR_LEN
     context: int = DEFAULT_CONTEXT
@@ -156,6 +158,7 @@ _TYPES: dict[str, tuple[type, ...]] = {
     "rounding": (str,),
     "calibrate": (str,),
     "calibrate_limit": (int,),
+    "rotate": (bool,),
     "mode": (str,),
     "prefill_ar_len": (int,),
     "context": (int,),
@@ -223,7 +226,7 @@ def read_options_file(path: str | Path) -> dict[str, Any]:
     check_keys(choices, known, str(path))
     for key, value in choices.items():
         wanted = _TYPES[key]
-        if not isinstance(value, wanted) or isinstance(value, bool):
+        if not isinstance(value, wanted) or (isinstance(value, bool) and bool not in wanted):
             kinds = " or ".join(t.__name__ for t in wanted)
             raise ConfigError(f"{key} in {path} must be {kinds}, not {value!r}")
     for key in ("embedding", "preq_embedding"):

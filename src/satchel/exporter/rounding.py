@@ -14,7 +14,9 @@ from satchel.exporter.weights import BLOCK_BYTES, WeightPacker
 from satchel.graph.ir import Graph
 from satchel.models.base import Decoder
 from satchel.quantize.encoding import Encoding
+from satchel.quantize.rotation import RotatedCheckpoint
 from satchel.quantize.rounding import Rounder, check_rounding
+from satchel.quantize.rounding.rounder import MomentsOf
 from satchel.sources.cache import file_facts
 from satchel.sources.progress import Progress
 
@@ -60,6 +62,7 @@ class RoundingPlan:
         self,
         checkpoint: Checkpoint,
         model: Decoder,
+        graphs: Sequence[Graph],
         packer: WeightPacker,
         progress: Progress,
         adapters: Sequence[Path] = (),
@@ -72,17 +75,22 @@ class RoundingPlan:
             return Rounder(self.name, lambda _: None, packer.threads)
         from satchel.calibration.store import collect_statistics
 
+        # What is collected is of the model as it is, so it serves rotated exports too.
+        plain = checkpoint.base if isinstance(checkpoint, RotatedCheckpoint) else checkpoint
         statistics = collect_statistics(
             [
                 *(file_facts(path) for path in (checkpoint.path, *adapters)),
                 sorted(checkpoint.config.items(), key=str),
             ],
             model,
-            packer.rows,
+            WeightPacker(plain, packer.threads).rows,
             self.text,
             lambda done, total: progress("Calibrating, layers", done, total),
         )
-        return Rounder(self.name, statistics.moments, packer.threads)
+        moments: MomentsOf = statistics.moments
+        if isinstance(checkpoint, RotatedCheckpoint):
+            moments = _rotated_moments(checkpoint, graphs, moments)
+        return Rounder(self.name, moments, packer.threads)
 
     def memory(self, model: Decoder, graphs: Sequence[Graph]) -> int:
         """Bytes beside those of plain rounding, at most."""
@@ -110,3 +118,11 @@ class RoundingPlan:
             "rounding": self.name,
             "calibration": {"source": source, "tokens": self.text.tokens},
         }
+
+
+def _rotated_moments(
+    checkpoint: RotatedCheckpoint, graphs: Sequence[Graph], moments: MomentsOf
+) -> MomentsOf:
+    """By a weight's name, what its layer sees when the model is rotated."""
+    tensors = {w.name: w.source.tensor for graph in graphs for w in graph.weights()}
+    return lambda name: checkpoint.moments(tensors[name], moments(name))

@@ -1,0 +1,6 @@
+"""Rotations folded into the weights: outliers are spread over all channels before rounding."""
+
+from satchel.quantize.rotation.checkpoint import RotatedCheckpoint
+from satchel.quantize.rotation.plan import RotationPlan, plan_rotation, untie_head
+
+__all__ = ["RotatedCheckpoint", "RotationPlan", "plan_rotation", "untie_head"]
