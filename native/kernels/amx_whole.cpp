@@ -16,7 +16,6 @@ namespace satchel {
 namespace {
 
 constexpr int64_t kChunkColumns = 1024;
-constexpr int64_t kFewestRows = 64;   // unpacking the weights does not pay below
 constexpr int64_t kLargestGroup = 128;  // scaling the sums of longer groups costs little
 constexpr int64_t kBlockRows = 2 * kTileRows;
 constexpr int64_t kMostRows = 512;  // that pass over the weights of one unpacking
@@ -205,7 +204,7 @@ inline void multiply_chunk(const Job& job, Workspace& work) {
 bool amx_whole_fits(const QuantizedRows& x, const PackedMatrix& w) {
   // The codes of q4_min need more bits, and a minimum takes away most of their sums again, which
   // leaves less of the rest exact.
-  return w.encoding == MatrixEncoding::q4 && x.rows >= kFewestRows && w.group <= kLargestGroup &&
+  return w.encoding == MatrixEncoding::q4 && x.rows >= kLongBlock && w.group <= kLargestGroup &&
          kChunkColumns % w.group == 0;
 }
 

@@ -12,6 +12,7 @@
 #include "depthwise.inl"
 #include "depthwise_i8_avx512.inl"
 #include "attention.inl"
+#include "attention_long.inl"
 
 namespace satchel {
 namespace {
@@ -190,7 +191,7 @@ void linear_q(const QuantizedRows& x, const PackedMatrix& w, const float* bias,
     multiply_rows<Code, 1, kTilesForOneRow>(x, 0, w, bias, tile_begin, tile_end, y, ldy);
     return;
   }
-  if (x.rows >= kFewestRows && w.group <= kColumnsTogether) {
+  if (x.rows >= kLongBlock && w.group <= kColumnsTogether) {
     linear_rows<Code>(x, w, bias, tile_begin, tile_end, y, ldy);
     return;
   }

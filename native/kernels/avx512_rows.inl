@@ -8,7 +8,6 @@ namespace {
 constexpr int kRowsTogether = 4;
 constexpr int kTilesTogether = 3;       // 12 sums hide the latency of a multiplication
 constexpr int64_t kColumnsTogether = 512;
-constexpr int64_t kFewestRows = 64;     // below, codes are unpacked as they are used
 constexpr int64_t kMostRows = 256;      // that pass over the weights of one unpacking
 
 // A chunk of whole groups of the matrix, as bytes [cols/4][16][4] of each tile.

@@ -1,5 +1,6 @@
 // Which tables this CPU can run. Compiled for the baseline, like everything that runs before it.
 
+#include <algorithm>
 #include <cstdlib>
 #include <stdexcept>
 
@@ -147,7 +148,11 @@ std::vector<const KernelTable*> find_kernels() {
 #ifdef SATCHEL_X86_64
   if (features().avx2) tables.push_back(&avx2_table);
   if (features().avx512) tables.push_back(&avx512_table);
-  static const KernelTable amx = derived_table(avx512_table, "amx", amx_linear_q4, amx_linear_q8);
+  static const KernelTable amx = [] {
+    KernelTable table = derived_table(avx512_table, "amx", amx_linear_q4, amx_linear_q8);
+    table.attention = amx_attention;
+    return table;
+  }();
   if (amx_problem().empty()) tables.push_back(&amx);
 #endif
 #ifdef SATCHEL_AARCH64
@@ -166,8 +171,10 @@ std::vector<const KernelTable*> find_kernels() {
 
 size_t attention_scratch(int64_t heads_per_kv, int64_t dim) {
   const int64_t rows = queries_per_pass(heads_per_kv) * heads_per_kv;
-  return static_cast<size_t>(rows * (2 * padded_dim(dim) + kRowStateFloats) +
-                             kMaxRegisterRows * kKeyBlock);
+  const int64_t few = rows * (2 * padded_dim(dim) + kRowStateFloats) + kMaxRegisterRows * kKeyBlock;
+  const int64_t long_rows = long_queries(heads_per_kv) * heads_per_kv, width = 2 * long_dim(dim);
+  const int64_t many = long_rows * (width + kRowStateFloats) + kKeyBlock * (width + kLongRows);
+  return static_cast<size_t>(std::max(few, many));
 }
 
 std::vector<std::string> cpu_features() {

@@ -24,11 +24,16 @@ void unpack_row(const PackedMatrix& w, int64_t row, float* out);
 extern const KernelTable avx2_table;
 extern const KernelTable avx512_table;
 
-// The AMX table is the AVX-512 one with these two in it.
+// The AMX table is the AVX-512 one with these in it.
 void amx_linear_q4(const QuantizedRows& x, const PackedMatrix& w, const float* bias,
                    int64_t tile_begin, int64_t tile_end, float* y, int64_t ldy);
 void amx_linear_q8(const QuantizedRows& x, const PackedMatrix& w, const float* bias,
                    int64_t tile_begin, int64_t tile_end, float* y, int64_t ldy);
+void amx_attention(const AttentionArgs& args, int64_t kv_head, int64_t query_begin,
+                   int64_t query_end, float* scratch);
+// For long blocks, with sums in another order than those of a single query.
+void avx512_long_attention(const AttentionArgs& args, int64_t kv_head, int64_t query_begin,
+                           int64_t query_end, float* scratch);
 // One tile product compared with plain arithmetic. May fault where AMX does not work.
 bool amx_self_test();
 #endif
@@ -62,6 +67,15 @@ constexpr int64_t kQueryRows = 32;
 constexpr int64_t kMaxRegisterRows = 4;
 // What attention keeps for each row: its range of keys, maximum, total and rescaling.
 constexpr int64_t kRowStateFloats = 5;
+
+// Blocks of this many rows or queries and more may be computed in another order than a single one.
+constexpr int64_t kLongBlock = 64;
+constexpr int64_t kLongRows = 6;  // that share a register block
+// The rows of long blocks that pass over the cache together, and the size their heads are padded to.
+static inline int64_t long_queries(int64_t heads_per_kv) {
+  return heads_per_kv >= 128 ? 1 : 128 / heads_per_kv;
+}
+static inline int64_t long_dim(int64_t dim) { return (dim + 63) / 64 * 64; }
 
 static inline int64_t queries_per_pass(int64_t heads_per_kv) {
   return heads_per_kv >= kQueryRows ? 1 : kQueryRows / heads_per_kv;
