@@ -272,7 +272,7 @@ void amx_linear_q8(const QuantizedRows& x, const PackedMatrix& w, const float* b
 
 void amx_attention(const AttentionArgs& args, int64_t kv_head, int64_t query_begin,
                    int64_t query_end, float* scratch) {
-  const bool is_long = args.queries >= kLongBlock && !args.byte_cache;
+  const bool is_long = args.queries >= kLongBlock && !args.byte_cache && !args.parents;
   const auto kernel = is_long ? avx512_long_attention : avx512_table.attention;
   kernel(args, kv_head, query_begin, query_end, scratch);
 }

@@ -9,7 +9,7 @@ namespace satchel {
 
 namespace {
 
-constexpr int64_t kQueryBlock = 16;
+constexpr int64_t kQueryBlock = 16, kLongQueryBlock = 32;  // queries that a thread takes at a time
 constexpr int32_t kMaxPosition = 1 << 30;  // so that a position plus a number of tokens is an int32
 
 void require_start(const NodeCall& call, const Tensor& start) {
@@ -224,7 +224,8 @@ void run_attention(const NodeCall& call, const Workspace& work) {
   args.window = call.params.integer[0];
   args.half_cache = k.dtype == DType::f16;
   args.byte_cache = k.dtype == DType::u8;
-  const int64_t blocks = (args.queries + kQueryBlock - 1) / kQueryBlock;
+  const int64_t block = args.queries < 2 * kLongQueryBlock ? kQueryBlock : kLongQueryBlock;
+  const int64_t blocks = (args.queries + block - 1) / block;
   const size_t scratch = attention_scratch(args.heads / args.kv_heads, args.dim);
   if (call.has(4)) {
     float* behind = reinterpret_cast<float*>(work.scratch) + static_cast<size_t>(work.pool.size()) * scratch;
@@ -236,8 +237,8 @@ void run_attention(const NodeCall& call, const Workspace& work) {
   work.pool.parallel_for(args.kv_heads * blocks, 1, [&](int64_t begin, int64_t end, int thread) {
     float* own = reinterpret_cast<float*>(work.scratch) + static_cast<size_t>(thread) * scratch;
     for (int64_t item = begin; item < end; ++item) {
-      const int64_t first = item / args.kv_heads * kQueryBlock;
-      work.kernels.attention(args, item % args.kv_heads, first, std::min(first + kQueryBlock, args.queries), own);
+      const int64_t first = item / args.kv_heads * block;
+      work.kernels.attention(args, item % args.kv_heads, first, std::min(first + block, args.queries), own);
     }
   });
 }
