@@ -63,6 +63,11 @@ def add_export_options(parser: argparse.ArgumentParser) -> None:
     """Nothing has a default here, so that a YAML file can tell what was not given."""
     group = parser.add_argument_group("what to make of the model")
     group.add_argument(
+        "--target",
+        metavar="CHIP",
+        help="cpu, or a chip with an NPU: qnn:SM8750, or by its version qnn:v79 (cpu)",
+    )
+    group.add_argument(
         "--recipe",
         metavar="NAME",
         help="fp32, fp16, 16a8w, 8a8w, 16a4w or 8da4w; keep takes what is quantised already as it "
@@ -144,6 +149,12 @@ def add_export_options(parser: argparse.ArgumentParser) -> None:
         type=positive,
         metavar="N",
         help="the most tokens of prompt and answer together (2048)",
+    )
+    group.add_argument(
+        "--num-sharding",
+        type=positive,
+        metavar="N",
+        help="qnn: into how many parts to split the model (as many as the chip needs)",
     )
     group.add_argument(
         "--metadata",

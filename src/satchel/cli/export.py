@@ -14,6 +14,7 @@ from satchel.errors import ConfigError
 if TYPE_CHECKING:
     from satchel.eval.gate import GatedExport
     from satchel.exporter import ExportJob
+    from satchel.exporter.npu import NpuPlan
 
 HELP = "pack a checkpoint into one .satchel file"
 
@@ -79,6 +80,8 @@ def execute(arguments: argparse.Namespace) -> None:
         if job.options.rotate and job.model.tied:
             print("head         stored apart from the embedding, because it is rotated")
         print(f"methods      {', '.join(plan.methods)}, context {job.context}")
+        if plan.npu:
+            _print_npu(plan.npu)
         return
     document["quality"] = None
     if gated is None:
@@ -87,6 +90,18 @@ def execute(arguments: argparse.Namespace) -> None:
         document["quality"] = gated.run(output, arguments.force)
     bar.close()
     _report(arguments, document, output, time.perf_counter() - started)
+
+
+def _print_npu(plan: NpuPlan) -> None:
+    shared = "weights shared by all methods" if plan.shared else "weights once for each method"
+    count = len(plan.shards)
+    print(f"NPU          {count} shard{'s' if count > 1 else ''} for {plan.target}, {shared}")
+    for number, shard in enumerate(plan.shards):
+        print(
+            f"  shard {number:<4} {megabytes(shard.binary_bytes)} of binary, "
+            f"{megabytes(shard.context_bytes)} on the chip; compiling takes about "
+            f"{shard.seconds:.0f} s and {megabytes(shard.peak_memory)}"
+        )
 
 
 def _gated(

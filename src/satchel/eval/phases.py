@@ -11,8 +11,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from satchel.backends import open_instance
 from satchel.errors import EvaluationError
-from satchel.eval.reference_instance import ReferenceInstance
 from satchel.exporter import ExportJob, ExportOptions
 from satchel.exporter.cached import program_for
 from satchel.exporter.options import DEFAULT_PREFILL_AR_LEN
@@ -79,7 +79,7 @@ class PhaseMaker:
         if phase == "device":
             return Session(self.program, self.threads)
         if phase == "qdq":
-            return Session(self.program, instance=ReferenceInstance(self.program))
+            return Session(self.program, instance=open_instance(self.program, reference=True))
         assert self.checkpoint is not None
         path = program_for(self.checkpoint, self._float, self.progress, self.say)
         return Session(Program(path), self.threads)

@@ -9,7 +9,7 @@ from dataclasses import asdict
 from importlib.metadata import version
 from pathlib import Path
 
-from satchel.exporter.job import ExportJob, model_name
+from satchel.exporter.job import ExportJob, model_name, target_name
 from satchel.exporter.options import ExportOptions
 from satchel.program.format import MAGIC
 from satchel.sources import CATALOG, pull
@@ -45,7 +45,7 @@ def program_for(
         options = ExportOptions(**entry.advised) if entry else ExportOptions()
     checkpoint = pull(source, progress)
     folder = programs_folder()
-    stem = f"{model_name(source, checkpoint)}-cpu-{options.recipe}"
+    stem = f"{model_name(source, checkpoint)}-{target_name(options)}-{options.recipe_name}"
     path = folder / f"{stem}-{_fingerprint(checkpoint, options)}.satchel"
     if not path.exists():
         with locked(folder):

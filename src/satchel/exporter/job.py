@@ -9,13 +9,15 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from satchel.backends import cpu
+from satchel.backends import cpu, qnn
+from satchel.backends.qnn.chips import is_qnn
 from satchel.checkpoints import open_checkpoint
 from satchel.checkpoints.base import Checkpoint
 from satchel.errors import CheckpointError, ConfigError
 from satchel.exporter.adapters import Adapters, add_branches, method_name
 from satchel.exporter.checks import check_free_space, check_tensors, check_vocabulary
 from satchel.exporter.kept import KeptTensors, check_preq, check_recipe, take_columns
+from satchel.exporter.npu import NpuExport, NpuPlan
 from satchel.exporter.options import (
     DEFAULT_CONTEXT,
     DEFAULT_PREFILL_AR_LEN,
@@ -50,9 +52,11 @@ class ExportPlan:
     weights: int  # how many
     parameters: int
     methods: tuple[str, ...]
+    npu: NpuPlan | None = None
 
     def to_dict(self) -> dict[str, Any]:
         return {
+            "npu": self.npu.to_dict() if self.npu else None,
             "file_size_bytes": self.file_size,
             "peak_memory_bytes": self.peak_memory,
             "weights": self.weights,
@@ -98,7 +102,7 @@ class ExportJob:
         self.kept_weights = self.kept.weights(self.graphs, self.encodings)
         for graph in self.graphs:
             take_columns(graph, self.kept.orders, self.kept_weights)
-        self.placement = cpu.place(self.graphs)
+        self.placement = (qnn if is_qnn(options.target) else cpu).place(self.graphs)
         weights = {w.name: w for g in self.graphs for w in g.weights()}
         # A head that is its own weight for this export only is no parameter of the model's.
         own = {
@@ -121,14 +125,16 @@ class ExportJob:
             options, self.encodings, Tokenizer(self.tokenizer), self.model
         )
         self.writer = ProgramWriter(self.graphs, self.encodings, self.tokenizer.json.encode())
+        self.npu = NpuExport(self) if is_qnn(options.target) else None
 
     def _graphs(self) -> list[Graph]:
         """All methods of the model, then those of each adapter that is kept apart."""
         methods: dict[str, Dim] = {"kv_forward": 1}
         if self.options.mode != "kv":
             methods["prefill_forward"] = Sym("S", min(self.options.prefill_ar_len, self.context))
+        if self.options.mode != "kv" and not is_qnn(self.options.target):
             # It shares all weights and caches, so that it costs a few kilobytes.
-            methods["lookahead_forward"] = rows = Sym("S", min(MAX_ROWS, self.context))
+            methods["lookahead_forward"] = Sym("S", min(MAX_ROWS, self.context))
         graphs = []
         for adapter in (None, *self.adapters.apart):
             for method, tokens in methods.items():
@@ -139,6 +145,8 @@ class ExportJob:
                     add_branches(graph, self.adapters.branches(adapter), self.checkpoint)
                 graphs.append(graph)
         if "lookahead_forward" in methods:
+            rows = methods["lookahead_forward"]
+            assert isinstance(rows, Sym)
             graphs.append(accept_method("lookahead_accept", rows, graphs[0].states))
         return graphs
 
@@ -178,7 +186,8 @@ class ExportJob:
     @property
     def default_output(self) -> Path:
         """Tells model, target, recipe, and every choice that is not the default."""
-        return Path("-".join([self.name, "cpu", self.recipe.name, *self._choices()]) + ".satchel")
+        parts = [self.name, target_name(self.options), self.recipe.name]
+        return Path("-".join([*parts, *self._choices()]) + ".satchel")
 
     def _choices(self) -> Iterator[str]:
         options, recipe = self.options, self.recipe
@@ -192,7 +201,7 @@ class ExportJob:
                 yield f"h{recipe.head_bits}"
         if recipe.activation_bits:
             yield f"a{recipe.activation_bits}"
-        if recipe.cache != usual.cache:
+        if recipe.cache != usual.cache and not self.npu:  # an NPU has one of 8 bits always
             yield f"kv{recipe.kv_bits}"
         if recipe.overrides:
             yield "mixed"
@@ -209,6 +218,8 @@ class ExportJob:
             yield f"ar{options.prefill_ar_len}"
         if options.context != DEFAULT_CONTEXT:
             yield f"c{options.context}"
+        if options.num_sharding is not None:
+            yield f"s{options.num_sharding}"
 
     def plan(self) -> ExportPlan:
         """File size and peak memory, from shapes alone."""
@@ -221,20 +232,41 @@ class ExportJob:
         scales = max((w.scales_size for w in self.writer.weights), default=0)
         more = self.rounding.memory(self.model, self.graphs)
         peak = max(peak_rss(), current_rss() + blocks + scales + more)
+        npu = self.npu.plan() if self.npu else None
+        if npu:
+            file_size += npu.binary_bytes
+            peak = max(peak, npu.peak_memory)
         names = tuple(g.name for g in self.graphs)
-        return ExportPlan(file_size, peak, len(self.writer.weights), self.parameters, names)
+        return ExportPlan(file_size, peak, len(self.writer.weights), self.parameters, names, npu)
 
     def run(self, output: Path, overwrite: bool = False, threads: int = 0) -> Path:
         """Write the program. Nothing is left behind if it fails or is interrupted."""
         refuse_existing(output, overwrite)
         plan = self.plan()
         check_free_space(output.absolute().parent, plan.file_size)
+        if self.npu:
+            self.npu.run(
+                output, overwrite, lambda base, writer: self._write(base, threads, writer=writer)
+            )
+        else:
+            self._write(output, threads, overwrite)
+        self.checkpoint.close()
+        return output
+
+    def _write(
+        self,
+        output: Path,
+        threads: int,
+        overwrite: bool = False,
+        writer: ProgramWriter | None = None,
+    ) -> None:
+        writer = writer or self.writer
         packer = WeightPacker(self.checkpoint, threads or cores(), self.kept_weights)
         merged = [adapter.path for adapter in self.adapters.merged]
         packer.rounder = self.rounding.rounder(
             self.checkpoint, self.model, self.graphs, packer, self.progress, merged
         )
-        total = self.writer.weights_size
+        total = writer.weights_size
         done = 0
 
         def encode(weight: Any, encoding: Any) -> Any:
@@ -247,10 +279,8 @@ class ExportJob:
         def metadata() -> dict[str, Any]:
             return self._metadata(_error_by_group(packer.errors))
 
-        self.writer.write(output, encode, metadata, overwrite)
+        writer.write(output, encode, metadata, overwrite)
         self.progress(f"Packing {self.name}", total, total)
-        self.checkpoint.close()
-        return output
 
     def _metadata(self, weight_error: dict[str, float]) -> dict[str, Any]:
         ar_len = self.options.prefill_ar_len if self.options.mode != "kv" else None
@@ -262,7 +292,7 @@ class ExportJob:
             "name": self.name,
             "architecture": self.checkpoint.config["model_type"],
             "parameters": self.parameters,
-            "target": "cpu",
+            "target": self.options.target,
             "context": self.context,
             "mode": self.options.mode,
             "prefill_ar_len": min(ar_len, self.context) if ar_len else None,
@@ -291,6 +321,15 @@ class ExportJob:
             },
             "tokenizer": self.tokenizer.to_dict(),
         }
+
+
+def target_name(options: ExportOptions) -> str:
+    """A target as a part of file names.
+
+    >>> target_name(ExportOptions(target="qnn:SM8750"))
+    'qnn-SM8750'
+    """
+    return options.target.replace(":", "-")
 
 
 def model_name(source: str | os.PathLike[str], path: Path) -> str:
@@ -339,7 +378,8 @@ def export(
     source: str | os.PathLike[str],
     output: str | os.PathLike[str] | None = None,
     *,
-    recipe: str = "8da4w",
+    target: str = "cpu",
+    recipe: str | None = None,
     group_size: int | None = None,
     embedding: tuple[int, int] | None = None,
     head_bits: int | None = None,
@@ -359,6 +399,7 @@ def export(
     metadata: Mapping[str, Any] | None = None,
     lora: Sequence[str | os.PathLike[str]] = (),
     adapters: Mapping[str, str | os.PathLike[str]] | None = None,
+    num_sharding: int | None = None,
     overwrite: bool = False,
     threads: int = 0,
     progress: Progress | None = None,
@@ -371,6 +412,8 @@ def export(
     PosixPath('tiny-llama-cpu-8da4w-g32-c128.satchel')
     """
     options = ExportOptions(
+        target=target,
+        num_sharding=num_sharding,
         recipe=recipe,
         group_size=group_size,
         embedding=embedding,

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
+from satchel.backends.qnn.chips import find_chip, is_qnn, usual_recipe
 from satchel.errors import ConfigError
 from satchel.llm.lookahead.options import LookaheadSizes
 from satchel.quantize.overrides import split_override
@@ -16,6 +17,7 @@ from satchel.quantize.recipe import Recipe
 
 MODES = ("hybrid", "kv", "lookahead")
 PREQ_MODES = ("8da4w", "8da4w_output_8da8w")
+DEFAULT_RECIPE = "8da4w"
 DEFAULT_CONTEXT = 2048
 DEFAULT_PREFILL_AR_LEN = 128
 
@@ -39,12 +41,14 @@ class ExportOptions:
     weights are rounded. ``metadata`` overrides what the checkpoint says of its
     tokens: ``{"get_bos_id": 128000, "get_eos_ids": [128009, 128001]}``. ``lora`` has folders of
     adapters that are added to the weights, ``adapters`` those that are kept apart, by name.
+    ``target`` is ``cpu`` or a chip with an NPU, ``qnn:SM8750``; a model for that is split into
+    ``num_sharding`` parts.
 
     ``preq_mode``, ``preq_group_size``, ``preq_embedding`` and ``lora_rank`` say what a checkpoint
     of Meta's that comes quantised must be like; with ``preq_mode`` it is kept as it is.
     """
 
-    recipe: str = "8da4w"
+    recipe: str | None = None  # None: the target's
     group_size: int | None = None
     embedding: tuple[int, int] | None = None
     head_bits: int | None = None
@@ -68,8 +72,11 @@ class ExportOptions:
     preq_group_size: int | None = None
     preq_embedding: tuple[int, int] | None = None
     lora_rank: int | None = None
+    target: str = "cpu"
+    num_sharding: int | None = None
 
     def __post_init__(self) -> None:
+        self._check_target()
         if self.mode not in MODES:
             raise ConfigError(f"there is no mode {self.mode!r}", f"Modes: {', '.join(MODES)}.")
         if self.context < 2:
@@ -107,16 +114,34 @@ class ExportOptions:
             )
         return None
 
+    def _check_target(self) -> None:
+        if is_qnn(self.target):
+            find_chip(self.target)
+        elif self.target != "cpu":
+            raise ConfigError(
+                f"there is no target {self.target!r}", "Targets: cpu, or a chip as qnn:SM8750."
+            )
+        elif self.num_sharding is not None:
+            raise ConfigError("only a program for an NPU has shards", "Leave out --num-sharding.")
+
+    @property
+    def recipe_name(self) -> str:
+        """The recipe, or the target's usual one."""
+        usual = usual_recipe(find_chip(self.target)) if is_qnn(self.target) else DEFAULT_RECIPE
+        return self.recipe or usual
+
     def make_recipe(self) -> Recipe:
-        name, activation_bits = self.recipe, self.activation_bits
-        if self.preq_mode and name == "8da4w":  # what the checkpoint is, with its activations
+        name, activation_bits = self.recipe_name, self.activation_bits
+        if (
+            self.preq_mode and name == DEFAULT_RECIPE
+        ):  # what the checkpoint is, with its activations
             name, activation_bits = "keep", activation_bits or 8
         return Recipe.named(
             name,
             self.group_size,
             self.embedding,
             self.head_bits,
-            self.kv_bits,
+            self.kv_bits or (8 if is_qnn(self.target) else None),
             self.overrides,
             activation_bits,
         )
@@ -148,6 +173,8 @@ def _check_ids(metadata: Mapping[str, Any]) -> None:
 # What a file may say besides the fields of ExportOptions.
 _FILE_KEYS = {"source": str, "output": str}
 _TYPES: dict[str, tuple[type, ...]] = {
+    "target": (str,),
+    "num_sharding": (int,),
     "recipe": (str,),
     "group_size": (int,),
     "embedding": (str, list),

@@ -11,7 +11,7 @@ from typing import IO, Any
 
 from satchel.errors import GraphError
 from satchel.files import atomic_write
-from satchel.graph.ir import Graph, Value, Weight
+from satchel.graph.ir import DType, Graph, TensorType, Value, Weight
 from satchel.program.format import (
     ALIGNMENT,
     HEADER_SIZE,
@@ -31,6 +31,7 @@ from satchel.quantize.encoding import Encoding
 WeightEncoder = Callable[[Weight, Encoding], Iterator[bytes | memoryview]]
 
 _DIGEST_SIZE = 32
+_PAYLOAD_BLOCK = 8 << 20
 
 
 @dataclass(frozen=True)
@@ -62,6 +63,7 @@ class ProgramWriter:
     graphs: Sequence[Graph]
     encodings: Mapping[str, Encoding]
     tokenizer: bytes = b""
+    payloads: Mapping[str, Path] = field(default_factory=dict)  # files, by the names they get
     weights: list[StoredWeight] = field(init=False)
     methods: bytes = field(init=False)
 
@@ -72,6 +74,8 @@ class ProgramWriter:
             for value in graph.values():
                 if value.weight or value.constant is not None:
                     _require_same(found.setdefault(value.name, value), value)
+        for name, path in self.payloads.items():
+            found[name] = Value(name, TensorType((path.stat().st_size,), DType.u8))
         offset = 0
         for value in found.values():
             if self._encoding(value).group > MAX_GROUP:
@@ -175,6 +179,10 @@ class ProgramWriter:
             yield from encode_weight(stored.value.weight, stored.encoding)
         elif stored.value.constant is not None:
             yield stored.value.constant.tobytes()
+        else:
+            with self.payloads[stored.value.name].open("rb") as file:
+                while block := file.read(_PAYLOAD_BLOCK):
+                    yield block
 
     def _index(self, digests: Sequence[bytes]) -> bytes:
         out = Encoder()

@@ -34,6 +34,9 @@ class Method:
     def __init__(self, instance: _native.Instance, number: int, info: Mapping[str, Any]) -> None:
         self._instance = instance
         self._number = number
+        self.describe(info)
+
+    def describe(self, info: Mapping[str, Any]) -> None:
         self.info = info
         self.name: str = info["name"]
         self.inputs: list[str] = [v["name"] for v in info["inputs"]]
@@ -48,6 +51,13 @@ class Method:
 
     def run(self, *arrays: ArrayLike, **named: ArrayLike) -> list[NDArray[Any]]:
         """All outputs, in order."""
+        results: list[NDArray[Any]] = self._instance.run(
+            self._number, self.convert(*arrays, **named)
+        )
+        return results
+
+    def convert(self, *arrays: ArrayLike, **named: ArrayLike) -> list[NDArray[Any]]:
+        """The inputs in order, as arrays of their types."""
         given = dict(zip(self.inputs, arrays, strict=False))
         unknown = sorted(set(named) - set(self.inputs)) or sorted(set(named) & set(given))
         if unknown or len(arrays) > len(self.inputs):
@@ -57,12 +67,10 @@ class Method:
         missing = [name for name in self.inputs if name not in given]
         if missing:
             raise ExecutionError(f"{self.name} needs the input {missing[0]!r}")
-        converted = [
+        return [
             _convert(name, given[name], dtype)
             for name, dtype in zip(self.inputs, self._dtypes, strict=True)
         ]
-        results: list[NDArray[Any]] = self._instance.run(self._number, converted)
-        return results
 
 
 def _convert(name: str, value: ArrayLike, dtype: np.dtype[Any]) -> NDArray[Any]:
@@ -162,8 +170,13 @@ class Program:
         return encoding.decode(codes, scales, tuple(info["shape"]))
 
     def instance(self, threads: int = 0) -> Instance:
-        """New states and threads over the same weights; 0 threads: one per core."""
-        return Instance(self, threads)
+        """New states and threads over the same weights; 0 threads: one per core.
+
+        A program for an NPU runs there, or on its emulator.
+        """
+        from satchel.backends import open_instance
+
+        return open_instance(self, threads)
 
     @cached_property
     def _default_instance(self) -> Instance:

@@ -192,3 +192,34 @@ for _bits in (16, 8):
         _plain("slice", "half", normal(5, 4, 16), bits=_bits, axis=2, start=8, stop=16),
         _plain("concat", "halves", normal(5, 4, 8), normal(5, 4, 8, seed=1), bits=_bits, axis=2),
     ]
+
+
+def attention_row(heads: int, kv_heads: int, dim: int, context: int, tokens: int) -> NpuRow:
+    """A layer's attention as it is lowered, cache and mask included."""
+
+    def build(b: GraphBuilder, v: list[Value]) -> Value:
+        q, k, value, old_keys, old_values, mask = v
+        slots = context + tokens
+        q = b.transpose(b.affine(q, scale=dim**-0.5), perm=(1, 0, 2))
+        q = b.reshape(q, shape=(kv_heads, heads // kv_heads, tokens, dim))
+        keys = b.concat(old_keys, b.affine(b.transpose(k, perm=(1, 2, 0)), scale=1.0), axis=2)
+        turned = b.affine(b.transpose(value, perm=(1, 0, 2)), scale=1.0)
+        values = b.concat(old_values, turned, axis=1)
+        scores = b.matmul(q, b.reshape(keys, shape=(kv_heads, 1, dim, slots)))
+        weights = b.softmax(b.add(scores, mask), axis=-1)
+        out = b.matmul(weights, b.reshape(values, shape=(kv_heads, 1, slots, dim)))
+        return b.node("transpose", b.reshape(out, shape=(heads, tokens, dim)), perm=(1, 0, 2))
+
+    mask = np.where(normal(tokens, context + tokens) > 0.3, 0.0, -90.0).astype(np.float32)
+    mask[:, -1] = 0
+    inputs = [
+        normal(tokens, heads, dim),
+        normal(tokens, kv_heads, dim, seed=1),
+        normal(tokens, kv_heads, dim, seed=2),
+        normal(kv_heads, dim, context, seed=3),
+        normal(kv_heads, context, dim, seed=4),
+        mask,
+    ]
+    row = NpuRow("attention", f"{heads}x{kv_heads}x{dim}_{tokens}", inputs, build, tolerance=0.03)
+    row.names = ["q", "k", "v", "cache.0.k", "cache.0.v", "mask.0"]
+    return row

@@ -10,10 +10,11 @@ import pytest
 
 pytest.importorskip("onnxruntime_qnn", reason="pip install 'satchel[qnn]'")
 
-from npu_rows import ROWS, NpuRow
+from npu_rows import ROWS, NpuRow, attention_row
 
 from satchel.backends.qnn.annotate import RangeWatcher, annotate
 from satchel.backends.qnn.child import Child
+from satchel.backends.qnn.chips import CHIPS
 from satchel.backends.qnn.lower import PLAIN_OPS
 from satchel.backends.qnn.onnx_model import OnnxWriter, WeightFile
 from satchel.backends.qnn.reference_run import ReferenceGraph, weight_reader
@@ -36,6 +37,19 @@ def test_every_op_has_a_row() -> None:
 def test_the_chip_computes_what_the_reference_does(
     row: NpuRow, child: Child, tmp_path: Path
 ) -> None:
+    _check(row, child, tmp_path, TARGET)
+
+
+@pytest.mark.parametrize("version", sorted({chip.hexagon for chip in CHIPS}))
+@pytest.mark.parametrize("sizes", [(4, 2, 16, 48, 1), (9, 3, 64, 40, 3)], ids=["one", "three"])
+def test_attention_on_every_version(
+    version: int, sizes: tuple[int, int, int, int, int], child: Child, tmp_path: Path
+) -> None:
+    """v69 computes other, equally valid ways to write it wrong, and says nothing."""
+    _check(attention_row(*sizes), child, tmp_path, f"qnn:v{version}")
+
+
+def _check(row: NpuRow, child: Child, tmp_path: Path, target: str) -> None:
     graph = row.graph()
     watcher = RangeWatcher({})
     inputs = row.given
@@ -50,7 +64,7 @@ def test_the_chip_computes_what_the_reference_does(
     weights = WeightFile(tmp_path / "weights.bin")
     OnnxWriter(graph, encodings, row, weights, row.bits).write(tmp_path / "model.onnx")
     weights.close()
-    child.compile([(row.id, tmp_path / "model.onnx", None)], TARGET)
+    child.compile([(row.id, tmp_path / "model.onnx", None)], target)
     got = child.run(row.id, codes)["out"]
 
     assert got.dtype == expected.dtype and got.shape == expected.shape

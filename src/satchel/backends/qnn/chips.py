@@ -71,3 +71,11 @@ def find_chip(target: str) -> Chip:
         said = f"Did you mean qnn:{known[near[0]].name}? " if near else ""
         raise ConfigError(f"there is no target {target!r}", f"{said}Targets: {listed}.")
     return chip
+
+
+def usual_recipe(chip: Chip) -> str:
+    """
+    >>> usual_recipe(find_chip("qnn:SM8750")), usual_recipe(find_chip("qnn:v68"))
+    ('16a4w', '16a8w')
+    """
+    return "16a4w" if chip.has_block_weights else "16a8w"

@@ -23,6 +23,7 @@ from satchel.graph.ir import (
     attr_float,
     attr_int,
     attr_ints,
+    attr_str,
 )
 
 HOST_OPS = {
@@ -42,11 +43,10 @@ NPU_OPS = PLAIN_OPS | _LOWERED
 
 @dataclass(frozen=True)
 class MaskInput:
-    """Which slots each query sees. Rows are tokens, once for each query head of a group."""
+    """Which slots each query sees."""
 
     name: str
     window: int  # 0: all before
-    group: int
 
 
 @dataclass(frozen=True)
@@ -169,6 +169,8 @@ class _Lowering:
         if node.op == "layer_norm":
             return self._layer_norm(inputs, attrs)
         if node.op == "linear":  # without rounding row by row: all values have fixed ranges here
+            if attr_str(attrs, "activation", "none") != "none":
+                raise GraphError(f"{self.graph.name}: {node!r} should have no activation yet")
             out = self.b.node("linear", *inputs[:2])
             return self.b.node("add", out, inputs[2]) if len(inputs) > 2 else out
         if node.op == "affine":
@@ -260,6 +262,10 @@ class _Lowering:
         self.result.caches.append(CacheInput(out.state, f"{out.state}.new", keys))
 
     def _attention(self, node: Node) -> Value:
+        """Keys and values have a dimension of 1 where queries have the heads that share them.
+
+        With queries folded into rows instead, v69 computes wrong scores without a word.
+        """
         b = self.b
         q = self._input(_given(node, 0))  # [tokens, heads, dim]
         keys, values = _given(node, 1), _given(node, 2)
@@ -267,25 +273,24 @@ class _Lowering:
         scale = attr_float(node.attrs, "scale")
         softcap = attr_float(node.attrs, "softcap", 0.0)
         _, heads, dim = (_known(d) for d in q.shape)
-        kv_heads = _known(self.known[id(keys)].shape[0])
-        group = heads // kv_heads
+        kv_heads, slots = _known(self.known[id(keys)].shape[0]), self.context + self.tokens
         q = b.transpose(b.affine(q, scale=scale), perm=(1, 0, 2))
-        q = b.reshape(q, shape=(kv_heads, group * self.tokens, dim))
+        q = b.reshape(q, shape=(kv_heads, heads // kv_heads, self.tokens, dim))
         k = b.concat(self.known[id(keys)], self.new[keys.state], axis=2)
         v = b.concat(self.known[id(values)], self.new[values.state], axis=1)
-        scores = b.matmul(q, k)
+        scores = b.matmul(q, b.reshape(k, shape=(kv_heads, 1, dim, slots)))
         if softcap:
             scores = b.affine(b.tanh(b.affine(scores, scale=1 / softcap)), scale=softcap)
-        mask = self._mask(attr_int(node.attrs, "window", 0), group)
-        out = b.matmul(b.softmax(b.add(scores, mask), axis=-1), v)
-        out = b.reshape(out, shape=(heads, self.tokens, dim))
+        scores = b.add(scores, self._mask(attr_int(node.attrs, "window", 0)))
+        v = b.reshape(v, shape=(kv_heads, 1, slots, dim))
+        out = b.reshape(b.matmul(b.softmax(scores, axis=-1), v), shape=(heads, self.tokens, dim))
         return b.node("transpose", out, perm=(1, 0, 2))
 
-    def _mask(self, window: int, group: int) -> Value:
-        mask = MaskInput(f"mask.{window}.{group}", window, group)
+    def _mask(self, window: int) -> Value:
+        mask = MaskInput(f"mask.{window}", window)
         if mask not in self.result.masks:
             self.result.masks.append(mask)
-            self.b.input(mask.name, (group * self.tokens, self.context + self.tokens))
+            self.b.input(mask.name, (self.tokens, self.context + self.tokens))
         return next(v for v in self.b.graph.inputs if v.name == mask.name)
 
 

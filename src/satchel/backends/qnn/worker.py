@@ -17,16 +17,19 @@ import numpy as np
 from satchel.backends.qnn.chips import find_chip
 from satchel.backends.qnn.codes import vendor_error
 from satchel.backends.qnn.frames import Array, Message, receive, send
+from satchel.backends.qnn.loaded import LoadedProgram
 from satchel.backends.qnn.vendor import open_session
 from satchel.errors import SatchelError
 from satchel.machine import peak_rss
 
 Arrays = dict[str, Array]
+_DOING = {"compile": "compiling for", "open": "loading for", "load": "loading for"}
 
 
 class Worker:
     def __init__(self) -> None:
         self._sessions: dict[str, Any] = {}
+        self._program: LoadedProgram | None = None
 
     def compile(self, message: Message, _: Arrays) -> tuple[Message, Arrays]:
         """Compile models into one binary, or each into its own. They can be run here then."""
@@ -57,6 +60,19 @@ class Worker:
         results = session.run(names, arrays)
         return {}, dict(zip(names, map(np.asarray, results), strict=True))
 
+    def load(self, message: Message, _: Arrays) -> tuple[Message, Arrays]:
+        """Open a program, with whatever of it must be compiled first."""
+        self._program = LoadedProgram(Path(message["program"]), Path(message["folder"]))
+        return {}, {}
+
+    def call(self, message: Message, arrays: Arrays) -> tuple[Message, Arrays]:
+        """Feed tokens to a method of the program."""
+        assert self._program is not None
+        logits = self._program.runner.run(
+            message["method"], arrays["tokens"], message["position"], arrays.get("rows")
+        )
+        return {}, {"logits": logits}
+
     def answer(self, message: Message, arrays: Arrays) -> tuple[Message, Arrays]:
         command: Callable[[Message, Arrays], tuple[Message, Arrays]]
         command = getattr(self, message["command"])
@@ -65,9 +81,9 @@ class Worker:
         except SatchelError as error:
             return _failure(error), {}
         except Exception as error:  # whatever the vendor's library raises
-            doing = {"compile": "compiling for", "open": "loading for", "run": "running on"}
+            doing = _DOING.get(message["command"], "running on")
             chip = message.get("target", "the NPU")
-            return _failure(vendor_error(f"{doing[message['command']]} {chip}", str(error))), {}
+            return _failure(vendor_error(f"{doing} {chip}", str(error))), {}
 
 
 def _failure(error: SatchelError) -> Message:

@@ -1,0 +1,52 @@
+"""Whether a chip can run a recipe; if not, the error names one that it can."""
+
+from __future__ import annotations
+
+from satchel.backends.qnn.chips import Chip, usual_recipe
+from satchel.errors import RecipeError
+from satchel.graph.ir import DType, Graph
+from satchel.quantize.encoding import Encoding
+from satchel.quantize.recipe import Recipe
+from satchel.quantize.schemes import find_scheme
+
+SCHEMES = ("16a4w", "16a8w", "8a8w")
+
+
+def check_recipe(chip: Chip, recipe: Recipe, encodings: dict[str, Encoding]) -> int:
+    """The bits of the activations; RecipeError if the chip cannot run the recipe."""
+    advice = f"Use --recipe {usual_recipe(chip)}."
+    if chip.has_block_weights:
+        advice = "Use --recipe 16a4w, with --override PATTERN=16a8w for layers that need more."
+    names = [recipe.name, *(override.scheme.name for override in recipe.overrides)]
+    for name in names:
+        if name not in SCHEMES:
+            raise RecipeError(f"the NPU does not run the recipe {name}", advice)
+    if any(e.kind == "matrix_lpbq4" for e in encodings.values()) and not chip.has_block_weights:
+        raise RecipeError(
+            f"{chip.name} (Hexagon v{chip.hexagon}) has no 4-bit weights in blocks; v69 has",
+            advice,
+        )
+    if recipe.cache != DType.u8:
+        raise RecipeError("the NPU's KV cache has 8 bits", "Use --kv-bits 8, or leave it out.")
+    bits = {find_scheme(name).activation_bits for name in names}
+    if len(bits) > 1 or recipe.activation_bits:
+        raise RecipeError(
+            "on the NPU all layers have activations of one width",
+            "Use schemes that begin alike, such as 16a4w with 16a8w.",
+        )
+    return bits.pop()
+
+
+def check_matrices(graph: Graph, encodings: dict[str, Encoding]) -> None:
+    """Every layer must be stored in a form that the NPU computes with."""
+    for node in graph.nodes:
+        weight = node.inputs[1].weight if node.op == "linear" and node.inputs[1] else None
+        if weight is None:
+            continue
+        encoding = encodings[weight.name]
+        by_row = encoding.kind == "matrix_q8" and encoding.group == weight.shape[1]
+        if not by_row and encoding.kind != "matrix_lpbq4":
+            raise RecipeError(
+                f"the NPU does not compute with {weight.name} as {encoding}",
+                "Use the recipe 16a4w, 16a8w or 8a8w, without adapters that are kept apart.",
+            )

@@ -1,0 +1,58 @@
+"""Inputs for trying out a compiled shard, and what the reference makes of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from satchel.backends.qnn.lower import Lowered
+from satchel.backends.qnn.prepared import PreparedProgram
+from satchel.backends.qnn.reference_run import ReferenceGraph
+from satchel.backends.qnn.runner import mask_codes
+from satchel.backends.qnn.shards import cut_points, split
+from satchel.graph.ir import Graph, largest
+from satchel.quantize.static import ActivationEncoding
+
+Array = NDArray[Any]
+_POSITION = 16  # tokens before: attention must have something to choose from
+_SPREAD = 24.0  # of the made-up cache's codes
+
+
+def first_inputs(prepared: PreparedProgram, method: Lowered) -> dict[str, Array]:
+    """The codes of all inputs: a token after some others, of which the cache is made up."""
+    encodings = prepared.encodings
+    position = min(_POSITION, method.context - method.tokens)
+    tokens = np.arange(method.tokens, dtype=np.int32)
+    numbers = prepared.host.inputs(method, tokens, position)
+    codes = {name: encodings[name].quantize(array) for name, array in numbers.items()}
+    for mask in method.masks:
+        codes[mask.name] = mask_codes(encodings[mask.name], mask, method, position)
+    rng = np.random.default_rng(0)
+    shapes = {v.name: largest(v.shape) for v in method.npu.inputs}
+    for cache in method.caches:
+        encoding = encodings[cache.name]
+        made_up = rng.normal(encoding.zero_point, _SPREAD, shapes[cache.name])
+        limited = np.clip(np.rint(made_up), encoding.lowest, encoding.highest)
+        codes[cache.name] = limited.astype(encoding.dtype)
+    return codes
+
+
+def run_in_reference(
+    prepared: PreparedProgram, piece: Graph, codes: Mapping[str, Array]
+) -> dict[str, Array]:
+    """The outputs of a shard, computed in the smallest parts to save memory."""
+    known = dict(codes)
+    for part in split(piece, cut_points(piece)):
+        graph = ReferenceGraph(part, prepared.encodings, prepared.weights, prepared.bits)
+        known |= graph.run({v.name: known[v.name] for v in part.inputs})
+    return {v.name: known[v.name] for v in piece.outputs}
+
+
+def cosine(encoding: ActivationEncoding, first: Array, second: Array) -> float:
+    """Between what two sets of codes stand for."""
+    a, b = (encoding.dequantize(codes).astype(np.float64).ravel() for codes in (first, second))
+    lengths = float(np.linalg.norm(a) * np.linalg.norm(b))
+    return float(a @ b) / lengths if lengths else float(np.array_equal(first, second))

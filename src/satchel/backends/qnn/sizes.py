@@ -1,0 +1,69 @@
+"""What compiling for the NPU and running on it takes, told before any of it is done."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from satchel.backends.qnn.annotate import CACHE_BITS, is_cache
+from satchel.backends.qnn.shards import NodeSize
+from satchel.graph.ir import Graph, Node
+
+# Measured with benchmarks/npu_compile.py; docs/qnn.md has the table.
+_BINARY_PER_BYTE = 1.05
+_BINARY_PER_NODE = 1_500
+_MEMORY_BASE = 200_000_000
+_MEMORY_PER_BYTE = 9.0
+_SECONDS_PER_NODE = 0.008
+_SECONDS_PER_BYTE = 40e-9
+
+
+@dataclass(frozen=True)
+class ShardEstimate:
+    """One shard: the bytes of its weights, of its binaries, and what compiling it takes."""
+
+    weight_bytes: int
+    binary_bytes: int
+    context_bytes: int  # what it takes on the chip
+    seconds: float
+    peak_memory: int
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "weight_bytes": self.weight_bytes,
+            "binary_bytes": self.binary_bytes,
+            "context_bytes": self.context_bytes,
+            "compile_seconds": round(self.seconds, 1),
+            "compile_memory_bytes": self.peak_memory,
+        }
+
+
+def weight_bytes(sizes: Mapping[str, int]) -> NodeSize:
+    """How many bytes of weights a node brings into a binary, from those of each weight."""
+
+    def size(node: Node) -> int:
+        return sum(sizes.get(v.weight.name, 0) for v in node.inputs if v is not None and v.weight)
+
+    return size
+
+
+def context_bytes(piece: Graph, size: NodeSize) -> int:
+    """What a shard takes on the chip: weights, the cache, and what goes in and out."""
+    passed = [*piece.inputs, *piece.outputs]
+    buffers = sum(v.type.max_bytes * (1 if is_cache(v.name) else 2) // 4 for v in passed)
+    assert CACHE_BITS == 8
+    return sum(size(node) for node in piece.nodes) + buffers
+
+
+def estimate(piece: Graph, size: NodeSize, methods: int, copies: int) -> ShardEstimate:
+    """``copies`` of the weights are in the binaries: one if the methods share them."""
+    weights = sum(size(node) for node in piece.nodes)
+    nodes = len(piece.nodes) * methods
+    return ShardEstimate(
+        weights,
+        int(weights * copies * _BINARY_PER_BYTE) + nodes * _BINARY_PER_NODE,
+        context_bytes(piece, size),
+        nodes * _SECONDS_PER_NODE + weights * methods * _SECONDS_PER_BYTE,
+        _MEMORY_BASE + int(weights * _MEMORY_PER_BYTE),
+    )

@@ -1,0 +1,154 @@
+"""Language models on the emulator: export, load, run, against the reference's rounded run."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import satchel
+from models.model_rows import ROWS
+from satchel.backends import open_instance
+from satchel.backends.qnn.child import Child
+from satchel.backends.qnn.payload import extract, read_manifest
+from satchel.backends.qnn.prepared import PreparedProgram
+from satchel.cli.main import main
+from satchel.llm.session import Session
+from satchel.runtime.program import Instance, Program
+from support.arrays import integers
+from support.tiny_models import tiny_model, write_checkpoint
+
+pytest.importorskip("onnxruntime_qnn", reason="pip install 'satchel[qnn]'")
+
+OPTIONS = {"target": "qnn:SM8750", "context": 48, "prefill_ar_len": 12}
+PROMPT = integers(17, below=256).tolist()  # more than a block, and not a multiple of it
+
+
+def _greedy(session: Session, count: int = 6) -> tuple[np.ndarray, list[int]]:
+    logits = first = session.feed(PROMPT)
+    tokens = []
+    for _ in range(count):
+        tokens.append(int(logits.argmax()))
+        logits = session.feed(tokens[-1:])
+    return first, tokens
+
+
+def _cosine(a: np.ndarray, b: np.ndarray) -> float:
+    return float(a @ b / np.linalg.norm(a) / np.linalg.norm(b))
+
+
+@pytest.fixture(scope="module")
+def reference(npu_program: Path) -> tuple[np.ndarray, list[int]]:
+    program = Program(npu_program)
+    return _greedy(Session(program, instance=open_instance(program, reference=True)))
+
+
+def test_the_emulator_agrees_with_the_reference(
+    npu_program: Path, reference: tuple[np.ndarray, list[int]]
+) -> None:
+    program = Program(npu_program, verify=True)
+    session = Session(program)
+    logits, tokens = _greedy(session)
+    assert session.instance.kernels == "qnn emulator" and session.mode == "hybrid"
+    assert _cosine(logits, reference[0]) > 0.999
+    assert tokens == reference[1]
+    # What was kept of compiling for the emulator gives the same; so does going back.
+    again = Session(program)
+    assert _greedy(again)[1] == tokens
+    again.rewind(len(PROMPT))
+    np.testing.assert_array_equal(again.feed(tokens[:1]), _fed(session, tokens[:1]))
+
+
+def _fed(session: Session, tokens: list[int]) -> np.ndarray:
+    session.rewind(len(PROMPT))
+    return session.feed(tokens)
+
+
+def test_rounding_changes_little(
+    npu_program: Path, reference: tuple[np.ndarray, list[int]]
+) -> None:
+    """Against the same weights on the CPU, where ranges are measured for each row anew."""
+    program = Program(npu_program)
+    logits, _ = _greedy(Session(program, instance=Instance(program)))
+    assert _cosine(logits, reference[0]) > 0.99
+
+
+def test_two_shards_give_the_tokens_of_one(
+    tiny_checkpoint: Path, reference: tuple[np.ndarray, list[int]]
+) -> None:
+    output = tiny_checkpoint.parent / "two.satchel"
+    program = Program(satchel.export(tiny_checkpoint, output, **OPTIONS, num_sharding=2))
+    manifest = read_manifest(program)
+    assert len(manifest.shards) == 2 and len(manifest.cuts) == 1
+    assert all(len(s["files"]) == 3 for s in manifest.shards), "one binary and two models each"
+    logits, tokens = _greedy(Session(program))
+    assert tokens == reference[1]
+    assert _cosine(logits, reference[0]) > 0.999
+
+
+def test_one_token_at_a_time(
+    tiny_checkpoint: Path, reference: tuple[np.ndarray, list[int]]
+) -> None:
+    """A chip that does not share weights, and a program without a method for blocks."""
+    options = {**OPTIONS, "target": "qnn:SM8450", "mode": "kv"}
+    output = tiny_checkpoint.parent / "kv.satchel"
+    program = Program(satchel.export(tiny_checkpoint, output, **options))
+    assert [m["name"] for m in program.methods] == ["kv_forward"]
+    logits, tokens = _greedy(Session(program))
+    assert tokens == reference[1] and _cosine(logits, reference[0]) > 0.995
+
+
+def test_shared_weights_are_stored_once(npu_program: Path, tmp_path: Path) -> None:
+    """The shared binary is hardly larger than the larger of two that do not share."""
+    program = Program(npu_program)
+    manifest = read_manifest(program)
+    assert manifest.shared and manifest.methods == {"kv_forward": 1, "prefill_forward": 12}
+    prepared = PreparedProgram.of(program)
+    sources = prepared.write_models(0, tmp_path)
+    with Child() as child:
+        for name, model in sources.items():
+            child.compile([(name, model, tmp_path / f"{name}.onnx")], manifest.target)
+    alone = [path.stat().st_size for path in tmp_path.glob("*_qnn.bin")]
+    extracted = {path.name: path for path in extract(program, tmp_path / "shared")}
+    (shared,) = (p.stat().st_size for n, p in extracted.items() if n.endswith(".bin"))
+    assert len(alone) == 2
+    # These weights are tiny: most of a binary is its code, of which there are two.
+    weights = sum(w["codes_size"] for w in program.weights if w["encoding"] != "u8")
+    assert shared < sum(alone) and shared - max(alone) < sum(alone) - weights
+
+
+@pytest.mark.parametrize("name", ["gemma2-soft_caps", "qwen3-wide_heads", "codegen-partly_rotated"])
+def test_other_families(name: str, tmp_path: Path) -> None:
+    """Soft caps, windows and gelu; norms of each head; norms with a mean."""
+    pytest.importorskip("torch")
+    row = next(row for row in ROWS if row.id == name)
+    changes = {k: v for k, v in row.config.items() if k != "attn_implementation"}
+    checkpoint = write_checkpoint(tmp_path / "model", tiny_model(row.model_type, **changes))
+    options = {**OPTIONS, "recipe": "16a8w", "mode": "kv" if name.startswith("qwen") else "hybrid"}
+    program = Program(satchel.export(checkpoint, tmp_path / "p.satchel", **options))
+    wanted = Session(program, instance=open_instance(program, reference=True)).feed(PROMPT)
+    assert _cosine(Session(program).feed(PROMPT), wanted) > 0.999
+
+
+def test_commands(npu_program: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    def answer(*arguments: object) -> dict[str, Any]:
+        capsys.readouterr()
+        assert main([*map(str, arguments), "--json"]) == 0
+        result: dict[str, Any] = json.loads(capsys.readouterr().out)
+        return result
+
+    text = tmp_path / "text.txt"
+    text.write_text("Pack a model once and carry it. " * 2)
+    phases = answer(
+        "eval", npu_program, "--text", text, "--window", 40, "--limit", 40, "--phases", "qdq,device"
+    )["phases"]
+    assert abs(phases["device"]["ppl"] / phases["qdq"]["ppl"] - 1) < 0.02
+    ran = answer("run", npu_program, "--prompt", "Hello", "--max-new-tokens", 3)
+    assert ran["kernels"] == "qnn emulator" and len(ran["tokens"]) <= 3
+    placement = answer("inspect", npu_program)["placement"]
+    assert placement["nodes"]["qnn"] > placement["nodes"]["cpu"] > 0
+    assert {entry["op"] for entry in placement["fallbacks"]} >= {"embedding", "take_rows"}
+    assert all(entry["reason"] for entry in placement["fallbacks"])

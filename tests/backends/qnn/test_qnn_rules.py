@@ -1,0 +1,104 @@
+"""What is refused before the long work: recipes, shards, targets, a missing extra."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from satchel.backends.qnn import vendor
+from satchel.cli.main import main
+from satchel.errors import BackendError, ConfigError, RecipeError, SatchelError
+from satchel.exporter import ExportJob, ExportOptions, npu
+
+REFUSED = {
+    "of the CPU": ({"recipe": "8da4w"}, RecipeError, "does not run the recipe 8da4w.*16a4w"),
+    "floats": ({"recipe": "fp16"}, RecipeError, "does not run the recipe fp16"),
+    "blocks on v68": (
+        {"recipe": "16a4w", "target": "qnn:SM8350"},
+        RecipeError,
+        "v68.*no 4-bit weights in blocks.*--recipe 16a8w",
+    ),
+    "an override": (
+        {"overrides": {"layers.0.*": "8da4w"}},
+        RecipeError,
+        "does not run the recipe 8da4w",
+    ),
+    "two widths": ({"overrides": {"layers.0.*": "8a8w"}}, RecipeError, "of one width"),
+    "a wide cache": ({"kv_bits": 16}, RecipeError, "KV cache has 8 bits"),
+    "many shards": ({"num_sharding": 99}, ConfigError, "shards at most, not 99"),
+    "shards on the CPU": (
+        {"target": "cpu", "num_sharding": 2},
+        ConfigError,
+        "only a program for an NPU has shards",
+    ),
+    "a chip": ({"target": "qnn:SM1"}, ConfigError, "no target 'qnn:SM1'"),
+    "a target": ({"target": "tpu"}, ConfigError, "no target 'tpu'.*qnn:SM8750"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_refused(name: str, tiny_checkpoint: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(vendor, "PACKAGES", ())  # found out even where nothing is installed
+    options, kind, message = REFUSED[name]
+    with pytest.raises(kind, match=message):
+        ExportJob(tiny_checkpoint, ExportOptions(**{"target": "qnn:SM8750", **options}))
+
+
+def test_usual_recipes(tiny_checkpoint: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(vendor, "PACKAGES", ())
+    names = {}
+    for target in ("cpu", "qnn:SM8350", "qnn:SM8750"):
+        job = ExportJob(tiny_checkpoint, ExportOptions(target=target, group_size=None))
+        names[target] = (job.recipe.name, job.recipe.kv_bits, str(job.default_output))
+    assert names["cpu"][:2] == ("8da4w", 16)
+    assert names["qnn:SM8350"][:2] == ("16a8w", 8)
+    assert names["qnn:SM8750"] == ("16a4w", 8, "tiny-qnn-SM8750-16a4w-g32.satchel")
+
+
+def test_a_context_above_the_chips_limit(
+    tiny_checkpoint: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(vendor, "PACKAGES", ())
+    find = npu.find_chip
+
+    def small(target: str) -> Any:
+        chip = find(target)
+        return type(chip)(chip.name, chip.hexagon, chip.soc_model, context_limit=50_000)
+
+    monkeypatch.setattr(npu, "find_chip", small)
+    with pytest.raises(ConfigError, match="shard 0 takes .* GB, and a context of SM8750 holds"):
+        ExportJob(tiny_checkpoint, ExportOptions(target="qnn:SM8750", num_sharding=1))
+
+
+def test_the_missing_extra(
+    tiny_checkpoint: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(vendor, "PACKAGES", ("onnxruntime-absent",))
+    assert main(["export", str(tiny_checkpoint), "--target", "qnn:SM8750"]) == 1
+    assert "pip install 'satchel[qnn]'" in capsys.readouterr().err
+    with pytest.raises(BackendError, match="needs onnxruntime-absent"):
+        ExportJob(tiny_checkpoint, ExportOptions(target="qnn:SM8750"))
+
+
+def test_plan(
+    tiny_checkpoint: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(vendor, "PACKAGES", ())
+    arguments = ["export", str(tiny_checkpoint), "--target", "qnn:SM8750", "--plan"]
+    assert main([*arguments, "--num-sharding", "3", "--json"]) == 0
+    plan = json.loads(capsys.readouterr().out)["plan"]["npu"]
+    assert plan["target"] == "qnn:SM8750" and plan["shared_weights"] is True
+    assert len(plan["shards"]) == 3
+    assert plan["binary_bytes"] == sum(s["binary_bytes"] for s in plan["shards"])
+    assert main([*arguments, "--num-sharding", "2"]) == 0
+    shown = capsys.readouterr().out
+    assert "2 shards for qnn:SM8750" in shown and "weights shared" in shown
+    assert not list(tiny_checkpoint.parent.glob("*qnn*"))
+
+
+def test_errors_are_the_inputs_fault() -> None:
+    assert issubclass(BackendError, SatchelError)
+    assert BackendError("x", "y", 1002).code == 1002
