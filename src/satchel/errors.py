@@ -91,6 +91,10 @@ class ExecutionError(SatchelError):
     """A method was called with inputs that it cannot take."""
 
 
+class InputError(SatchelError):
+    """What a program was given to run on is not what it takes."""
+
+
 class ContextFullError(SatchelError):
     """The prompt does not fit in the context that the program was exported with."""
 

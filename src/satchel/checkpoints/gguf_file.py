@@ -94,6 +94,11 @@ def _tensors(file: WeightFile, header: GgufHeader) -> dict[str, StoredTensor]:
     return tensors
 
 
+def read_gguf_tensors(file: WeightFile) -> dict[str, StoredTensor]:
+    """All tensors of a file of any architecture, under the names that it has for them."""
+    return _tensors(file, read_gguf_header(file))
+
+
 def _renamed(
     tensors: dict[str, StoredTensor],
     architecture: GgufArchitecture,

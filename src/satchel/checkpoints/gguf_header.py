@@ -107,12 +107,12 @@ class _Parser:
 
     def tensor(self, name: str) -> GgufTensor:
         dimensions = self.u32()
-        if not 1 <= dimensions <= MAX_DIMENSIONS:
+        if dimensions > MAX_DIMENSIONS:
             self.fail(f"has the tensor {name} with {dimensions} dimensions")
         shape = struct.unpack(f"<{dimensions}Q", self.take(8 * dimensions))
         if not all(shape):
             self.fail(f"has the tensor {name} with an empty dimension")
-        return GgufTensor(shape[::-1], self.u32(), self.u64())
+        return GgufTensor(shape[::-1] or (1,), self.u32(), self.u64())  # none: a single number
 
     def value(self, key: str) -> Any:
         kind = self.u32()

@@ -71,7 +71,7 @@ def add_export_options(parser: argparse.ArgumentParser) -> None:
         "--recipe",
         metavar="NAME",
         help="fp32, fp16, 16a8w, 8a8w, 16a4w or 8da4w; keep takes what is quantised already as it "
-        "is (8da4w)",
+        "is (8da4w); for torchvision:NAME also int8 (fp32)",
     )
     group.add_argument(
         "--group-size",
@@ -113,10 +113,13 @@ def add_export_options(parser: argparse.ArgumentParser) -> None:
         "--calibrate",
         metavar="TEXT",
         help="run the float model on a text first, to round what matters best: a UTF-8 file, "
-        "prompt:WORDS, or task:NAME[=FILE] of lm-eval",
+        "prompt:WORDS, or task:NAME[=FILE] of lm-eval; for torchvision:NAME a folder of images",
     )
     group.add_argument(
-        "--calibrate-limit", type=positive, metavar="N", help="its first N tokens (16384)"
+        "--calibrate-limit",
+        type=positive,
+        metavar="N",
+        help="its first N tokens (16384), or images (64)",
     )
     group.add_argument(
         "--rounding",

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from satchel.bench.lookahead import LookaheadBench
     from satchel.runtime.program import Program
 
-HELP = "measure prefill and decode speed, time to first token and memory"
+HELP = "measure speed and memory: prefill and decode, or one call of another model"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -73,11 +73,32 @@ def prompt_tokens(program: Program, text: str) -> list[int]:
     return llm.tokenizer.encode(text)
 
 
+def _bench_module(program: Program, arguments: argparse.Namespace) -> None:
+    from satchel.bench.module import ModuleBench, measure_module
+
+    options = ModuleBench(max(1, arguments.warmup), arguments.runs, threads(arguments))
+    result = measure_module(program, options)
+    if arguments.json:
+        print_json(result)
+        return
+    for name, key in (("median", "median_s"), ("mean", "mean_s"), ("95th percentile", "p95_s")):
+        print(f"{name:<16} {result[key] * 1000:9.2f} ms")
+    print(f"{'calls':<16} {result['calls_s']:9.1f} a second")
+    print(
+        f"{'peak memory':<16} {megabytes(result['peak_rss_bytes']):>12}  (arena "
+        f"{megabytes(result['arena_bytes'])}, file {megabytes(result['file_size_bytes'])})"
+    )
+    print(f"{'with':<16} {result['threads']} threads, {result['kernels']} kernels")
+
+
 def execute(arguments: argparse.Namespace) -> None:
     from satchel.bench.llm import BenchOptions, measure
     from satchel.cli.programs import find_program, open_program
 
     program = open_program(str(find_program(arguments.model)), arguments)
+    if program.metadata.get("kind") == "module":
+        _bench_module(program, arguments)
+        return
     options = BenchOptions(
         arguments.prompt_tokens,
         arguments.new_tokens,

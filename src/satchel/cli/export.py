@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from satchel.cli.arguments import add_export_options, export_choices, positive
+from satchel.cli.export_vision import PREFIX, add_vision_options, export_vision
 from satchel.cli.output import ProgressBar, count, megabytes, print_json, whole
 from satchel.errors import ConfigError
 
@@ -24,7 +25,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "source",
         metavar="SOURCE",
         nargs="?",
-        help="a name, hf:ORG/REPO, or a checkpoint's path; may come from --config",
+        help="a name, hf:ORG/REPO, a checkpoint's path or torchvision:NAME; may be in --config",
     )
     parser.add_argument(
         "-o", "--output", metavar="FILE", help="default: named after model, target and recipe"
@@ -36,6 +37,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="only predict file size and peak memory, without reading weights",
     )
     add_export_options(parser)
+    add_vision_options(parser)
     gate = parser.add_argument_group("what to refuse")
     gate.add_argument(
         "--max-ppl-increase",
@@ -57,6 +59,9 @@ def execute(arguments: argparse.Namespace) -> None:
     source, named = choices.pop("source", None), choices.pop("output", None)
     if source is None:
         raise ConfigError("there is nothing to export", "Give SOURCE, or source: in --config.")
+    if str(source).startswith(PREFIX):
+        export_vision(arguments, source, named, choices)
+        return
     bar = ProgressBar()
     job = ExportJob(source, ExportOptions(**choices), bar)
     gated = _gated(arguments, source, job, bar)

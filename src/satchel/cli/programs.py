@@ -7,7 +7,7 @@ from pathlib import Path
 
 from satchel.cli.arguments import threads
 from satchel.cli.output import ProgressBar, say
-from satchel.errors import SatchelError
+from satchel.errors import InputError, SatchelError
 from satchel.llm.llm import LLM
 from satchel.runtime.program import Program
 
@@ -29,8 +29,27 @@ def open_program(path: str, arguments: argparse.Namespace) -> Program:
 
 def open_llm(arguments: argparse.Namespace, mode: str | None = None) -> LLM:
     program = open_program(str(find_program(arguments.model)), arguments)
+    if program.metadata.get("kind") == "module":
+        name = program.metadata.get("architecture")
+        raise InputError(
+            f"{program.path} is a model of another kind ({name}), not a language model",
+            "Run it with --input FILE.",
+        )
     adapter = getattr(arguments, "adapter", None)
     return LLM(program, threads(arguments), mode, adapter=None if adapter == "none" else adapter)
+
+
+def text_input(names: list[str], program: str) -> str:
+    """The one text file that a language model is given with --input."""
+    from satchel.vision.images import SUFFIXES
+
+    name = names[0]
+    if len(names) > 1 or Path(name).is_dir() or Path(name).suffix.lower() in {*SUFFIXES, ".npy"}:
+        raise InputError(
+            f"{program} is a language model, and {name} is not a text",
+            "Give it --prompt TEXT, or a text file.",
+        )
+    return name
 
 
 def read_prompt(arguments: argparse.Namespace) -> str | None:

@@ -1,13 +1,13 @@
-"""satchel run: one prompt, one answer."""
+"""satchel run: one prompt, one answer; or what a model makes of images and arrays."""
 
 from __future__ import annotations
 
 import argparse
 
-from satchel.cli.arguments import add_generation_options, add_program_options
+from satchel.cli.arguments import add_generation_options, add_program_options, positive
 from satchel.cli.output import say
 
-HELP = "answer one prompt"
+HELP = "answer one prompt, or classify images"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -15,16 +15,36 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     prompt = parser.add_mutually_exclusive_group(required=True)
     prompt.add_argument("--prompt", metavar="TEXT", help="what to answer")
     prompt.add_argument("--prompt-file", metavar="FILE", help="the same from a file, - for stdin")
+    prompt.add_argument(
+        "--input",
+        action="append",
+        metavar="FILE",
+        help="what a model that is no language model runs on: an image, a .npy file, a folder, a "
+        "text file of numbers, - for stdin; repeatable",
+    )
     parser.add_argument(
         "--raw", action="store_true", help="continue the text as it is, without the chat template"
     )
     add_generation_options(parser)
     add_program_options(parser)
+    group = parser.add_argument_group("what is made of --input")
+    group.add_argument("--top", type=positive, default=5, metavar="N", help="the likeliest classes")
+    group.add_argument("--annotate", metavar="FILE", help="draw the classes on the image")
+    group.add_argument("--output", metavar="FILE.npz", help="save the outputs of other models")
 
 
 def execute(arguments: argparse.Namespace) -> None:
     from satchel.cli.answer import answer
-    from satchel.cli.programs import open_llm, read_prompt
+    from satchel.cli.programs import find_program, open_llm, open_program, read_prompt, text_input
+
+    if arguments.input:
+        program = open_program(str(find_program(arguments.model)), arguments)
+        if program.metadata.get("kind") != "llm":
+            from satchel.cli.run_arrays import run_arrays
+
+            run_arrays(program, arguments)
+            return
+        arguments.prompt_file = text_input(arguments.input, str(program.path))
 
     prompt = read_prompt(arguments)
     assert prompt is not None

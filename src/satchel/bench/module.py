@@ -1,0 +1,63 @@
+"""How long one call of a program takes, whatever model it holds."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from satchel.machine import peak_rss
+from satchel.runtime.program import Program
+
+
+@dataclass(frozen=True)
+class ModuleBench:
+    warmup: int = 3
+    runs: int = 20
+    threads: int = 0
+    method: str = "forward"
+
+
+def random_inputs(program: Program, method: str) -> list[NDArray[Any]]:
+    """Arrays of the method's types; symbolic sizes are 1."""
+    info = next(m for m in program.methods if m["name"] == method)
+    rng = np.random.default_rng(0)
+    arrays: list[NDArray[Any]] = []
+    for value in info["inputs"]:
+        shape = [1 if isinstance(d, tuple) else d for d in value["shape"]]
+        if value["dtype"] in ("f32", "f16"):
+            arrays.append(rng.standard_normal(shape).astype(np.float32))
+        else:
+            arrays.append(np.zeros(shape, bool if value["dtype"] == "bool" else np.int32))
+    return arrays
+
+
+def measure_module(program: Program, options: ModuleBench) -> dict[str, Any]:
+    """Times in seconds: the fields are those of docs/json.md."""
+    instance = program.instance(options.threads)
+    method = instance.method(options.method)
+    inputs = random_inputs(program, options.method)
+    for _ in range(max(1, options.warmup)):
+        method.run(*inputs)
+    times = []
+    for _ in range(options.runs):
+        started = time.perf_counter()
+        method.run(*inputs)
+        times.append(time.perf_counter() - started)
+    info = next(m for m in program.methods if m["name"] == options.method)
+    return {
+        "mean_s": float(np.mean(times)),
+        "median_s": float(np.median(times)),
+        "p95_s": float(np.percentile(times, 95)),
+        "fastest_s": min(times),
+        "calls_s": 1 / float(np.median(times)),
+        "arena_bytes": info["arena_bytes"],
+        "peak_rss_bytes": peak_rss(),
+        "file_size_bytes": program.size,
+        "runs": options.runs,
+        "threads": instance.threads,
+        "kernels": instance.kernels,
+    }

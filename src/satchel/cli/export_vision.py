@@ -1,0 +1,135 @@
+"""satchel export torchvision:NAME: a classifier becomes one program file."""
+
+from __future__ import annotations
+
+import argparse
+import time
+from pathlib import Path
+from typing import Any
+
+from satchel.cli.output import ProgressBar, megabytes, print_json, table
+from satchel.errors import ConfigError
+
+PREFIX = "torchvision:"
+_SHOWN_LAYERS = 8
+_KNOWN = {"recipe", "overrides", "calibrate", "calibrate_limit"}
+DEFAULT_IMAGES = 64
+
+
+def add_vision_options(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group(f"for {PREFIX}NAME")
+    group.add_argument(
+        "--weights", metavar="FILE", help=".pth, .safetensors or .gguf (torchvision's cache)"
+    )
+    group.add_argument("--classes", metavar="FILE", help="names of the classes, one on each line")
+    group.add_argument(
+        "--random-weights", action="store_true", help="no weights at all, for measuring speed"
+    )
+    group.add_argument(
+        "--observer", metavar="NAME", help="int8: minmax, percentile[:P] or mse (minmax)"
+    )
+
+
+def export_vision(
+    arguments: argparse.Namespace, source: str, output: str | None, choices: dict[str, Any]
+) -> None:
+    other = sorted(set(choices) - _KNOWN)
+    if other or arguments.plan:
+        named = other[0].replace("_", "-") if other else "plan"
+        raise ConfigError(f"--{named} is for language models, and {source} is not one")
+    job = _job(arguments, source, choices)
+    started = time.perf_counter()
+    path = job.run(Path(output) if output else job.default_output, arguments.force)
+    job.progress.close()
+    _report(arguments, path, time.perf_counter() - started)
+
+
+def _job(arguments: argparse.Namespace, source: str, choices: dict[str, Any]) -> Any:
+    from satchel.files import refuse_existing
+
+    try:
+        from satchel.torch.job import ModuleExportJob, ModuleOptions
+        from satchel.torch.vision_models import VisionModel
+    except ImportError as error:
+        raise ConfigError(
+            f"exporting a module needs torch ({error})", "pip install 'satchel[torch]'."
+        ) from None
+    from satchel.vision.classifier import class_metadata
+
+    if arguments.output:
+        refuse_existing(Path(arguments.output), arguments.force)
+    recipe = choices.get("recipe", "fp32")
+    folder = choices.get("calibrate")
+    if folder is not None and recipe != "int8":
+        raise ConfigError(f"--calibrate is for the recipe int8, not {recipe}")
+    images = _images(folder, choices.get("calibrate_limit") or DEFAULT_IMAGES) if folder else None
+    model = VisionModel(source, arguments.weights, arguments.classes, arguments.random_weights)
+    examples = None
+    if images is not None:
+        examples = [model.preprocessing.prepare(image) for image in images]
+    elif recipe == "int8" and arguments.random_weights:
+        import numpy as np
+
+        shape = (1, 3, *model.preprocessing.crop)
+        examples = [np.random.default_rng(0).standard_normal(shape).astype(np.float32)]
+    options = ModuleOptions(
+        recipe,
+        overrides=choices.get("overrides", {}),
+        observer=arguments.observer or "minmax",
+        metadata={
+            "architecture": f"{PREFIX}{model.name}",
+            **class_metadata(model.preprocessing, model.classes),
+        },
+    )
+    return ModuleExportJob(
+        model.module,
+        (model.example(),),
+        options,
+        name=model.name,
+        calibration=examples,
+        progress=ProgressBar(),
+    )
+
+
+def _images(folder: str, limit: int) -> list[Any]:
+    from satchel.vision.images import image_paths, open_image
+
+    place = Path(folder)
+    if not place.is_dir():
+        raise ConfigError(f"{folder} is not a folder of images to calibrate on")
+    paths = list(image_paths(place))
+    if not paths:
+        raise ConfigError(
+            f"{folder} has no images to calibrate on", "Put some JPEG, PNG or BMP files there."
+        )
+    return [open_image(path, str(path)) for path in paths[:limit]]
+
+
+def _report(arguments: argparse.Namespace, path: Path, seconds: float) -> None:
+    from satchel.machine import peak_rss
+    from satchel.runtime.program import Program
+
+    program = Program(path)
+    meta = program.metadata
+    document = {
+        "output": str(path),
+        "name": meta["name"],
+        "architecture": meta["architecture"],
+        "recipe": meta["recipe"]["description"],
+        "parameters": meta["parameters"],
+        "classes": len(meta["vision"]["classes"]),
+        "layer_snr_db": meta["layer_snr_db"],
+        "file_size_bytes": program.size,
+        "seconds": seconds,
+        "peak_rss_bytes": peak_rss(),
+        "checksum": program.checksum,
+    }
+    if arguments.json:
+        print_json(document)
+        return
+    print(f"{path}  {megabytes(program.size)}, {document['recipe']}")
+    noise = meta["layer_snr_db"]
+    if noise:
+        print("signal-to-noise ratio of the noisiest layers:")
+        rows = [[f"{value:.1f} dB", name] for name, value in list(noise.items())[:_SHOWN_LAYERS]]
+        print(table(rows, ["SNR", "layer"]))

@@ -1,0 +1,158 @@
+"""satchel run on a program that is no language model: images, arrays, numbers."""
+
+from __future__ import annotations
+
+import argparse
+import io
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from satchel.cli.arguments import threads
+from satchel.cli.output import print_json
+from satchel.errors import InputError
+from satchel.runtime.program import Program
+
+Array = NDArray[Any]
+NUMPY_MAGIC = b"\x93NUMPY"
+
+
+def run_arrays(program: Program, arguments: argparse.Namespace) -> None:
+    """Classify each input, or print what the program makes of it."""
+    from satchel.vision.classifier import Classifier
+
+    if "vision" in program.metadata:
+        _classify(Classifier(program, threads(arguments)), arguments)
+    else:
+        _compute(program, arguments)
+
+
+def _inputs(arguments: argparse.Namespace) -> Iterator[tuple[str, bytes | Path]]:
+    """(name, what it is) of each file; folders are opened, and - is standard input."""
+    from satchel.vision.images import image_paths
+
+    for name in arguments.input:
+        path = Path(name)
+        if name == "-":
+            yield "standard input", sys.stdin.buffer.read()
+        elif path.is_dir():
+            found = sorted({*image_paths(path), *path.rglob("*.npy")})
+            if not found:
+                raise InputError(f"{name} has no images and no .npy files in it")
+            yield from ((str(p), p) for p in found)
+        elif path.is_file():
+            yield name, path
+        else:
+            raise InputError(f"{name} does not exist", "Give an image, a .npy file or a folder.")
+
+
+def _read_array(name: str, source: bytes | Path) -> Array | None:
+    """The array of a .npy file or of a text file of numbers; None for anything else."""
+    data = source if isinstance(source, bytes) else source.read_bytes()
+    try:
+        if data.startswith(NUMPY_MAGIC):
+            array: Array = np.load(io.BytesIO(data), allow_pickle=False)
+            return array
+        if isinstance(source, Path) and source.suffix in (".txt", ".csv"):
+            text = data.decode().replace(",", " ")
+            return np.array([float(word) for word in text.split()], np.float32)
+    except (ValueError, EOFError, UnicodeDecodeError) as error:
+        raise InputError(f"{name} does not hold an array: {error}") from None
+    return None
+
+
+def _classify(classifier: Any, arguments: argparse.Namespace) -> None:
+    from satchel.vision.annotate import annotate
+    from satchel.vision.images import open_image
+
+    shape = (1, 3, *classifier.preprocessing.crop)
+    results = []
+    inputs = list(_inputs(arguments))
+    if arguments.annotate and len(inputs) != 1:
+        raise InputError(f"--annotate draws on one image, and there are {len(inputs)}")
+    for name, source in inputs:
+        array = _read_array(name, source)
+        image = None
+        if array is None:
+            image = open_image(source, name)
+        else:
+            array = _fitting(name, array, shape)
+        found = classifier.classify(image if array is None else array, arguments.top)
+        if arguments.annotate:
+            if image is None:
+                raise InputError(f"{name} is an array, and --annotate draws on images")
+            annotate(image, found, Path(arguments.annotate))
+        classes = [
+            {"label": p.label, "index": p.index, "probability": p.probability} for p in found
+        ]
+        results.append({"input": name, "classes": classes})
+        if not arguments.json:
+            if len(inputs) > 1:
+                print(name)
+            for one in found:
+                print(f"{one.probability:7.2%}  {one.label}")
+    if arguments.json:
+        document = {"threads": classifier.threads, "kernels": classifier.kernels}
+        print_json({"results": results, **document})
+
+
+def _fitting(name: str, array: Array, shape: tuple[int, ...]) -> Array:
+    if array.dtype.kind not in "fiu":
+        raise InputError(f"{name} holds {array.dtype}, and the program takes numbers")
+    if array.shape == shape[1:] or (array.ndim == 1 and array.size == np.prod(shape)):
+        array = array.reshape(shape)
+    if array.shape != shape:
+        raise InputError(
+            f"{name} has the shape {list(array.shape)}, and the program takes {list(shape)}",
+            "An array must be resized and normalised already.",
+        )
+    return array.astype(np.float32)
+
+
+def _compute(program: Program, arguments: argparse.Namespace) -> None:
+    instance = program.instance(threads(arguments))
+    method = instance.method("forward")
+    arrays = []
+    for name, source in _inputs(arguments):
+        array = _read_array(name, source)
+        if array is None:
+            raise InputError(
+                f"{name} is not an array, and {program.path} does not say how images become its "
+                "input",
+                "Give a .npy file.",
+            )
+        arrays.append(array)
+    results = method.run(*_matched(method.info["inputs"], arrays))
+    if arguments.output:
+        named: dict[str, Any] = dict(zip(method.outputs, results, strict=True))
+        np.savez(arguments.output, **named)
+    shown = [
+        {
+            "name": name,
+            "shape": list(a.shape),
+            "dtype": a.dtype.name,
+            "first": [x.item() for x in a.reshape(-1)[:8]],
+        }
+        for name, a in zip(method.outputs, results, strict=True)
+    ]
+    if arguments.json:
+        document = {"threads": instance.threads, "kernels": instance.kernels}
+        print_json({"results": shown, **document})
+        return
+    for one, array in zip(shown, results, strict=True):
+        print(f"{one['name']}: {one['dtype']}{one['shape']}")
+        print(np.array2string(array, threshold=64, precision=5))
+
+
+def _matched(inputs: list[dict[str, Any]], arrays: list[Array]) -> list[Array]:
+    """Numbers of a text file take the shape of the input that they are for."""
+    for place, value in enumerate(inputs[: len(arrays)]):
+        shape = [d for d in value["shape"] if isinstance(d, int)]
+        known = len(shape) == len(value["shape"])
+        if known and arrays[place].ndim == 1 and arrays[place].size == np.prod(shape):
+            arrays[place] = arrays[place].reshape(shape)
+    return arrays

@@ -1,0 +1,138 @@
+"""Models of torchvision by name, with their preprocessing, classes and weights."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from satchel.checkpoints.stored import StoredTensor
+from satchel.checkpoints.weightfile import WeightFile
+from satchel.errors import CheckpointError, ConfigError, UnsupportedModelError
+from satchel.vision.preprocess import Preprocessing
+
+PREFIX = "torchvision:"
+
+
+def _library() -> Any:
+    try:
+        from torchvision import models
+    except Exception as error:  # a build for another torch fails in ways of its own
+        reason = " ".join(str(error).split())
+        raise ConfigError(
+            f"torchvision cannot be imported ({reason})", "pip install torchvision."
+        ) from None
+    return models
+
+
+class VisionModel:
+    """A classifier of torchvision in evaluation mode, with what belongs to it."""
+
+    def __init__(
+        self,
+        name: str,
+        weights: str | Path | None = None,
+        classes: str | Path | None = None,
+        random_weights: bool = False,
+    ) -> None:
+        models = _library()
+        self.name = name.removeprefix(PREFIX)
+        if self.name not in models.list_models(module=models):
+            known = "mobilenet_v3_small, resnet50, vit_b_16, swin_t"
+            raise UnsupportedModelError(
+                f"torchvision has no classifier {self.name!r}", f"For example: {known}."
+            )
+        self.usual = models.get_model_weights(self.name).DEFAULT
+        self.preprocessing = _preprocessing(self.usual.transforms())
+        state: Mapping[str, torch.Tensor] | None = None
+        if weights is not None:
+            state = read_weights(Path(weights))
+        elif not random_weights:
+            state = read_weights(self._cached_file())
+        count = None if state is None else _class_count(models, self.name, state)
+        self.module = models.get_model(
+            self.name, weights=None, **({} if count is None else {"num_classes": count})
+        ).eval()
+        if state is not None:
+            _load(self.module, state, self.name)
+        self.classes = self._class_names(classes, count or 1000)
+
+    def example(self) -> torch.Tensor:
+        return torch.zeros(1, 3, *self.preprocessing.crop)
+
+    def _cached_file(self) -> Path:
+        """Where torchvision keeps what it has downloaded; nothing is fetched here."""
+        folder = Path(str(torch.hub.get_dir())) / "checkpoints"
+        path = folder / str(self.usual.url).rsplit("/", 1)[-1]
+        if not path.is_file():
+            raise CheckpointError(
+                f"the weights of {self.name} are not in torchvision's cache ({path.name})",
+                "Give --weights FILE (.pth, .safetensors or .gguf), or --random-weights to try.",
+            )
+        return path
+
+    def _class_names(self, file: str | Path | None, count: int) -> list[str]:
+        if file is not None:
+            names = [n.strip() for n in Path(file).read_text(encoding="utf-8").splitlines()]
+            names = [n for n in names if n]
+            if len(names) != count:
+                raise ConfigError(f"{file} names {len(names)} classes, and the model has {count}")
+            return names
+        usual = list(self.usual.meta.get("categories", []))
+        return usual if len(usual) == count else [f"class {i}" for i in range(count)]
+
+
+def read_weights(path: Path) -> dict[str, torch.Tensor]:
+    """A state dict from a .pth (read without running its pickle), .safetensors or .gguf file."""
+    from satchel.checkpoints.gguf_file import read_gguf_tensors
+    from satchel.checkpoints.safetensors_file import read_header
+    from satchel.checkpoints.torch_file import read_state_dict
+
+    readers = {".safetensors": read_header, ".gguf": read_gguf_tensors}
+    if not path.is_file():
+        raise CheckpointError(f"{path} does not exist", "Give a file of weights.")
+    file = WeightFile(path)
+    try:
+        tensors: Mapping[str, StoredTensor] = readers.get(path.suffix, read_state_dict)(file)
+        floats = {n: t for n, t in tensors.items() if t.codec is not None}
+        return {n: torch.from_numpy(t.read(n).reshape(t.shape)) for n, t in floats.items()}
+    finally:
+        file.close()
+
+
+def _preprocessing(transforms: Any) -> Preprocessing:
+    crop, resize = transforms.crop_size, transforms.resize_size
+    return Preprocessing(
+        int(resize[0]),
+        (int(crop[0]), int(crop[-1])),
+        tuple(transforms.mean),
+        tuple(transforms.std),
+        transforms.interpolation.value,
+    )
+
+
+def _class_count(models: Any, name: str, state: Mapping[str, torch.Tensor]) -> int | None:
+    """As many as the last layer has outputs in these weights."""
+    with torch.device("meta"):
+        shapes = models.get_model(name, weights=None).state_dict()
+    last = [key for key in shapes if key.endswith(".weight") and shapes[key].ndim == 2][-1]
+    return int(state[last].shape[0]) if last in state else None
+
+
+def _load(module: torch.nn.Module, state: Mapping[str, torch.Tensor], name: str) -> None:
+    wanted = module.state_dict()
+    counters = {k for k in wanted if k.endswith("num_batches_tracked")}
+    missing = [k for k in wanted if k not in state and k not in counters]
+    extra = [k for k in state if k not in wanted]
+    if missing or extra:
+        what = f"lack {missing[0]}" if missing else f"have {extra[0]}, which is not in it"
+        raise CheckpointError(f"the weights are not those of {name}: they {what}")
+    for key, tensor in state.items():
+        if tensor.shape != wanted[key].shape and key not in counters:
+            raise CheckpointError(
+                f"{key} has the shape {list(tensor.shape)}, and {name} needs "
+                f"{list(wanted[key].shape)}"
+            )
+    module.load_state_dict({k: v for k, v in state.items() if k not in counters}, strict=False)

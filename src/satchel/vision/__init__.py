@@ -1,0 +1,1 @@
+"""Images in, classes out: preprocessing, classification, labels drawn on a picture."""

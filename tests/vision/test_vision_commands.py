@@ -1,0 +1,135 @@
+"""satchel run and bench on a classifier; what is not an image, and models mixed up."""
+
+from __future__ import annotations
+
+import io
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+
+import satchel
+from cli.test_documented_json import documented
+from satchel.cli.main import main
+from satchel.errors import ProgramFormatError
+from satchel.vision.preprocess import Preprocessing
+from support.tiny_llm import write_tiny_llm
+from vision.conftest import PREPROCESSING
+
+
+def run(capsys: pytest.CaptureFixture[str], *arguments: object) -> dict[str, Any]:
+    capsys.readouterr()
+    code = main([*map(str, arguments), "--json"])
+    document: dict[str, Any] = json.loads(capsys.readouterr().out)
+    assert (code == 0) == ("error" not in document)
+    return document
+
+
+def test_an_image_is_classified(
+    capsys: pytest.CaptureFixture[str], colours: Path, pictures: Path
+) -> None:
+    found = run(capsys, "run", colours, "--input", pictures / "green.png", "--top", 2)
+    assert set(found) == documented("Modules: `satchel run --input`") - _inner()
+    (one,) = found["results"]
+    assert one["classes"][0]["label"] == "green" and len(one["classes"]) == 2
+    assert sum(c["probability"] for c in one["classes"]) <= 1
+    assert main(["run", str(colours), "--input", str(pictures / "red.png")]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) == 4 and lines[0].endswith("red") and "%" in lines[0]
+
+
+def _inner() -> set[str]:
+    names = "input classes label index probability name shape dtype first"
+    return set(names.split())
+
+
+def test_folders_arrays_and_standard_input(
+    capsys: pytest.CaptureFixture[str],
+    colours: Path,
+    pictures: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    found = run(capsys, "run", colours, "--input", pictures)
+    names = [Path(r["input"]).stem for r in found["results"]]
+    assert names == ["blue", "green", "red"]
+    assert [r["classes"][0]["label"] for r in found["results"]] == names
+    array = PREPROCESSING.prepare(Image.open(pictures / "blue.png"))
+    np.save(tmp_path / "x.npy", array)
+    np.savetxt(tmp_path / "x.txt", array.reshape(-1))
+    for name in ("x.npy", "x.txt"):
+        found = run(capsys, "run", colours, "--input", tmp_path / name)
+        assert found["results"][0]["classes"][0]["label"] == "blue"
+    data = (pictures / "red.png").read_bytes()
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(data)))
+    found = run(capsys, "run", colours, "--input", "-")
+    assert found["results"][0]["classes"][0]["label"] == "red"
+
+
+def test_the_classes_are_drawn(
+    capsys: pytest.CaptureFixture[str], colours: Path, pictures: Path, tmp_path: Path
+) -> None:
+    output = tmp_path / "out.png"
+    run(capsys, "run", colours, "--input", pictures / "red.png", "--annotate", output)
+    before, after = (np.asarray(Image.open(p)) for p in (pictures / "red.png", output))
+    assert before.shape == after.shape and (before != after).any()
+    wrong = run(capsys, "run", colours, "--input", pictures / "red.png", "--annotate", "o.doc")
+    assert "not the name of an image" in wrong["error"]["message"]
+    several = run(capsys, "run", colours, "--input", pictures, "--annotate", output)
+    assert "draws on one image" in several["error"]["message"]
+
+
+def test_what_is_not_an_image_is_said(
+    capsys: pytest.CaptureFixture[str], colours: Path, pictures: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "x.jpg").write_text("no image")
+    (tmp_path / "cut.png").write_bytes((pictures / "red.png").read_bytes()[:60])
+    (tmp_path / "empty").mkdir()
+    np.save(tmp_path / "shape.npy", np.zeros((1, 3, 9, 9), np.float32))
+    np.save(tmp_path / "words.npy", np.array(["a"]))
+    (tmp_path / "words.txt").write_text("one two")
+    for name, message in {
+        "x.jpg": "not an image",
+        "cut.png": "not an image",
+        "empty": "no images",
+        "nothing.png": "does not exist",
+        "shape.npy": "has the shape",
+        "words.npy": "takes numbers",
+        "words.txt": "does not hold an array",
+    }.items():
+        found = run(capsys, "run", colours, "--input", tmp_path / name)
+        assert message in found["error"]["message"], name
+        assert found["error"]["type"] == "InputError"
+
+
+def test_a_model_of_another_kind_says_what_it_is(
+    capsys: pytest.CaptureFixture[str], colours: Path, pictures: Path, tmp_path: Path
+) -> None:
+    found = run(capsys, "run", colours, "--prompt", "Hello")
+    assert "not a language model" in found["error"]["message"]
+    checkpoint = write_tiny_llm(tmp_path / "tiny-llama")
+    llm = satchel.export(checkpoint, tmp_path / "tiny.satchel", context=96)
+    found = run(capsys, "run", llm, "--input", pictures / "red.png")
+    assert "is a language model" in found["error"]["message"]
+    (tmp_path / "prompt.txt").write_text("Hello")
+    found = run(capsys, "run", llm, "--input", tmp_path / "prompt.txt", "--max-new-tokens", 2)
+    assert len(found["tokens"]) <= 2
+
+
+def test_bench_of_a_module(capsys: pytest.CaptureFixture[str], colours: Path) -> None:
+    found = run(capsys, "bench", colours, "--runs", 5)
+    assert set(found) == documented("Modules: `satchel bench`")
+    assert 0 < found["fastest_s"] <= found["median_s"] <= found["p95_s"]
+    assert main(["bench", str(colours), "--runs", "3"]) == 0
+    assert "95th percentile" in capsys.readouterr().out
+
+
+def test_preprocessing_goes_through_the_file() -> None:
+    assert Preprocessing.from_dict(PREPROCESSING.to_dict()) == PREPROCESSING
+    for wrong in ({}, {**PREPROCESSING.to_dict(), "resize": 0}, {"resize": 1, "crop": 3}):
+        with pytest.raises(ProgramFormatError):
+            Preprocessing.from_dict(wrong)
