@@ -7,6 +7,7 @@
 #include "activate.inl"
 #include "softmax.inl"
 #include "linear_float.inl"
+#include "integer_finish.inl"
 #include "dots_avx512.h"
 #include "linear_i8.inl"
 #include "depthwise.inl"

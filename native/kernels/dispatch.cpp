@@ -136,10 +136,12 @@ const std::string& amx_problem() {
 // A table that differs from another in its name and the quantised linear layers.
 [[maybe_unused]] KernelTable derived_table(KernelTable base, const char* name,
                                            decltype(KernelTable::linear_q4) linear_q4,
-                                           decltype(KernelTable::linear_q8) linear_q8) {
+                                           decltype(KernelTable::linear_q8) linear_q8,
+                                           decltype(KernelTable::linear_i8) linear_i8) {
   base.name = name;
   base.linear_q4 = linear_q4;
   base.linear_q8 = linear_q8;
+  base.linear_i8 = linear_i8;
   return base;
 }
 
@@ -149,7 +151,8 @@ std::vector<const KernelTable*> find_kernels() {
   if (features().avx2) tables.push_back(&avx2_table);
   if (features().avx512) tables.push_back(&avx512_table);
   static const KernelTable amx = [] {
-    KernelTable table = derived_table(avx512_table, "amx", amx_linear_q4, amx_linear_q8);
+    KernelTable table = derived_table(avx512_table, "amx", amx_linear_q4, amx_linear_q8,
+                                      amx_linear_i8);
     table.attention = amx_attention;
     return table;
   }();
@@ -157,8 +160,9 @@ std::vector<const KernelTable*> find_kernels() {
 #endif
 #ifdef SATCHEL_AARCH64
   static const KernelTable dotprod =
-      derived_table(neon_table, "dotprod", dotprod_linear_q4, dotprod_linear_q8);
-  static const KernelTable i8mm = derived_table(neon_table, "i8mm", i8mm_linear_q4, i8mm_linear_q8);
+      derived_table(neon_table, "dotprod", dotprod_linear_q4, dotprod_linear_q8,
+                    neon_table.linear_i8);
+  static const KernelTable i8mm = derived_table(neon_table, "i8mm", i8mm_linear_q4, i8mm_linear_q8, neon_table.linear_i8);
   const ArmFeatures arm = arm_features();
   tables.push_back(&neon_table);
   if (arm.dotprod) tables.push_back(&dotprod);
