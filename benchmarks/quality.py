@@ -29,11 +29,17 @@ ROWS = {
     "8a8w": "--recipe 8a8w",
     "16a8w": "--recipe 16a8w",
 }
+# Only for a source that comes quantised.
+KEPT_ROWS = {
+    "keep": "--recipe keep",
+    "keep, activations 8 bits": "--recipe keep --activation-bits 8",
+}
 HEADER = (
     "| | perplexity | over float | file | HellaSwag acc | acc_norm |\n|---|---|---|---|---|---|"
 )
 # What the matrices and the embedding, which is the head too, become for llama.cpp.
-PEER_ROWS = {
+PEER_ROWS: dict[str, tuple[str, str] | None] = {
+    "llama.cpp, the file as it is": None,
     "llama.cpp, F32": ("F32", "F32"),
     "llama.cpp, Q4_0": ("Q4_0", "Q4_0"),
     "llama.cpp, Q4_0, embedding Q8_0": ("Q4_0", "Q8_0"),
@@ -114,6 +120,9 @@ def main() -> None:
     parser.add_argument("--row", action="append", default=[], metavar="NAME=FLAGS")
     arguments = parser.parse_args()
     rows = {"fp32": "--recipe fp32", **ROWS, **dict(r.split("=", 1) for r in arguments.row)}
+    source = Path(satchel("pull", arguments.source)["path"])
+    if source.suffix == ".gguf":
+        rows |= KEPT_ROWS
     print(HEADER, flush=True)
     plain = 0.0
     with tempfile.TemporaryDirectory() as name:
@@ -129,11 +138,11 @@ def main() -> None:
         if not arguments.peer:
             return
         write_windows(folder / "fp32.satchel", arguments, folder / "windows.json")
-        source = Path(satchel("pull", arguments.source)["path"])
         script = Path(__file__).with_name("quality_llamacpp.py")
-        for label, (matrices, embedding) in PEER_ROWS.items():
-            model = folder / "peer.gguf"
-            write_gguf(source, model, matrices, embedding)
+        for label, kinds in PEER_ROWS.items():
+            model = folder / "peer.gguf" if kinds else source
+            if kinds:
+                write_gguf(source, model, *kinds)
             command = [arguments.peer, script, model, folder / "windows.json"]
             done = subprocess.run(command, stdout=subprocess.PIPE, check=True)
             print_row(label, json.loads(done.stdout)["ppl"], plain, model.stat().st_size, {})

@@ -17,6 +17,7 @@ from models.family_check import CONTEXT, TOKENS, both_ways
 from satchel.checkpoints import open_checkpoint
 from satchel.errors import CheckpointError, RecipeError
 from satchel.exporter import ExportJob, ExportOptions
+from satchel.exporter.cached import program_for
 from support.tiny_models import logits_of, tiny_model
 
 OPTIONS: dict[str, Any] = {"kv_bits": 32, "context": CONTEXT, "prefill_ar_len": 32}
@@ -92,6 +93,14 @@ def test_recipes_that_would_round_again_are_refused(tmp_path: Path) -> None:
         ExportJob(folder, ExportOptions("8da4w"))
     assert "--recipe keep" in caught.value.advice
     assert ExportJob(folder, ExportOptions("fp16")).plan().file_size > 0
+
+
+def test_a_quantised_folder_is_kept_when_it_is_simply_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SATCHEL_CACHE", str(tmp_path / "cache"))
+    folder = write_packed(tmp_path / "m", tiny_model("llama"), "awq")
+    assert satchel.load(program_for(folder)).metadata["recipe"]["name"] == "keep"
 
 
 Change = dict[str, Any]

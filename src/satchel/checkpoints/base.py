@@ -11,6 +11,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from satchel.errors import CheckpointError
 from satchel.quantize.affine import QuantizedRows
 from satchel.quantize.encoding import Encoding
 
@@ -63,9 +64,9 @@ class Checkpoint(ABC):
     def read(self, name: str, rows: slice | None = None) -> NDArray[np.float32]:
         """A tensor, or only the given rows of it, as contiguous float32."""
 
-    @abstractmethod
     def read_quantized(self, name: str, rows: slice | None = None) -> QuantizedRows:
         """The same of a tensor that is quantised: its codes as they lie in the checkpoint."""
+        raise CheckpointError(f"{self.path}: tensor {name} is not quantised")
 
     @abstractmethod
     def close(self) -> None:

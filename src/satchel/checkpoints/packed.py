@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from satchel.checkpoints.stored import StoredTensor
+from satchel.checkpoints.stored import CHUNK_VALUES, StoredTensor
 from satchel.errors import CheckpointError
 from satchel.quantize.affine import QuantizedRows, zero_point_offsets
 from satchel.quantize.encoding import Encoding
@@ -62,14 +62,14 @@ class PackedLinear:
         codes = self._codes(start, stop)
         if self.order is not None:
             codes = codes[self.order]
-        scales = _columns(self.scales, start, stop).astype(np.float32)
+        scales = _columns(self.scales, start, stop)
         halves = scales.astype(np.float16)
         if not (halves == scales).all():
             raise CheckpointError(
                 f"{self.scales.file.path}: the scales of {name} are not exact in 16 bits",
                 "Use the checkpoint in full precision and choose another recipe",
             )
-        zeros = self._unpacked_outputs(self.zeros, start, stop)
+        zeros = self._unpacked_outputs(self.zeros, start, stop).astype(np.int16)
         zeros = (zeros + self.zero_shift) % (2 * self.middle)
         if self.symmetric and (zeros != self.middle).any():
             raise CheckpointError(
@@ -78,46 +78,54 @@ class PackedLinear:
                 "Set sym to false in quantization_config",
             )
         offsets = None if self.symmetric else zero_point_offsets(halves, zeros, self.middle).T
-        signed = (codes.T.astype(np.int16) - self.middle).astype(np.int8)
-        return QuantizedRows(np.ascontiguousarray(signed), halves.T, offsets)
+        return QuantizedRows(_signed(codes.T, self.middle), halves.T, offsets)
 
     def _codes(self, start: int, stop: int) -> Array:
         """[in, outputs]"""
         if self.method == "awq":
             return self._unpacked_outputs(self.codes, start, stop)
-        words = _columns(self.codes, start, stop)
-        codes = words[:, None, :] >> self._shifts[None, :, None]
-        return (codes & self._mask).astype(np.uint8).reshape(-1, stop - start)
+        parts = self._parts(_columns(self.codes, start, stop))  # [words, outputs, codes of a word]
+        return np.ascontiguousarray(parts.transpose(0, 2, 1)).reshape(-1, stop - start)
 
     def _unpacked_outputs(self, tensor: StoredTensor, start: int, stop: int) -> Array:
         """[groups or in, outputs] of integers that hold neighbouring outputs."""
         each = 32 // self.bits
         first = start // each
-        words = _columns(tensor, first, -(-stop // each))
-        codes = (words[:, :, None] >> self._shifts) & self._mask
+        parts = self._parts(_columns(tensor, first, -(-stop // each)))
         if self.method == "awq":
-            codes = codes[:, :, AWQ_PLACES]
-        flat = codes.astype(np.int16).reshape(len(words), -1)
+            parts = parts[:, :, AWQ_PLACES]
+        flat = parts.reshape(len(parts), -1)
         return flat[:, start - first * each : stop - first * each]
 
-    @property
-    def _shifts(self) -> Array:
-        return np.arange(0, 32, self.bits, dtype=np.uint32)
+    def _parts(self, words: Array) -> Array:
+        """The codes in each 32-bit integer, the lowest bits first: [rows, columns, codes]."""
+        lanes = words.astype("<u4", copy=False).view(np.uint8).reshape(*words.shape, 4)
+        if self.bits == 8:
+            return lanes
+        halves = np.stack([lanes & 15, lanes >> 4], axis=-1)
+        return halves.reshape(*words.shape, 8)
 
-    @property
-    def _mask(self) -> np.uint32:
-        mask: np.uint32 = np.uint32((1 << self.bits) - 1)
-        return mask
+
+def _signed(codes: Array, middle: int) -> Array:
+    """Codes about zero, which fit in 8 bits."""
+    shifted: Array = np.ascontiguousarray(codes) - np.uint8(middle)  # modulo 256
+    return shifted.view(np.int8)
 
 
 def _columns(tensor: StoredTensor, start: int, stop: int) -> Array:
-    """Some columns of a matrix of 32-bit integers or floats, row by row: they lie apart."""
-    if tensor.dtype != "i32":
-        return np.stack(
-            [tensor.read("scales", slice(i, i + 1))[0, start:stop] for i in range(tensor.rows)]
-        )
-    out = np.empty((tensor.rows, stop - start), np.uint32)
-    row_bytes = tensor.columns * 4
-    for row in range(tensor.rows):
-        tensor.file.read_into(tensor.offset + row * row_bytes + start * 4, out[row].view(np.uint8))
+    """Some columns of a matrix of 32-bit integers, or of floats as float32.
+
+    They lie apart, so whole rows are read, some at a time.
+    """
+    floats = tensor.dtype != "i32"
+    out = np.empty((tensor.rows, stop - start), np.float32 if floats else np.uint32)
+    step = max(1, CHUNK_VALUES // tensor.columns)
+    for row in range(0, tensor.rows, step):
+        last = min(row + step, tensor.rows)
+        if floats:
+            out[row:last] = tensor.read("scales", slice(row, last))[:, start:stop]
+            continue
+        words = np.empty((last - row, tensor.columns), "<u4")
+        tensor.file.read_into(tensor.offset + row * tensor.columns * 4, words.view(np.uint8))
+        out[row:last] = words[:, start:stop]
     return out

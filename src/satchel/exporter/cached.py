@@ -9,6 +9,7 @@ from dataclasses import asdict
 from importlib.metadata import version
 from pathlib import Path
 
+from satchel.checkpoints import open_checkpoint
 from satchel.exporter.job import ExportJob, model_name, target_name
 from satchel.exporter.options import ExportOptions
 from satchel.program.format import MAGIC
@@ -27,6 +28,12 @@ def is_program(path: Path) -> bool:
         return file.read(len(MAGIC)) == MAGIC
 
 
+def usual_options(checkpoint: Path) -> ExportOptions:
+    """The defaults; what comes quantised and is not to be rounded again is kept."""
+    with open_checkpoint(checkpoint) as opened:
+        return ExportOptions(recipe="keep") if opened.quantized_by else ExportOptions()
+
+
 def program_for(
     source: str | os.PathLike[str],
     options: ExportOptions | None = None,
@@ -40,10 +47,10 @@ def program_for(
     """
     if is_program(Path(source)):
         return Path(source)
+    checkpoint = pull(source, progress)
     if options is None:
         entry = CATALOG.get(os.fspath(source).lower())
-        options = ExportOptions(**entry.advised) if entry else ExportOptions()
-    checkpoint = pull(source, progress)
+        options = ExportOptions(**entry.advised) if entry else usual_options(checkpoint)
     folder = programs_folder()
     stem = f"{model_name(source, checkpoint)}-{target_name(options)}-{options.recipe_name}"
     path = folder / f"{stem}-{_fingerprint(checkpoint, options)}.satchel"

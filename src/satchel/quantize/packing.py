@@ -177,7 +177,7 @@ def _pack(
 ) -> tuple[Array, Array]:
     """``second`` is the plane after that of the scales, as bytes."""
     unit, offset = _QUANTIZED_UNIT[encoding], _OFFSET[encoding]
-    codes = (_pad_rows(quantized).astype(np.int16) + offset).astype(np.uint8)
+    codes = _pad_rows(quantized).astype(np.int8).view(np.uint8) + np.uint8(offset)  # modulo 256
     steps = codes.reshape(-1, TILE_ROWS, codes.shape[1] // unit, unit).transpose(0, 2, 1, 3)
     if unit == 8:
         steps = steps[..., :4] | steps[..., 4:] << 4
