@@ -13,6 +13,7 @@ import torch
 import satchel
 from checkpoints.checkpoint_files import arrays, meta_params, meta_state, write_meta
 from models.family_check import CONTEXT, TOKENS, both_ways
+from models.family_check import TOLERANCE as FLOAT_TOLERANCE
 from satchel.checkpoints import open_checkpoint
 from satchel.errors import CheckpointError, ConfigError, RecipeError
 from satchel.exporter import ExportJob, ExportOptions
@@ -215,11 +216,40 @@ def test_damaged_checkpoints(tmp_path: Path, name: str) -> None:
     assert not (tmp_path / "m.satchel").exists()
 
 
-def test_other_ways_of_quantising(tmp_path: Path) -> None:
-    for arguments, message in (
-        ({"scheme": "fp8_mixed"}, "the quantisation is 'fp8_mixed'"),
-        ({"spinquant": True}, "SpinQuant's, whose feed-forward needs a Hadamard"),
-    ):
-        folder = write_quantized(tmp_path / "m", tiny_model("llama"), arguments=arguments)
-        with pytest.raises(CheckpointError, match=message):
-            open_checkpoint(folder)
+def test_another_way_of_quantising(tmp_path: Path) -> None:
+    arguments = {"scheme": "fp8_mixed"}
+    folder = write_quantized(tmp_path / "m", tiny_model("llama"), arguments=arguments)
+    with pytest.raises(CheckpointError, match="the quantisation is 'fp8_mixed'"):
+        open_checkpoint(folder)
+
+
+def hadamard(size: int) -> torch.Tensor:
+    """Entry i, j is -1 to the power of the bits that i and j have in common."""
+    signs = [[(-1.0) ** (i & j).bit_count() for j in range(size)] for i in range(size)]
+    return torch.tensor(signs) / size**0.5
+
+
+@pytest.mark.parametrize("recipe", ["keep", "fp32"])
+@pytest.mark.parametrize("ffn", [64, 128])
+def test_spinquant(tmp_path: Path, ffn: int, recipe: str) -> None:
+    """Its feed-forward computes w2(H(silu(w1 x) * w3 x)): so w2 H is what a plain model has."""
+    model = tiny_model("llama", intermediate_size=ffn)
+    arguments = {"spinquant": True}
+    folder = write_quantized(tmp_path / "m", model, lora=False, arguments=arguments)
+    with torch.no_grad():
+        for name, weight in model.state_dict().items():
+            if "down_proj" in name:
+                weight.copy_(weight @ hadamard(ffn))
+    options = {"kv_bits": 32, "context": CONTEXT, "prefill_ar_len": 32}
+    path = satchel.export(folder, tmp_path / "m.satchel", recipe=recipe, **options)
+    wanted = logits_of(model, TOKENS)
+    tolerance = TOLERANCE if recipe == "keep" else FLOAT_TOLERANCE
+    for way, got in both_ways(path).items():
+        np.testing.assert_allclose(got, wanted, rtol=0, atol=tolerance, err_msg=way)
+
+
+def test_spinquant_needs_a_power_of_two(tmp_path: Path) -> None:
+    arguments = {"spinquant": True}
+    folder = write_quantized(tmp_path / "m", tiny_model("llama"), lora=False, arguments=arguments)
+    with pytest.raises(CheckpointError, match="96 columns, and a Hadamard transform needs a power"):
+        ExportJob(folder, ExportOptions("keep"))

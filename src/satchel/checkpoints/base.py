@@ -54,6 +54,8 @@ class Checkpoint(ABC):
     # Low-rank branches that belong to the model: by a weight's tensor, the tensors a and b of
     # which b(a(x)) is added to its layer's result.
     branches: Mapping[str, tuple[str, str]] = {}
+    # Tensors of layers whose input goes through a Hadamard transform first (SpinQuant).
+    rotated: frozenset[str] = frozenset()
 
     @property
     @abstractmethod

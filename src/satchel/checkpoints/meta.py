@@ -15,6 +15,7 @@ from satchel.checkpoints.meta_quantized import (
     is_quantized,
     join_scales,
     lora_branches,
+    rotated_tensors,
 )
 from satchel.checkpoints.stored import ReadableTensor, StoredCheckpoint, StoredTensor
 from satchel.checkpoints.tokenizer_files import llama2c_tokenizer, tokenizer_in_folder
@@ -100,6 +101,7 @@ def open_torch_llama(path: Path, params: dict[str, Any] | None, params_path: Pat
             tokenizer=tokenizer,
             quantized_by="8da4w" if quantized else "",
             branches=branches,
+            rotated=rotated_tensors(params, stored),
         )
 
 

@@ -7,7 +7,7 @@ one for each group of columns or for a whole row. Those trained with LoRA also h
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -84,12 +84,13 @@ def check_arguments(params: Mapping[str, Any], where: Path) -> None:
             f"{where}: the quantisation is {scheme!r}, and only {SCHEME} is read",
             "Use the checkpoint in full precision and choose a recipe instead",
         )
-    if arguments.get("spinquant"):
-        raise CheckpointError(
-            f"{where}: the checkpoint is SpinQuant's, whose feed-forward needs a Hadamard "
-            "transform at run time, which programs do not have",
-            "Use the QAT + LoRA checkpoint of the same model",
-        )
+
+
+def rotated_tensors(params: Mapping[str, Any], names: Iterable[str]) -> list[str]:
+    """SpinQuant transforms what goes into the last layer of every feed-forward."""
+    if not (params.get("quantization_args") or {}).get("spinquant"):
+        return []
+    return [name for name in names if name.endswith(".mlp.down_proj.weight")]
 
 
 def join_scales(

@@ -82,6 +82,7 @@ class OverlaidCheckpoint(Checkpoint):
         self.format, self.path, self.config = base.format, base.path, base.config
         self.generation, self.tokenizer = base.generation, base.tokenizer
         self.quantized_by, self.branches = base.quantized_by, base.branches
+        self.rotated = base.rotated
         self._own = dict(tensors)
         self._tensors = dict(base.tensors) | {
             name: TensorInfo(t.shape, t.dtype, t.kept, t.order) for name, t in tensors.items()

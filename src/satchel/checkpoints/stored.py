@@ -179,6 +179,7 @@ class StoredCheckpoint(Checkpoint):
         tokenizer: TokenizerSource | None,
         quantized_by: str = "",
         branches: Mapping[str, tuple[str, str]] | None = None,
+        rotated: Iterable[str] = (),
     ) -> None:
         self.format = format
         self.path = path
@@ -187,6 +188,7 @@ class StoredCheckpoint(Checkpoint):
         self.tokenizer = tokenizer
         self.quantized_by = quantized_by
         self.branches = dict(branches or {})
+        self.rotated = frozenset(rotated)
         self._files = list(files)
         self._stored = dict(stored)
         self._tensors = {

@@ -16,6 +16,7 @@ from satchel.checkpoints.base import Checkpoint
 from satchel.errors import CheckpointError, ConfigError
 from satchel.exporter.adapters import Adapters, add_branches, method_name
 from satchel.exporter.checks import check_free_space, check_tensors, check_vocabulary
+from satchel.exporter.hadamard import rotate_inputs
 from satchel.exporter.kept import KeptTensors, check_preq, check_recipe, take_columns
 from satchel.exporter.npu import NpuExport, NpuPlan
 from satchel.exporter.options import (
@@ -140,6 +141,7 @@ class ExportJob:
             for method, tokens in methods.items():
                 name, tree = method_name(method, adapter), method == "lookahead_forward"
                 graph = self.model.method(name, tokens, self.context, self.recipe.cache, tree)
+                rotate_inputs(graph, self.checkpoint.rotated)
                 add_branches(graph, self.checkpoint.branches, self.checkpoint)
                 if adapter:
                     add_branches(graph, self.adapters.branches(adapter), self.checkpoint)
