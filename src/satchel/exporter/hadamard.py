@@ -5,23 +5,10 @@ from __future__ import annotations
 from collections.abc import Container
 
 import numpy as np
-from numpy.typing import NDArray
 
 from satchel.errors import CheckpointError
 from satchel.graph.ir import DType, Graph, Node, TensorType, Value, constant_name
-
-
-def hadamard_matrix(size: int) -> NDArray[np.float32]:
-    """The orthonormal Hadamard matrix of a power of two, in Sylvester's order.
-
-    >>> hadamard_matrix(4).tolist()[3]
-    [0.5, -0.5, -0.5, 0.5]
-    """
-    matrix = np.ones((1, 1))
-    while len(matrix) < size:
-        matrix = np.block([[matrix, matrix], [matrix, -matrix]])
-    scaled: NDArray[np.float32] = (matrix / np.sqrt(size)).astype(np.float32)
-    return scaled
+from satchel.quantize.rotation.matrices import hadamard
 
 
 def rotate_inputs(graph: Graph, tensors: Container[str]) -> None:
@@ -55,7 +42,9 @@ def _transform(x: Value, tensor: str, nodes: list[Node]) -> Value:
         return Value(f"{x.name}.{step}", TensorType((rows, *shape)))  # type: ignore[arg-type]
 
     def matrix(size: int) -> Value:
-        data = hadamard_matrix(size)
+        signs = hadamard(size)
+        assert signs is not None  # every power of two has one, in Sylvester's order
+        data = (signs / np.sqrt(size)).astype(np.float32)
         type = TensorType(data.shape, DType.f32)
         return Value(constant_name("hadamard", data), type, constant=data)
 
