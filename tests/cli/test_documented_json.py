@@ -41,6 +41,7 @@ def test_fields(
         "`satchel run`": ("run", program, "--prompt", "x", "--max-new-tokens", 2),
         "`satchel eval`": ("eval", program, "--text", text),
         "`satchel inspect`": ("inspect", program),
+        "`satchel report`": ("report", program, "-o", tmp_path / "report.html"),
         "`satchel verify`": ("verify", program),
         "`satchel pull`": ("pull", checkpoint),
         "`satchel doctor`": ("doctor",),

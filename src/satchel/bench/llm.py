@@ -64,6 +64,8 @@ def measure(program: Program, options: BenchOptions, tell: Tell = lambda _: None
     decode_tok_s = statistics.median(decode) if decode else 0.0
     bytes_per_token = _bytes_per_token(program, options)
     document: dict[str, Any] = {
+        "program": str(program.path),
+        "checksum": program.checksum,
         "mode": session.mode,
         "prompt_tokens": options.prompt_tokens,
         "new_tokens": options.new_tokens,

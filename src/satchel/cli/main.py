@@ -21,6 +21,7 @@ COMMANDS = (
     "chat",
     "bench",
     "eval",
+    "report",
     "inspect",
     "verify",
     "models",

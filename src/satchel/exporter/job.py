@@ -27,6 +27,7 @@ from satchel.exporter.options import (
 )
 from satchel.exporter.rotating import rotate
 from satchel.exporter.rounding import RoundingPlan
+from satchel.exporter.weight_errors import error_by_kind, error_by_layer
 from satchel.exporter.weights import BLOCK_BYTES, WeightError, WeightPacker
 from satchel.files import refuse_existing
 from satchel.graph.ir import Dim, Graph, Sym
@@ -41,7 +42,7 @@ from satchel.sources import pull
 from satchel.sources.progress import Progress, silent
 
 # As long as a real weight error is when written out, for predicting the metadata's size.
-_TYPICAL_ERROR = 0.086421
+_TYPICAL_ERROR = WeightError(squared_error=0.007469, squared_weight=1.0)
 
 
 @dataclass(frozen=True)
@@ -225,8 +226,8 @@ class ExportJob:
 
     def plan(self) -> ExportPlan:
         """File size and peak memory, from shapes alone."""
-        groups = {_group(w.value.name) for w in self.writer.weights if w.encoding.is_matrix}
-        metadata = encode_metadata(self._metadata(dict.fromkeys(groups, _TYPICAL_ERROR)))
+        names = [w.value.name for w in self.writer.weights if w.encoding.is_matrix]
+        metadata = encode_metadata(self._metadata(dict.fromkeys(names, _TYPICAL_ERROR)))
         file_size = self.writer.file_size(len(metadata))
         # A block being packed, the next one being read and decoded, the codes, and all scales of
         # the weight that has most of them (they are written after its codes).
@@ -238,8 +239,8 @@ class ExportJob:
         if npu:
             file_size += npu.binary_bytes
             peak = max(peak, npu.peak_memory)
-        names = tuple(g.name for g in self.graphs)
-        return ExportPlan(file_size, peak, len(self.writer.weights), self.parameters, names, npu)
+        methods = tuple(g.name for g in self.graphs)
+        return ExportPlan(file_size, peak, len(self.writer.weights), self.parameters, methods, npu)
 
     def run(self, output: Path, overwrite: bool = False, threads: int = 0) -> Path:
         """Write the program. Nothing is left behind if it fails or is interrupted."""
@@ -279,12 +280,12 @@ class ExportJob:
                 self.progress(f"Packing {self.name}", done, total)
 
         def metadata() -> dict[str, Any]:
-            return self._metadata(_error_by_group(packer.errors))
+            return self._metadata(packer.errors)
 
         writer.write(output, encode, metadata, overwrite)
         self.progress(f"Packing {self.name}", total, total)
 
-    def _metadata(self, weight_error: dict[str, float]) -> dict[str, Any]:
+    def _metadata(self, errors: Mapping[str, WeightError]) -> dict[str, Any]:
         ar_len = self.options.prefill_ar_len if self.options.mode != "kv" else None
         lookahead = self.options.lookahead_sizes()
         embedding = self.recipe.embedding
@@ -315,7 +316,8 @@ class ExportJob:
             },
             "adapters": list(self.adapters.apart),
             "placement": self.placement,
-            "weight_error": weight_error,
+            "weight_error": error_by_kind(errors),
+            "layer_error": error_by_layer(errors),
             "provenance": {
                 "format": self.checkpoint.format,
                 "file": self.checkpoint.path.name,
@@ -358,22 +360,6 @@ def _parameters(checkpoint: Checkpoint, names: Iterable[str]) -> int:
             count *= dim
         total += count
     return total
-
-
-def _group(name: str) -> str:
-    """The kind of layer that a weight belongs to: the layers' numbers become a star."""
-    return ".".join("*" if part.isdigit() else part for part in name.split("."))
-
-
-def _error_by_group(errors: dict[str, WeightError]) -> dict[str, float]:
-    """Relative error by kind of layer."""
-    groups: dict[str, WeightError] = {}
-    for name, error in errors.items():
-        group = groups.setdefault(_group(name), WeightError())
-        group.squared_error += error.squared_error
-        group.squared_weight += error.squared_weight
-        group.count += error.count
-    return {key: round(group.relative, 6) for key, group in groups.items()}
 
 
 def export(
