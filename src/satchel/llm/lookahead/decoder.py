@@ -112,6 +112,10 @@ def lookahead_for(
     if not sampler.options.greedy:
         reason = "only greedy text can be guessed without loss, and this is sampled"
         return PlainDecoder(session, sampler, reason)
+    target = session.program.metadata.get("target", "cpu")
+    if target != "cpu":
+        reason = f"only the CPU gives a token the same bits alone and in a block, not {target}"
+        return PlainDecoder(session, sampler, reason)
     if not session.can_look_ahead:
         reason = f"{session.program.path} takes one token at a time"
         if mode == "on":
