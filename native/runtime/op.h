@@ -101,6 +101,7 @@ std::span<const OpDef> pool_ops();
 std::span<const OpDef> attention_ops();
 std::span<const OpDef> attention_full_ops();
 std::span<const OpDef> elementwise_ops();
+std::span<const OpDef> hadamard_ops();
 std::span<const OpDef> normalize_ops();
 std::span<const OpDef> quantized_ops();
 std::span<const OpDef> reduce_ops();

@@ -7,6 +7,7 @@ from ops import (
     rows_attention_full,
     rows_conv,
     rows_elementwise,
+    rows_hadamard,
     rows_linear,
     rows_quantized,
     rows_reduce,
@@ -20,6 +21,7 @@ from support.op_case import OpCase
 CASES: list[OpCase] = [
     *rows_elementwise.ROWS,
     *rows_shape.ROWS,
+    *rows_hadamard.ROWS,
     *rows_reduce.ROWS,
     *rows_requantize.ROWS,
     *rows_select.ROWS,

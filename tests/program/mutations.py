@@ -13,7 +13,7 @@ OPS = (
     "add mul sub div maximum minimum silu_mul gelu_tanh_mul matmul linear embedding rms_norm "
     "layer_norm softmax reduce_sum reduce_mean reduce_max reduce_min reshape transpose slice "
     "concat take_rows positions rope_table rope cache_write cache_move attention neg abs exp log "
-    "sqrt rsqrt sin cos tanh erf relu sigmoid silu gelu gelu_tanh affine cast"
+    "sqrt rsqrt sin cos tanh erf hadamard relu sigmoid silu gelu gelu_tanh affine cast"
 ).split()
 DIMS = [1, 2, 3, 4, 5, 7, 8, 12, 15, 16, 17, 20, 24, 31, 32, 33, 40, 48, 64, 65, 128]
 ODD = [0, -1, -2, -3, -65, 255, 1 << 16, 1 << 24, 1 << 31, 1 << 32, 1 << 40, (1 << 63) - 1]

@@ -11,7 +11,8 @@ import pytest
 import satchel
 from exporter.small_checkpoint import write_small
 from satchel.checkpoints import open_checkpoint
-from satchel.errors import RecipeError
+from satchel.errors import ConfigError, RecipeError
+from satchel.eval.stored_graphs import read_graphs
 from satchel.exporter import ExportJob, ExportOptions
 from satchel.models import build_model
 from satchel.quantize.moments import MomentsSum
@@ -60,6 +61,33 @@ def test_float_models_are_unchanged(family: str, tmp_path: Path) -> None:
     stored = {w["name"]: w for w in satchel.load(path).weights}
     norm = satchel.load(path).weight(next(n for n in stored if "input_layernorm" in n))
     assert (norm == 1).all()  # really rotated: gains are in the weights
+
+
+@pytest.mark.parametrize("kv_bits", [8, 32])
+@pytest.mark.parametrize("family", ["llama", "qwen3", "phi3"])
+def test_rotations_at_run_time_change_nothing_either(
+    family: str, kv_bits: int, tmp_path: Path
+) -> None:
+    model = tiny_model(family, **FAMILIES[family])
+    folder = write_checkpoint(tmp_path / "m", model)
+    choices: dict[str, Any] = {"recipe": "fp32", "context": 64, "prefill_ar_len": 32}
+    path = satchel.export(
+        folder,
+        tmp_path / "m.satchel",
+        rotate=True,
+        rotate_online=True,
+        kv_bits=kv_bits,
+        **choices,
+    )
+    wanted = logits_of(model, TOKENS)
+    # A cache of 8 bits rounds, here as without rotations.
+    limit = 1e-4 if kv_bits == 32 else 0.05
+    assert np.abs(program_logits(path) - wanted).max() < limit * np.abs(wanted).max()
+    per_layer = 1 if kv_bits == 32 else 3  # with q and k
+    for graph in read_graphs(satchel.load(path)).values():
+        layers = sum(node.op == "attention" for node in graph.nodes)
+        assert sum(node.op == "hadamard" for node in graph.nodes) == per_layer * layers
+    assert satchel.load(path).metadata["recipe"]["rotated"] == "online"
 
 
 def test_outliers_are_spread() -> None:
@@ -126,7 +154,7 @@ def test_rotated_and_calibrated(tmp_path: Path) -> None:
     assert job.parameters == plain.parameters  # a head of its own is no new parameter
     assert job.plan().file_size > plain.plan().file_size
     program = satchel.load(job.run(tmp_path / "m.satchel"), verify=True)
-    assert program.metadata["recipe"]["rotated"]
+    assert program.metadata["recipe"]["rotated"] == "folded"
     assert program.metadata["recipe"]["description"].endswith("rounding gptq, rotated")
     assert {w["name"] for w in program.weights} >= {
         "model.embed_tokens.weight",
@@ -147,3 +175,8 @@ def test_what_cannot_be_rotated_says_so(tmp_path: Path) -> None:
 def test_kept_weights_are_not_rotated(tmp_path: Path) -> None:
     with pytest.raises(RecipeError, match="kept as they are cannot be rotated"):
         ExportJob(write_small(tmp_path / "m"), ExportOptions(recipe="keep", rotate=True))
+
+
+def test_run_time_rotations_go_with_the_others() -> None:
+    with pytest.raises(ConfigError, match="rotate_online goes with rotate"):
+        ExportOptions(rotate_online=True)

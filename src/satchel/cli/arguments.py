@@ -135,6 +135,13 @@ def add_export_options(parser: argparse.ArgumentParser) -> None:
         "tied head becomes a weight of its own",
     )
     group.add_argument(
+        "--rotate-online",
+        action="store_true",
+        default=None,
+        help="with --rotate: also what the last layer of an MLP reads and, with --kv-bits 8, "
+        "queries and keys, which takes some work at run time",
+    )
+    group.add_argument(
         "--mode",
         choices=("hybrid", "kv", "lookahead"),
         help="hybrid reads prompts in blocks, kv one token at a time; lookahead is hybrid and "

@@ -98,7 +98,9 @@ class ExportJob:
         self.graphs = self._graphs()
         if options.rotate:
             apart = bool(self.adapters.apart)
-            self.checkpoint = rotate(self.graphs, self.checkpoint, self.recipe, apart)
+            self.checkpoint = rotate(
+                self.graphs, self.checkpoint, self.recipe, apart, options.rotate_online
+            )
         self.kept = KeptTensors.of(self.checkpoint) if self.recipe.keeps else KeptTensors()
         self.encodings = apply_recipe(self.graphs, self.recipe, self.kept.encodings)
         self.kept_weights = self.kept.weights(self.graphs, self.encodings)
@@ -184,7 +186,15 @@ class ExportJob:
         parts = [self.recipe.describe()]
         if self.rounding.name != "plain":
             parts.append(f"rounding {self.rounding.name}")
-        return ", ".join([*parts, *(["rotated"] if self.options.rotate else [])])
+        if self._rotated:
+            parts.append("rotated" + (" online too" if self._rotated == "online" else ""))
+        return ", ".join(parts)
+
+    @property
+    def _rotated(self) -> str | None:
+        if not self.options.rotate:
+            return None
+        return "online" if self.options.rotate_online else "folded"
 
     @property
     def default_output(self) -> Path:
@@ -214,7 +224,7 @@ class ExportJob:
         if self.rounding.name != "plain":
             yield self.rounding.name
         if options.rotate:
-            yield "rotated"
+            yield "rotated" + ("_online" if options.rotate_online else "")
         if options.mode != "hybrid":
             yield options.mode
         if options.mode != "kv" and options.prefill_ar_len != DEFAULT_PREFILL_AR_LEN:
@@ -310,7 +320,7 @@ class ExportJob:
                 "activation_bits": self.recipe.activation_bits,
                 "kept": self.kept.describe(),
                 **self.rounding.describe(),
-                "rotated": self.options.rotate,
+                "rotated": self._rotated,
                 "overrides": {o.pattern: o.value for o in self.recipe.overrides},
                 "description": self.description,
             },
@@ -378,6 +388,7 @@ def export(
     calibrate: str | None = None,
     calibrate_limit: int | None = None,
     rotate: bool = False,
+    rotate_online: bool = False,
     mode: str = "hybrid",
     prefill_ar_len: int = 128,
     context: int = 2048,
@@ -413,6 +424,7 @@ def export(
         calibrate=calibrate,
         calibrate_limit=calibrate_limit,
         rotate=rotate,
+        rotate_online=rotate_online,
         mode=mode,
         prefill_ar_len=prefill_ar_len,
         context=context,

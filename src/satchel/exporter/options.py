@@ -31,14 +31,16 @@ METADATA = {"get_bos_id": "bos_id", "get_eos_ids": "eos_ids"}
 class ExportOptions:
     """Defaults are those of the command line.
 
-    ``hybrid`` programs read a prompt ``prefill_ar_len`` tokens at a time and then go on one
-    token at a time; ``kv`` programs only have the latter. ``lookahead`` programs are hybrid ones
-    that guess ahead by default, with the sizes ``ngram``, ``window`` and ``gcap``. ``context`` is
+    ``hybrid`` programs read a prompt ``prefill_ar_len`` tokens at a time and then go on one token
+    at a time; ``kv`` programs only have the latter. ``lookahead`` programs are hybrid ones that
+    guess ahead by default, with the sizes ``ngram``, ``window`` and ``gcap``. ``context`` is
     capped by what the model was made for. ``overrides`` gives some layers another scheme:
     ``{"layers.*.mlp.down": "16a8w"}``. ``calibrate`` names a text file, ``prompt:TEXT`` or
     ``task:NAME`` that tells ``rounding`` (plain, search or gptq) what the layers see, of which
     ``calibrate_limit`` tokens are used; ``rotate`` spreads outliers over all channels before
-    weights are rounded. ``metadata`` overrides what the checkpoint says of its
+    weights are rounded, ``rotate_online`` also where that takes work at run time.
+
+    ``metadata`` overrides what the checkpoint says of its
     tokens: ``{"get_bos_id": 128000, "get_eos_ids": [128009, 128001]}``. ``lora`` has folders of
     adapters that are added to the weights, ``adapters`` those that are kept apart, by name.
     ``target`` is ``cpu`` or a chip with an NPU, ``qnn:SM8750``; a model for that is split into
@@ -59,6 +61,7 @@ class ExportOptions:
     calibrate: str | None = None
     calibrate_limit: int | None = None
     rotate: bool = False
+    rotate_online: bool = False
     mode: str = "hybrid"
     prefill_ar_len: int = DEFAULT_PREFILL_AR_LEN
     context: int = DEFAULT_CONTEXT
@@ -97,6 +100,8 @@ class ExportOptions:
             )
         if self.calibrate_limit is not None and self.calibrate_limit < 1:
             raise ConfigError(f"calibrate_limit must be above 0, not {self.calibrate_limit}")
+        if self.rotate_online and not self.rotate:
+            raise ConfigError("rotate_online goes with rotate", "Give both, or neither.")
         check_keys(self.metadata, METADATA, "the metadata")
         _check_ids(self.metadata)
         self.lookahead_sizes()
@@ -188,6 +193,7 @@ _TYPES: dict[str, tuple[type, ...]] = {
     "calibrate": (str,),
     "calibrate_limit": (int,),
     "rotate": (bool,),
+    "rotate_online": (bool,),
     "mode": (str,),
     "prefill_ar_len": (int,),
     "context": (int,),

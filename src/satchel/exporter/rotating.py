@@ -8,13 +8,25 @@ from satchel.checkpoints.base import Checkpoint
 from satchel.errors import RecipeError
 from satchel.graph.ir import Graph
 from satchel.quantize.recipe import Recipe
-from satchel.quantize.rotation import RotatedCheckpoint, plan_rotation, untie_head
+from satchel.quantize.rotation import (
+    RotatedCheckpoint,
+    insert_rotations,
+    plan_rotation,
+    untie_head,
+)
 
 
 def rotate(
-    graphs: Sequence[Graph], checkpoint: Checkpoint, recipe: Recipe, adapters_apart: bool
+    graphs: Sequence[Graph],
+    checkpoint: Checkpoint,
+    recipe: Recipe,
+    adapters_apart: bool,
+    online: bool = False,
 ) -> RotatedCheckpoint:
-    """The checkpoint rotated; the head of a tied model becomes a weight of its own."""
+    """The checkpoint rotated; the head of a tied model becomes a weight of its own.
+
+    ``online`` adds the rotations that the graphs compute.
+    """
     if recipe.keeps:
         raise RecipeError(
             "weights that are kept as they are cannot be rotated", "Choose another recipe."
@@ -26,4 +38,8 @@ def rotate(
         )
     for graph in graphs:
         untie_head(graph)
-    return RotatedCheckpoint(checkpoint, plan_rotation(graphs[0]))
+    plan = plan_rotation(graphs[0])
+    if online:
+        for graph in graphs:
+            insert_rotations(graph, plan)
+    return RotatedCheckpoint(checkpoint, plan)

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from satchel.checkpoints.base import Checkpoint, TensorInfo
 from satchel.errors import CheckpointError
+from satchel.graph.ops.hadamard import transform
 from satchel.quantize.affine import QuantizedRows
 from satchel.quantize.moments import InputMoments
 from satchel.quantize.rotation.matrices import orthogonal
@@ -66,9 +67,11 @@ class RotatedCheckpoint(Checkpoint):
     def moments(self, tensor: str, seen: InputMoments | None) -> InputMoments | None:
         """What a tensor's layer sees of what it saw before the rotation."""
         what = self.plan.tensors.get(tensor)
-        if seen is None or what is None or not (what.head_columns or what.hidden_columns):
+        if seen is None or what is None:
             return seen
-        key = what.head_columns, what.gain
+        if not (what.head_columns or what.hidden_columns or what.block_columns):
+            return seen
+        key = what.head_columns, what.block_columns, what.gain
         kept = self._seen
         if kept is None or kept[0] is not seen or kept[1] != key:
             turned = seen.rotated(self._column_matrix(what, len(seen.mean)))
@@ -79,6 +82,8 @@ class RotatedCheckpoint(Checkpoint):
     def _column_matrix(self, what: TensorRotation, channels: int) -> Array:
         if what.head_columns:
             return np.kron(np.eye(channels // what.head_columns), _head(what.head_columns))
+        if what.block_columns:
+            return transform(np.eye(channels), what.block_columns)
         columns = self._hidden
         if what.gain is not None:
             gain = self._gain(what)
@@ -102,6 +107,8 @@ class RotatedCheckpoint(Checkpoint):
         if what.head_columns:
             turn = _head(what.head_columns).astype(np.float32)
             w = (w.reshape(len(w), -1, what.head_columns) @ turn).reshape(w.shape)
+        if what.block_columns:
+            w = transform(w, what.block_columns)
         return np.ascontiguousarray(w, np.float32)
 
     def _rows(self, what: TensorRotation, w: Array) -> Array:
