@@ -20,7 +20,13 @@ from satchel.llm.lookahead.options import LookaheadSizes
 from satchel.llm.session import Session
 from support.tiny_llm import write_tiny_llm
 
-SIZES = [LookaheadSizes(), LookaheadSizes(2, 5, 3), LookaheadSizes(5, 2, 3), LookaheadSizes(3, 0)]
+SIZES = [
+    LookaheadSizes(),
+    LookaheadSizes(2, 5, 3),
+    LookaheadSizes(5, 2, 3),
+    LookaheadSizes(3, 0),
+    LookaheadSizes(2, 15, 15),
+]
 
 
 @pytest.fixture(scope="module")
@@ -33,6 +39,7 @@ def programs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, LLM]:
         ("plain", {}, {}),
         ("kv8", {}, {"kv_bits": 8}),
         ("fp32", {}, {"recipe": "fp32"}),
+        ("16a4w", {}, {"recipe": "16a4w"}),
         ("window", {"model_type": "qwen2", "use_sliding_window": True, "sliding_window": 9}, {}),
     ):
         if name == "window":
@@ -69,7 +76,7 @@ def both(
 
 @settings(max_examples=25)
 @given(
-    st.sampled_from(["plain", "kv8", "fp32", "window"]),
+    st.sampled_from(["plain", "kv8", "fp32", "16a4w", "window"]),
     st.text("abc ", min_size=1, max_size=70),
     st.sampled_from(SIZES),
     st.integers(1, 60),

@@ -10,8 +10,9 @@ from satchel.errors import ConfigError
 
 MODES = ("auto", "on", "off")
 
-# A step computes at most this many tokens. Kernels may sum blocks of 32 rows and more in another
-# order than single rows, and then the text would no longer be exactly the greedy one.
+# A step computes at most this many tokens. Kernels may sum blocks of 64 rows and more in another
+# order than single rows (kLongBlock), a token of 16-bit activations is two rows, and then the text
+# would no longer be exactly the greedy one.
 MAX_ROWS = 31
 
 
