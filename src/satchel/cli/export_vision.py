@@ -28,6 +28,12 @@ def add_vision_options(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--observer", metavar="NAME", help="int8: minmax, percentile[:P] or mse (minmax)"
     )
+    group.add_argument(
+        "--least-snr",
+        type=float,
+        metavar="DB",
+        help="int8: layers that 8 bits leave with less stay in floats (15; -999: none)",
+    )
 
 
 def export_vision(
@@ -48,7 +54,7 @@ def _job(arguments: argparse.Namespace, source: str, choices: dict[str, Any]) ->
     from satchel.files import refuse_existing
 
     try:
-        from satchel.torch.job import ModuleExportJob, ModuleOptions
+        from satchel.torch.job import LEAST_SNR, ModuleExportJob, ModuleOptions
         from satchel.torch.vision_models import VisionModel
     except ImportError as error:
         raise ConfigError(
@@ -76,6 +82,7 @@ def _job(arguments: argparse.Namespace, source: str, choices: dict[str, Any]) ->
         recipe,
         overrides=choices.get("overrides", {}),
         observer=arguments.observer or "minmax",
+        least_snr=LEAST_SNR if arguments.least_snr is None else arguments.least_snr,
         metadata={
             "architecture": f"{PREFIX}{model.name}",
             **class_metadata(model.preprocessing, model.classes),
@@ -119,6 +126,7 @@ def _report(arguments: argparse.Namespace, path: Path, seconds: float) -> None:
         "parameters": meta["parameters"],
         "classes": len(meta["vision"]["classes"]),
         "layer_snr_db": meta["layer_snr_db"],
+        "kept_in_float": meta["kept_in_float"],
         "file_size_bytes": program.size,
         "seconds": seconds,
         "peak_rss_bytes": peak_rss(),
@@ -129,6 +137,8 @@ def _report(arguments: argparse.Namespace, path: Path, seconds: float) -> None:
         return
     print(f"{path}  {megabytes(program.size)}, {document['recipe']}")
     noise = meta["layer_snr_db"]
+    if meta["kept_in_float"]:
+        print(f"in floats, because 8 bits would cost too much: {', '.join(meta['kept_in_float'])}")
     if noise:
         print("signal-to-noise ratio of the noisiest layers:")
         rows = [[f"{value:.1f} dB", name] for name, value in list(noise.items())[:_SHOWN_LAYERS]]

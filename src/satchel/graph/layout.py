@@ -37,6 +37,7 @@ class _Sinker:
         self.graph = graph
         self.nodes: list[Node] = []
         self.transposed: dict[int, tuple[Value, Perm]] = {}  # value -> what it is a transpose of
+        self.turned: dict[tuple[int, Perm], Value] = {}  # transposes of a value that exist
         self.names = 0
 
     def run(self) -> None:
@@ -67,6 +68,7 @@ class _Sinker:
             source, first = self.transposed[id(source)]
             perm = tuple(first[p] for p in perm)
         self._record(result, source, perm)
+        self.turned.setdefault((id(source), perm), result)
         self.nodes.append(Node("transpose", [source], [result], {"perm": perm}))
 
     def _node(self, like: Node, inputs: list[Value | None], attrs: dict[str, Attribute]) -> Value:
@@ -111,6 +113,8 @@ class _Sinker:
                 inputs.append(None)
             elif source is not None:
                 inputs.append(source[0])
+            elif (id(value), inverse(perm)) in self.turned:
+                inputs.append(self.turned[id(value), inverse(perm)])
             elif value.constant is not None and node.op != "concat":
                 inputs.append(_turned_constant(value, perm))
             elif not value.shape and node.op != "concat":

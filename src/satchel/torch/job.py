@@ -28,6 +28,7 @@ from satchel.torch.weights import ArrayCheckpoint, take_weights
 
 TARGETS = ("cpu",)
 STATIC = "int8"
+LEAST_SNR = 15.0
 
 
 @dataclass(frozen=True)
@@ -38,6 +39,7 @@ class ModuleOptions:
     target: str = "cpu"
     overrides: Mapping[str, str] = field(default_factory=dict)
     observer: str = "minmax"
+    least_snr: float = LEAST_SNR  # int8: layers that 8 bits leave with less (dB) stay in floats
     metadata: Mapping[str, Any] = field(default_factory=dict)  # goes into the file as it is
 
     def __post_init__(self) -> None:
@@ -75,6 +77,7 @@ class ModuleExportJob:
         arrays = take_weights(self.graph)
         self.parameters = sum(int(p.numel()) for p in module.parameters())
         self.noise: dict[str, float] = {}
+        self.kept: list[str] = []
         self.encodings: dict[str, Encoding] = apply_recipe([self.graph], self.recipe)
         if self.is_static:
             self._quantize(arrays, calibration)
@@ -88,10 +91,15 @@ class ModuleExportJob:
         kept = {n for n in arrays for o in self.recipe.overrides if o.matches(n)}
         self.progress(f"Calibrating {self.name}", 0, len(examples))
         result = quantize_static(
-            self.graph, lambda w: arrays[w.name], examples, self.options.observer, kept
+            self.graph,
+            lambda w: arrays[w.name],
+            examples,
+            self.options.observer,
+            kept,
+            self.options.least_snr,
         )
         self.progress(f"Calibrating {self.name}", len(examples), len(examples))
-        self.graph, self.noise = result.graph, result.noise
+        self.graph, self.noise, self.kept = result.graph, result.noise, result.kept
         arrays |= result.codes
         self.encodings |= dict.fromkeys(result.codes, Encoding("matrix_i8"))
 
@@ -140,6 +148,7 @@ class ModuleExportJob:
                 "description": ", ".join([self.options.recipe, *map(str, self.recipe.overrides)]),
             },
             "layer_snr_db": self.noise,
+            "kept_in_float": self.kept,
             "placement": self.placement,
             "weight_error": weight_error,
             "provenance": {"format": "pytorch", "file": self.name},
@@ -157,6 +166,7 @@ def export_module(
     overrides: Mapping[str, str] | None = None,
     calibration: Any = None,
     observer: str = "minmax",
+    least_snr: float = LEAST_SNR,
     kwargs: Mapping[str, Any] | None = None,
     dynamic_shapes: Any = None,
     name: str | None = None,
@@ -168,7 +178,8 @@ def export_module(
     """Export a ``torch.nn.Module``; ``example_inputs`` is a tuple as for ``torch.export.export``.
 
     Recipes: ``fp32``, ``fp16``, ``int8`` (static: ``calibration`` is a list of examples, each an
-    input or a tuple of them; ``observer`` is ``minmax``, ``percentile`` or ``mse``), and those of
+    input or a tuple of them; ``observer`` is ``minmax``, ``percentile`` or ``mse``; layers that 8
+    bits alone leave with less than ``least_snr`` dB stay in floats, and are listed), and those of
     language models, of which ``8a8w`` is int8 with activations rounded as they come.
     ``overrides`` gives some layers another one: ``{"features.0.*": "fp32"}``.
 
@@ -178,7 +189,7 @@ def export_module(
         raise ConfigError(
             "example_inputs must be a tuple of tensors", "Write satchel.export(module, (x,))."
         )
-    options = ModuleOptions(recipe, target, overrides or {}, observer, metadata or {})
+    options = ModuleOptions(recipe, target, overrides or {}, observer, least_snr, metadata or {})
     job = ModuleExportJob(
         module,
         example_inputs,

@@ -70,9 +70,15 @@ class Lowering:
         return self.cast(value, DType.f32)
 
     def reshape(self, value: Value, shape: Shape) -> Value:
-        """To a shape whose symbolic dimensions stay where they are."""
+        """To a shape whose symbolic dimensions stay where they are, but for sizes of 1."""
         if value.shape == shape:
             return value
+        moved = any(
+            isinstance(d, Sym) and (i >= len(value.shape) or value.shape[i] != d)
+            for i, d in enumerate(shape)
+        )
+        if moved and [d for d in value.shape if d != 1] == [d for d in shape if d != 1]:
+            return self._move_ones(value, shape)
         wanted = []
         for i, d in enumerate(shape):
             if not isinstance(d, Sym):
@@ -85,6 +91,17 @@ class Lowering:
                     f"{_text(value.shape)} to {_text(shape)}"
                 )
         return self.emit("reshape", value, shape=tuple(wanted))
+
+    def _move_ones(self, value: Value, shape: Shape) -> Value:
+        """Sizes of 1 go to the end, where they can come and go, and from there to their places."""
+        long = [i for i, d in enumerate(value.shape) if d != 1]
+        ones = [i for i, d in enumerate(value.shape) if d == 1]
+        kept = tuple(value.shape[i] for i in long)
+        value = self.reshape(self.transpose(value, [*long, *ones]), kept)
+        value = self.reshape(value, (*kept, *(1 for d in shape if d == 1)))
+        places = [i for i, d in enumerate(shape) if d != 1]
+        places += [i for i, d in enumerate(shape) if d == 1]
+        return self.transpose(value, [places.index(i) for i in range(len(shape))])
 
     def transpose(self, value: Value, perm: Sequence[int]) -> Value:
         if list(perm) == list(range(len(perm))):

@@ -13,7 +13,13 @@ from numpy.typing import NDArray
 from satchel.errors import RecipeError
 from satchel.graph.ir import Graph, Value
 from satchel.graph.reference import WeightReader, check_shape
-from satchel.quantize.static import calibrate, layer_noise, lower_integers, plan_integers
+from satchel.quantize.static import (
+    calibrate,
+    layer_noise,
+    lower_integers,
+    own_noise,
+    plan_integers,
+)
 
 Array = NDArray[Any]
 Example = Mapping[str, Array]
@@ -26,7 +32,7 @@ class StaticResult:
     graph: Graph
     codes: dict[str, Array]  # weights in whole numbers, by name
     noise: dict[str, float]  # dB by weight, the noisiest layer first
-    integer_nodes: int
+    kept: list[str]  # layers that 8 bits would have hurt too much
 
 
 def quantize_static(
@@ -35,13 +41,19 @@ def quantize_static(
     examples: Sequence[Example],
     observer: str,
     float_layers: Collection[str],
+    least_snr: float,
 ) -> StaticResult:
+    """``float_layers`` stay in floats, and so do those whose own noise leaves less than
+    ``least_snr`` dB of the signal.
+    """
     encodings = calibrate(graph, read_weight, examples, observer, native=True)
-    plan = plan_integers(graph, encodings, float_layers)
+    alone = own_noise(graph, read_weight, encodings, examples[0])
+    kept = [n for n, snr in alone.items() if snr < least_snr and n not in float_layers]
+    plan = plan_integers(graph, encodings, {*float_layers, *kept})
     noise = layer_noise(graph, read_weight, plan, islice(examples, NOISE_EXAMPLES))
     lowered = lower_integers(graph, plan, read_weight)
     ordered = dict(sorted(noise.items(), key=lambda item: item[1]))
-    return StaticResult(lowered.graph, lowered.codes, ordered, len(plan.nodes))
+    return StaticResult(lowered.graph, lowered.codes, ordered, kept)
 
 
 def calibration_examples(graph: Graph, given: Any) -> list[Example]:

@@ -9,6 +9,7 @@ from satchel.quantize.static.qdq import (
     PlannedInterpreter,
     QdqInterpreter,
     layer_noise,
+    own_noise,
     quantize_rows,
     signal_to_noise,
 )
@@ -26,6 +27,7 @@ __all__ = [
     "layer_noise",
     "lower_integers",
     "make_observer",
+    "own_noise",
     "plan_integers",
     "quantize_rows",
     "read_lowered",

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from satchel.graph.ir import Graph, Node, Weight
+from satchel.graph.ops import find_op
 from satchel.graph.reference import AfterNode, ReferenceInterpreter, WeightReader
 from satchel.quantize.static.calibrate import Example
 from satchel.quantize.static.encoding import ActivationEncoding
@@ -143,6 +144,36 @@ def layer_noise(
         exact.run(graph, example, after_node=keep)
         rounded.run(example, measure)
     return {name: decibels(*pair) for name, pair in powers.items()}
+
+
+def own_noise(
+    graph: Graph,
+    read_weight: WeightReader,
+    encodings: Mapping[str, ActivationEncoding],
+    example: Example,
+) -> dict[str, float]:
+    """The same of each layer alone: rounded weight and input, all before it exact."""
+    found: dict[str, float] = {}
+    inputs: dict[int, list[Array | None]] = {}
+
+    def keep(node: Node, arrays: list[Array | None]) -> list[Array | None]:
+        inputs[id(node)] = arrays
+        return arrays
+
+    def measure(node: Node, results: list[Array]) -> list[Array]:
+        arrays = inputs.pop(id(node))
+        source, weight = (*node.inputs, None)[:2]
+        encoding = encodings.get(source.name) if source is not None else None
+        if node.op in LAYERS and weight is not None and weight.weight is not None and encoding:
+            x, w = arrays[:2]
+            assert x is not None and w is not None
+            rounded = [encoding.round_trip(x), round_rows(w), *arrays[2:]]
+            (noisy,) = find_op(node.op).reference(rounded, node.attrs)  # type: ignore[arg-type]
+            found[weight.name] = decibels(*signal_to_noise(results[0], noisy))
+        return results
+
+    ReferenceInterpreter(read_weight).run(graph, example, keep, measure)
+    return found
 
 
 def decibels(signal: float, noise: float) -> float:

@@ -1,0 +1,86 @@
+"""The four models of torchvision, where it is installed."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+import satchel
+from satchel.cli.main import main
+from support.compare import assert_close
+
+
+def _torchvision() -> Any:
+    """A build for another torch lacks operators that it names; they are declared here."""
+    library = torch.library.Library("torchvision", "FRAGMENT")
+    for name in ("nms", "qnms"):
+        library.define(f"{name}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
+    try:
+        import torchvision
+        from torchvision import models  # noqa: F401
+    except Exception as error:
+        pytest.skip(f"torchvision cannot be imported: {error}", allow_module_level=True)
+    return torchvision, library
+
+
+torchvision, _library = _torchvision()
+
+
+@pytest.mark.parametrize("name", ["mobilenet_v3_small", "resnet50", "vit_b_16", "swin_t"])
+def test_fp32_is_torchs(name: str, tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    module = torchvision.models.get_model(name, weights=None).eval()
+    with torch.no_grad():
+        for parameter in module.parameters():
+            if not parameter.any():  # a head of zeros would prove nothing
+                parameter.normal_(std=0.02)
+        x = torch.randn(1, 3, 224, 224)
+        want = module(x).numpy()
+    path = satchel.export(module, (x,), tmp_path / "x.satchel")
+    assert_close(satchel.load(path).method()(x.numpy()), want, 1e-4)
+
+
+def test_export_by_name_and_run(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TORCH_HOME", str(tmp_path))
+    folder = tmp_path / "images"
+    folder.mkdir()
+    for i in range(2):
+        pixels = np.random.default_rng(i).integers(0, 255, (300, 260, 3), dtype=np.uint8)
+        Image.fromarray(pixels).save(folder / f"{i}.png")
+    weights = tmp_path / "weights.pth"
+    module = torchvision.models.mobilenet_v3_small(num_classes=7)
+    torch.save(module.state_dict(), weights)
+    output = tmp_path / "x.satchel"
+    source = ["export", "torchvision:mobilenet_v3_small", "-o", str(output), "--json"]
+    call = [*source, "--recipe", "int8", "--calibrate", str(folder), "--weights", str(weights)]
+    assert main(call) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert document["classes"] == 7 and len(document["layer_snr_db"]) == 54
+    assert main(["run", str(output), "--input", str(folder / "0.png"), "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)["results"][0]["classes"]
+    assert len(found) == 5 and found[0]["label"].startswith("class ")
+    vision = satchel.load(output).metadata["vision"]
+    assert vision["preprocessing"]["crop"] == [224, 224]
+    for extra, message in {
+        ("--recipe", "int8"): "needs examples",
+        ("--recipe", "int8", "--calibrate", str(tmp_path / "nothing")): "not a folder",
+        ("--group-size", "32"): "language models",
+        ("--weights", str(tmp_path / "no.pth")): "does not exist",
+    }.items():
+        given = [*source, "--force", *extra]
+        if "--weights" not in extra:
+            given += ["--weights", str(weights)]
+        assert main(given) == 1
+        assert message in json.loads(capsys.readouterr().out)["error"]["message"]
+    assert main(["export", "torchvision:mobilenet_v3_small", "--json"]) == 1
+    assert "torchvision's cache" in capsys.readouterr().out
+    assert main(["export", "torchvision:unknown_net", "--json"]) == 1
+    assert "no classifier 'unknown_net'" in capsys.readouterr().out
