@@ -72,6 +72,7 @@ def measure(program: Program, options: BenchOptions, tell: Tell = lambda _: None
         "runs": options.runs,
         "threads": threads,
         "kernels": session.instance.kernels,
+        "emulated": session.instance.kernels.endswith("emulator"),
         "prefill_tok_s": statistics.median(prefill),
         "prefill_tok_s_spread": [min(prefill), max(prefill)],
         "decode_tok_s": decode_tok_s,

@@ -142,3 +142,5 @@ def execute(arguments: argparse.Namespace) -> None:
         f"(file {megabytes(result['file_size_bytes'])})"
     )
     print(f"with                 {result['threads']} threads, {result['kernels']} kernels")
+    if result["emulated"]:
+        print("emulator: not a speed. It computes what the NPU would, and not as fast.")

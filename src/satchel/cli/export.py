@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from satchel.cli.arguments import add_export_options, export_choices, positive
 from satchel.cli.export_vision import PREFIX, add_vision_options, export_vision
-from satchel.cli.output import ProgressBar, count, megabytes, print_json, whole
+from satchel.cli.output import ProgressBar, count, megabytes, print_json, say, whole
 from satchel.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -38,6 +38,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add_export_options(parser)
     add_vision_options(parser)
+    parser.add_argument(
+        "--kit",
+        metavar="FOLDER",
+        help="qnn: also write what a runner of your own needs on a phone: binaries, models, script",
+    )
     gate = parser.add_argument_group("what to refuse")
     gate.add_argument(
         "--max-ppl-increase",
@@ -52,7 +57,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def execute(arguments: argparse.Namespace) -> None:
+    from satchel.backends.qnn.kit import write_kit
     from satchel.exporter import ExportJob, ExportOptions
+    from satchel.runtime.program import Program
 
     started = time.perf_counter()
     choices = export_choices(arguments)
@@ -64,6 +71,13 @@ def execute(arguments: argparse.Namespace) -> None:
         return
     bar = ProgressBar()
     job = ExportJob(source, ExportOptions(**choices), bar)
+    if arguments.kit and job.npu is None:
+        raise ConfigError("a kit is made for an NPU", "Give a --target such as qnn:SM8750.")
+    if job.npu and job.npu.methods_apart:
+        say(
+            f"{job.npu.chip.name} does not share weights between methods (v73 and newer do), so "
+            "each method has a binary of its own."
+        )
     gated = _gated(arguments, source, job, bar)
     output = Path(named) if named else job.default_output
     plan = job.plan()
@@ -94,6 +108,8 @@ def execute(arguments: argparse.Namespace) -> None:
     else:
         document["quality"] = gated.run(output, arguments.force)
     bar.close()
+    if arguments.kit:
+        write_kit(Program(output), Path(arguments.kit))
     _report(arguments, document, output, time.perf_counter() - started)
 
 

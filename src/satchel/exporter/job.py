@@ -18,7 +18,7 @@ from satchel.exporter.adapters import Adapters, add_branches, method_name
 from satchel.exporter.checks import check_free_space, check_tensors, check_vocabulary
 from satchel.exporter.hadamard import rotate_inputs
 from satchel.exporter.kept import KeptTensors, check_preq, check_recipe, take_columns
-from satchel.exporter.npu import NpuExport, NpuPlan
+from satchel.exporter.npu import CALIBRATION_BLOCK, CALIBRATION_METHOD, NpuExport, NpuPlan
 from satchel.exporter.options import (
     DEFAULT_CONTEXT,
     DEFAULT_PREFILL_AR_LEN,
@@ -136,6 +136,8 @@ class ExportJob:
         methods: dict[str, Dim] = {"kv_forward": 1}
         if self.options.mode != "kv":
             methods["prefill_forward"] = Sym("S", min(self.options.prefill_ar_len, self.context))
+        if self.options.mode == "kv" and is_qnn(self.options.target):
+            methods[CALIBRATION_METHOD] = Sym("S", min(CALIBRATION_BLOCK, self.context))
         if self.options.mode != "kv" and not is_qnn(self.options.target):
             # It shares all weights and caches, so that it costs a few kilobytes.
             methods["lookahead_forward"] = Sym("S", min(MAX_ROWS, self.context))

@@ -26,7 +26,6 @@ from satchel.backends.qnn.vendor import require_packages
 from satchel.errors import ConfigError
 from satchel.graph.ir import Graph, Sym
 from satchel.program.writer import ProgramWriter
-from satchel.quantize.recipe import apply_recipe
 from satchel.runtime.program import Program
 from satchel.sources.cache import partial_folder
 
@@ -34,11 +33,13 @@ if TYPE_CHECKING:
     from satchel.exporter.job import ExportJob
 
 # Tokens of the calibration text: in all, in one text, and in one block of it.
-CALIBRATION_TOKENS, _TEXT_TOKENS, _BLOCK_TOKENS = 512, 256, 64
-# Smaller than the chip's limit, so that any laptop can compile a shard.
-USUAL_SHARD_BYTES = 10**9
+CALIBRATION_TOKENS, _TEXT_TOKENS, CALIBRATION_BLOCK = 512, 256, 64
+# Far below the chip's limit: compiling takes eleven times as much memory as a shard has weights.
+USUAL_SHARD_BYTES = 600_000_000
 _COPY_BLOCK = 8 << 20
-PREFILL, CALIBRATION_METHOD = "prefill_forward", "calibrate_forward"
+PREFILL = "prefill_forward"
+# What a program without a method for blocks is calibrated with; it is not kept.
+CALIBRATION_METHOD = "calibrate_forward"
 
 
 @dataclass(frozen=True)
@@ -84,6 +85,8 @@ class NpuExport:
                 "a program for an NPU has no adapters that are kept apart", "Merge it with --lora."
             )
         self.bits = check_recipe(self.chip, job.recipe, job.encodings)
+        self._all_graphs = list(job.graphs)
+        job.graphs = [graph for graph in job.graphs if graph.name != CALIBRATION_METHOD]
         self.methods = {graph.name: _tokens(graph) for graph in job.graphs}
         self._sizes = {w.value.name: w.codes_size + w.scales_size for w in job.writer.weights}
         longest = max(job.graphs, key=_tokens)
@@ -107,6 +110,11 @@ class NpuExport:
     def shared(self) -> bool:
         return self.chip.shares_weights and len(self.methods) > 1
 
+    @property
+    def methods_apart(self) -> bool:
+        """Whether the chip makes each method have weights of its own."""
+        return len(self.methods) > 1 and not self.shared
+
     def plan(self) -> NpuPlan:
         size = weight_bytes(self._sizes)
         copies = 1 if self.shared else len(self.methods)
@@ -121,8 +129,7 @@ class NpuExport:
         with partial_folder(output.absolute().parent) as work:
             base = work / "base.satchel"
             tokenizer = job.tokenizer.json.encode()
-            graphs = [*job.graphs, *self._calibration_graphs()]
-            write_base(base, ProgramWriter(graphs, job.encodings, tokenizer))
+            write_base(base, ProgramWriter(self._all_graphs, job.encodings, tokenizer))
             program = Program(base)
             made = work / "npu"
             made.mkdir()
@@ -146,31 +153,23 @@ class NpuExport:
         from satchel.llm.tokenizer import Tokenizer
 
         job = self.job
-        tokenizer = Tokenizer(job.tokenizer)
-        lead = leading_tokens(tokenizer)
-        tokens = tokenizer.encode(TEXT, add_bos=False)[:CALIBRATION_TOKENS]
+        method = PREFILL if PREFILL in self.methods else CALIBRATION_METHOD
         length = min(_TEXT_TOKENS, job.context)
-        block = min(_BLOCK_TOKENS, length)
-        step = length - len(lead)
+        block = min(CALIBRATION_BLOCK, length)
+        if job.rounding.text is not None:
+            tokens = [token for window in job.rounding.text.windows for token in window]
+            lead: list[int] = []
+        else:
+            tokenizer = Tokenizer(job.tokenizer)
+            tokens = tokenizer.encode(TEXT, add_bos=False)
+            lead = leading_tokens(tokenizer)
+        tokens, step = tokens[:CALIBRATION_TOKENS], length - len(lead)
         texts = [
             np.array([*lead, *tokens[start : start + step]], np.int32)
             for start in range(0, len(tokens), step)
         ]
         whole = [text for text in texts if len(text) >= block]
-        return Calibration(CALIBRATION_METHOD if self._needs_method else PREFILL, whole, block)
-
-    @property
-    def _needs_method(self) -> bool:
-        """Programs of the mode kv have no method for blocks of their own."""
-        return PREFILL not in self.methods
-
-    def _calibration_graphs(self) -> list[Graph]:
-        if not self._needs_method:
-            return []
-        job, symbol = self.job, Sym("S", _BLOCK_TOKENS)
-        graph = job.model.method(CALIBRATION_METHOD, symbol, job.context, job.recipe.cache)
-        apply_recipe([graph], job.recipe)
-        return [graph]
+        return Calibration(method, whole, block)
 
 
 def _tokens(graph: Graph) -> int:

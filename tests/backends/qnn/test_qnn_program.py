@@ -12,10 +12,12 @@ import pytest
 import satchel
 from models.model_rows import ROWS
 from satchel.backends import open_instance
+from satchel.backends.qnn import compiler
 from satchel.backends.qnn.child import Child
 from satchel.backends.qnn.payload import extract, read_manifest
 from satchel.backends.qnn.prepared import PreparedProgram
 from satchel.cli.main import main
+from satchel.errors import BackendError
 from satchel.llm.session import Session
 from satchel.runtime.program import Instance, Program
 from support.arrays import integers
@@ -133,6 +135,31 @@ def test_other_families(name: str, tmp_path: Path) -> None:
     assert _cosine(Session(program).feed(PROMPT), wanted) > 0.999
 
 
+def test_a_binary_that_computes_something_else_is_not_written(
+    tiny_checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(compiler, "cosine", lambda *_: 0.9)
+    with pytest.raises(BackendError, match="computes something else than the reference"):
+        satchel.export(tiny_checkpoint, tmp_path / "p.satchel", **{**OPTIONS, "mode": "kv"})
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_kit_beside_the_program_and_its_own_calibration(
+    tiny_checkpoint: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """On a chip whose methods cannot share weights, which is told."""
+    text = tmp_path / "text.txt"
+    text.write_text("Ranges are measured on this text, again and again. " * 12)
+    command = ["export", tiny_checkpoint, "-o", tmp_path / "p.satchel", "--context", 48]
+    command += ["--prefill-ar-len", 12, "--target", "qnn:SM8450", "--kit", tmp_path / "kit"]
+    assert main([*map(str, command), "--calibrate", str(text)]) == 0
+    assert "SM8450 does not share weights between methods" in capsys.readouterr().err
+    binaries = sorted(path.name for path in (tmp_path / "kit").glob("*.bin"))
+    assert binaries == ["shard0.kv_forward_qnn.bin", "shard0.prefill_forward_qnn.bin"]
+    command = ["export", str(tiny_checkpoint), "--kit", str(tmp_path / "other")]
+    assert main(command) == 1 and "a kit is made for an NPU" in capsys.readouterr().err
+
+
 def test_commands(npu_program: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     def answer(*arguments: object) -> dict[str, Any]:
         capsys.readouterr()
@@ -148,6 +175,10 @@ def test_commands(npu_program: Path, tmp_path: Path, capsys: pytest.CaptureFixtu
     assert abs(phases["device"]["ppl"] / phases["qdq"]["ppl"] - 1) < 0.02
     ran = answer("run", npu_program, "--prompt", "Hello", "--max-new-tokens", 3)
     assert ran["kernels"] == "qnn emulator" and len(ran["tokens"]) <= 3
+    bench = ("bench", npu_program, "--prompt-tokens", 4, "--new-tokens", 2, "--runs", 1)
+    assert answer(*bench)["emulated"] is True
+    assert main([*map(str, bench)]) == 0
+    assert "emulator: not a speed" in capsys.readouterr().out
     placement = answer("inspect", npu_program)["placement"]
     assert placement["nodes"]["qnn"] > placement["nodes"]["cpu"] > 0
     assert {entry["op"] for entry in placement["fallbacks"]} >= {"embedding", "take_rows"}

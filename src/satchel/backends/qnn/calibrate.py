@@ -7,6 +7,7 @@ of one piece and of the hidden states between two of them.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -24,6 +25,16 @@ Array = NDArray[Any]
 _HIDDEN = -1e9  # added to the scores of slots that are not seen
 
 
+@dataclass
+class Measured:
+    """What a text gave: the range of every value, and a state to try a compiled method from."""
+
+    ranges: Ranges
+    tokens: Array  # the first block
+    following: int  # the token after it
+    caches: dict[str, Array]  # what the first block put into each cache
+
+
 def measure_ranges(
     method: ShardedMethod,
     host: Host,
@@ -31,8 +42,8 @@ def measure_ranges(
     texts: Sequence[Array],
     bits: int,
     progress: Callable[[int, int], None] = lambda done, total: None,
-) -> Ranges:
-    """The lowest and highest number of every value; texts are tokens, cut into whole blocks."""
+) -> Measured:
+    """Run texts, which are tokens, in whole blocks; those that follow the last one are left."""
     lowered = method.lowered
     watcher = RangeWatcher({})
     blocks: list[tuple[int, dict[str, Array]]] = []  # position, and what is known of the values
@@ -48,6 +59,7 @@ def measure_ranges(
         raise RecipeError(
             f"the calibration text has no {lowered.tokens} tokens", "Give a longer text."
         )
+    kept: dict[str, Array] = {}
     for number, piece in enumerate(method.pieces):
         interpreter = ReferenceInterpreter(weight_reader(weights, bits))
         own = {v.name: v for v in piece.inputs}
@@ -66,7 +78,10 @@ def measure_ranges(
                 del values[cache.name]
                 at = [slice(None)] * 3
                 at[cache.axis] = slice(position, position + lowered.tokens)
-                filled[cache.name][tuple(at)] = results.pop(cache.new)
+                made = results.pop(cache.new)
+                filled[cache.name][tuple(at)] = made
+                if place == 0:
+                    kept[cache.name] = made
             values.update(results)
             progress(number * len(blocks) + place + 1, len(method.pieces) * len(blocks))
     for name, (low, high) in watcher.ranges.items():
@@ -75,4 +90,6 @@ def measure_ranges(
                 f"the calibration text gives {low} to {high} in {name}",
                 "The checkpoint is damaged, or the model does not fit its configuration.",
             )
-    return watcher.ranges
+    first = next(text for text in texts if len(text) >= lowered.tokens)
+    following = int(first[lowered.tokens % len(first)])
+    return Measured(watcher.ranges, first[: lowered.tokens], following, kept)

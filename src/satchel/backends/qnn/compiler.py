@@ -11,8 +11,8 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from satchel.backends.qnn.annotate import annotate
-from satchel.backends.qnn.calibrate import measure_ranges
+from satchel.backends.qnn.annotate import annotate, is_cache
+from satchel.backends.qnn.calibrate import Measured, measure_ranges
 from satchel.backends.qnn.child import Child
 from satchel.backends.qnn.chips import Chip
 from satchel.backends.qnn.lower import lower
@@ -26,8 +26,9 @@ from satchel.backends.qnn.vendor import vendor_version
 from satchel.errors import BackendError
 from satchel.runtime.program import Program
 
-# Exact rounding would give 1; the chip's own products of two activations are coarser.
-LEAST_AGREEMENT = 0.97
+# Exact rounding would give 1. The chip's products of two activations are coarser, and in deep
+# models that adds up; a compiler's mistake gives less than this in a single layer.
+LEAST_AGREEMENT = 0.95
 
 Tell = Callable[[str, int, int], None]
 
@@ -54,6 +55,7 @@ class NpuCompiler:
     progress: Tell = lambda _what, _done, _total: None
     prepared: PreparedProgram = field(init=False)
     _passed: dict[str, NDArray[Any]] = field(init=False, default_factory=dict)
+    _measured: Measured = field(init=False)
 
     def __post_init__(self) -> None:
         self.prepared = PreparedProgram(self.program, self.methods, self.bits)
@@ -89,7 +91,7 @@ class NpuCompiler:
         lowered = lower(prepared.graphs[given.method], max(longest, 1), given.tokens)
         # In the smallest pieces: the weights of one at a time are in memory, as floats.
         method = ShardedMethod(lowered, split(lowered.npu, cut_points(lowered.npu)))
-        ranges = measure_ranges(
+        self._measured = measure_ranges(
             method,
             prepared.host,
             prepared.weights,
@@ -97,7 +99,7 @@ class NpuCompiler:
             self.bits,
             lambda done, total: self.progress("Measuring ranges", done, total),
         )
-        prepared.encodings = annotate(lowered.npu, ranges, self.bits)
+        prepared.encodings = annotate(lowered.npu, self._measured.ranges, self.bits)
 
     def _compile_shard(self, shard: int, folder: Path, manifest: Manifest) -> dict[str, Any]:
         started = time.perf_counter()
@@ -129,15 +131,14 @@ class NpuCompiler:
         name = min(self.methods, key=lambda name: self.methods[name])
         method = self.prepared.methods[name]
         if shard == 0:
-            self._passed = first_inputs(self.prepared, method.lowered)
+            self._passed = first_inputs(self.prepared, method.lowered, self._measured)
         piece = method.pieces[shard]
         codes = {v.name: self._passed[v.name] for v in piece.inputs}
         expected = run_in_reference(self.prepared, piece, codes)
         got = child.run(name, codes)
-        agreement = min(
-            cosine(self.prepared.encodings[v.name], got[v.name], expected[v.name])
-            for v in piece.outputs
-        )
+        # What goes on from here: hidden states, or logits.
+        passed = next(v.name for v in piece.outputs if not is_cache(v.name))
+        agreement = cosine(self.prepared.encodings[passed], got[passed], expected[passed])
         self._passed |= expected
         if agreement < LEAST_AGREEMENT:
             raise BackendError(

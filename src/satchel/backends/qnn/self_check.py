@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from satchel.backends.qnn.calibrate import Measured
 from satchel.backends.qnn.lower import Lowered
 from satchel.backends.qnn.prepared import PreparedProgram
 from satchel.backends.qnn.reference_run import ReferenceGraph
@@ -17,26 +18,27 @@ from satchel.graph.ir import Graph, largest
 from satchel.quantize.static import ActivationEncoding
 
 Array = NDArray[Any]
-_POSITION = 16  # tokens before: attention must have something to choose from
-_SPREAD = 24.0  # of the made-up cache's codes
 
 
-def first_inputs(prepared: PreparedProgram, method: Lowered) -> dict[str, Array]:
-    """The codes of all inputs: a token after some others, of which the cache is made up."""
+def first_inputs(
+    prepared: PreparedProgram, method: Lowered, measured: Measured
+) -> dict[str, Array]:
+    """The codes of all inputs for the token that follows the first block of a real text."""
     encodings = prepared.encodings
-    position = min(_POSITION, method.context - method.tokens)
-    tokens = np.arange(method.tokens, dtype=np.int32)
+    position = min(len(measured.tokens), method.context - method.tokens)
+    tokens = np.full(method.tokens, measured.following, np.int32)
     numbers = prepared.host.inputs(method, tokens, position)
     codes = {name: encodings[name].quantize(array) for name, array in numbers.items()}
     for mask in method.masks:
         codes[mask.name] = mask_codes(encodings[mask.name], mask, method, position)
-    rng = np.random.default_rng(0)
     shapes = {v.name: largest(v.shape) for v in method.npu.inputs}
     for cache in method.caches:
         encoding = encodings[cache.name]
-        made_up = rng.normal(encoding.zero_point, _SPREAD, shapes[cache.name])
-        limited = np.clip(np.rint(made_up), encoding.lowest, encoding.highest)
-        codes[cache.name] = limited.astype(encoding.dtype)
+        filled = np.full(shapes[cache.name], encoding.zero_point, encoding.dtype)
+        known = encoding.quantize(measured.caches[cache.name])
+        slots, given = np.moveaxis(filled, cache.axis, 0), np.moveaxis(known, cache.axis, 0)
+        slots[:position] = given[:position]
+        codes[cache.name] = filled
     return codes
 
 

@@ -10,11 +10,11 @@ from satchel.backends.qnn.annotate import CACHE_BITS, is_cache
 from satchel.backends.qnn.shards import NodeSize
 from satchel.graph.ir import Graph, Node
 
-# Measured with benchmarks/npu_compile.py; docs/qnn.md has the table.
+# Measured with benchmarks/npu_compile.py on two cores; docs/qnn.md has the figures.
 _BINARY_PER_BYTE = 1.05
 _BINARY_PER_NODE = 1_500
 _MEMORY_BASE = 200_000_000
-_MEMORY_PER_BYTE = 9.0
+_MEMORY_PER_BYTE = 11.0
 _SECONDS_PER_NODE = 0.008
 _SECONDS_PER_BYTE = 40e-9
 
@@ -51,8 +51,8 @@ def weight_bytes(sizes: Mapping[str, int]) -> NodeSize:
 def context_bytes(piece: Graph, size: NodeSize) -> int:
     """What a shard takes on the chip: weights, the cache, and what goes in and out."""
     passed = [*piece.inputs, *piece.outputs]
-    buffers = sum(v.type.max_bytes * (1 if is_cache(v.name) else 2) // 4 for v in passed)
-    assert CACHE_BITS == 8
+    widths = [CACHE_BITS if is_cache(v.name) else 16 for v in passed]
+    buffers = sum(v.type.max_bytes * bits // 32 for v, bits in zip(passed, widths, strict=True))
     return sum(size(node) for node in piece.nodes) + buffers
 
 

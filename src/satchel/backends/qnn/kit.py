@@ -1,0 +1,110 @@
+"""A folder for people with a runner of their own: what to bring to the phone, and how.
+
+Qualcomm's libraries are named and not copied: they come with onnxruntime-qnn or Qualcomm's SDK.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from satchel.backends.qnn.chips import Chip, find_chip
+from satchel.backends.qnn.payload import MANIFEST, extract, read_manifest, read_payload
+from satchel.errors import OutputExistsError
+from satchel.runtime.program import Program
+
+_PUSH = """\
+#!/bin/sh
+# Brings this kit and Qualcomm's libraries to a phone, and starts a runner there if one is named.
+#
+#     QNN_LIBRARIES=folder ./push.sh [RUNNER [ARGUMENTS]]
+#
+# QNN_LIBRARIES is where the files that libraries.txt lists are on this machine.
+set -eu
+here=$(cd "$(dirname "$0")" && pwd)
+: "${{QNN_LIBRARIES:?set it to the folder that has the files in libraries.txt}}"
+device=/data/local/tmp/satchel/{name}
+
+chip=$(adb shell getprop ro.soc.model | tr -d '\\r')
+if [ -n "$chip" ] && [ "$chip" != "{chip}" ] && [ "{exact}" = yes ]; then
+    echo "this kit is for {chip}, and the phone has $chip: export it for qnn:$chip" >&2
+    exit 1
+fi
+while read -r library; do
+    case "$library" in ''|'#'*) continue ;; esac
+    if [ ! -e "$QNN_LIBRARIES/$library" ]; then
+        echo "$QNN_LIBRARIES lacks $library" >&2
+        exit 1
+    fi
+done <"$here/libraries.txt"
+
+adb shell mkdir -p "$device"
+while read -r library; do
+    case "$library" in ''|'#'*) continue ;; esac
+    adb push "$QNN_LIBRARIES/$library" "$device/"
+done <"$here/libraries.txt"
+for file in "$here"/*.onnx "$here"/*.bin "$here"/*.json; do
+    adb push "$file" "$device/"
+done
+if [ $# -gt 0 ]; then
+    runner=$1
+    shift
+    adb push "$runner" "$device/runner"
+    adb shell "cd $device && chmod +x runner &&" \\
+        "LD_LIBRARY_PATH=. ADSP_LIBRARY_PATH='$device;/vendor/dsp/cdsp' ./runner $*"
+fi
+"""
+
+_README = """\
+A language model for {chip} (Hexagon v{hexagon}), compiled with onnxruntime-qnn {vendor}.
+
+*_qnn.bin        context binaries; they run on this chip only
+*.onnx           EPContext models, one for each shard and method, that name the binaries
+manifest.json    shards, methods, and the encoding of every value: number = (code - zero) * scale
+tokenizer.json   the tokenizer
+libraries.txt    Qualcomm's libraries that the phone needs; they are not part of this kit
+push.sh          brings all of it to a phone with adb
+
+Run the shards of a method one after the other; what one gives under a name is what the next one
+takes under it. All inputs and outputs are codes. Inputs: embedded.0, the tokens' embeddings;
+rope_table_*.cos and .sin, of their positions; mask.*, zero for slots that a token may see and the
+lowest code for others: first those of the cache, then those of the call itself; cache.*, the KV
+cache, keys [heads, size, context] and values [heads, context, size]. Outputs: logits, and
+cache.*.new, which the runner writes into its cache at the tokens' positions, and nothing else.
+"""
+
+
+def vendor_libraries(chip: Chip) -> list[str]:
+    """The libraries that a phone with this chip needs.
+
+    >>> vendor_libraries(find_chip("qnn:SM8750"))[1:3]
+    ['libQnnHtpV79Stub.so', 'libQnnHtpV79Skel.so']
+    """
+    version = f"libQnnHtpV{chip.hexagon}"
+    return [
+        "libQnnHtp.so",
+        f"{version}Stub.so",
+        f"{version}Skel.so",
+        "libQnnSystem.so",
+        "libonnxruntime_providers_qnn.so",
+    ]
+
+
+def write_kit(program: Program, folder: Path) -> list[str]:
+    """Write the kit into a folder that is new or empty; the names of its files."""
+    if folder.exists() and any(folder.iterdir()):
+        raise OutputExistsError(f"{folder} is not empty", "Give --kit another folder.")
+    manifest = read_manifest(program)
+    chip = find_chip(manifest.target)
+    extract(program, folder)
+    (folder / MANIFEST).write_bytes(read_payload(program, MANIFEST))
+    (folder / "tokenizer.json").write_bytes(program.section("tokenizer"))
+    listed = [f"# of onnxruntime-qnn {manifest.vendor}, for Android", *vendor_libraries(chip)]
+    (folder / "libraries.txt").write_text("\n".join(listed) + "\n")
+    words = {"chip": chip.name, "hexagon": chip.hexagon, "vendor": manifest.vendor}
+    (folder / "README.txt").write_text(_README.format(**words))
+    name = "".join(c if c.isalnum() or c in "-_." else "_" for c in program.path.stem)
+    exact = "yes" if chip.soc_model else "no"
+    script = folder / "push.sh"
+    script.write_text(_PUSH.format(name=name, chip=chip.name, exact=exact))
+    script.chmod(0o755)
+    return sorted(path.name for path in folder.iterdir())

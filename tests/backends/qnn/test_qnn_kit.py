@@ -1,0 +1,75 @@
+"""The kit for people with their own runner, and its script with a stand-in for adb."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from satchel.backends.qnn.chips import find_chip
+from satchel.backends.qnn.kit import vendor_libraries, write_kit
+from satchel.errors import OutputExistsError
+from satchel.runtime.program import Program
+
+ADB = """#!/bin/sh
+if [ "$1 $2" = "shell getprop" ]; then echo "$FAKE_SOC"; exit; fi
+echo "$@" >>"$FAKE_LOG"
+"""
+
+
+@pytest.fixture
+def kit(npu_program: Path, tmp_path: Path) -> Path:
+    folder = tmp_path / "kit"
+    names = write_kit(Program(npu_program), folder)
+    assert {"manifest.json", "tokenizer.json", "libraries.txt", "push.sh", "README.txt"} < set(
+        names
+    )
+    assert [n for n in names if n.endswith(".onnx")] == [
+        "shard0.kv_forward.onnx",
+        "shard0.prefill_forward.onnx",
+    ]
+    assert not [n for n in names if n.endswith(".so")], "vendor libraries are never copied"
+    return folder
+
+
+def _push(kit: Path, libraries: Path, soc: str, *arguments: str) -> tuple[int, str, str]:
+    tools = kit.parent / "tools"
+    tools.mkdir(exist_ok=True)
+    (tools / "adb").write_text(ADB)
+    (tools / "adb").chmod(0o755)
+    log = kit.parent / "log"
+    log.touch()
+    environment = {
+        "PATH": f"{tools}:{os.environ['PATH']}",
+        "QNN_LIBRARIES": str(libraries),
+        "FAKE_SOC": soc,
+        "FAKE_LOG": str(log),
+    }
+    done = subprocess.run(
+        [kit / "push.sh", *arguments], env=environment, capture_output=True, text=True, check=False
+    )
+    return done.returncode, log.read_text(), done.stderr
+
+
+def test_the_script(kit: Path) -> None:
+    libraries = kit.parent / "libraries"
+    libraries.mkdir()
+    code, pushed, said = _push(kit, libraries, "SM8750")
+    assert code == 1 and "lacks libQnnHtp.so" in said and not pushed
+    for name in vendor_libraries(find_chip("qnn:SM8750")):
+        (libraries / name).touch()
+    code, pushed, said = _push(kit, libraries, "SM8550")
+    assert code == 1 and "export it for qnn:SM8550" in said and not pushed
+    code, pushed, said = _push(kit, libraries, "SM8750", str(kit / "README.txt"), "--tokens", "5")
+    assert code == 0, said
+    for name in ("libQnnHtpV79Skel.so", "shard0.prefill_forward_qnn.bin", "manifest.json"):
+        assert name in pushed
+    assert "./runner --tokens 5" in pushed and "ADSP_LIBRARY_PATH" in pushed
+
+
+def test_a_folder_with_something_in_it(npu_program: Path, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(OutputExistsError, match="is not empty"):
+        write_kit(Program(npu_program), tmp_path)
