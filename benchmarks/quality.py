@@ -6,6 +6,9 @@
 With --peer, the interpreter of an environment with llama-cpp-python, and a source in GGUF,
 llama.cpp scores the same windows with the same weights, in float and as Q4_0. --row adds a recipe:
 --row '8da4w, g128=--group-size 128'. What has been measured before is taken from the cache.
+
+Rows with CALIBRATE in their flags are calibrated on --calibrate, by default on the second half of
+the text; --limit must leave that half out.
 """
 
 from __future__ import annotations
@@ -28,6 +31,17 @@ ROWS = {
     "16a4w": "--recipe 16a4w",
     "8a8w": "--recipe 8a8w",
     "16a8w": "--recipe 16a8w",
+}
+CALIBRATED_ROWS = {
+    "8da4w, scales searched": "--recipe 8da4w CALIBRATE --rounding search",
+    "8da4w, calibrated": "--recipe 8da4w CALIBRATE",
+    "8da4w, calibrated, embedding and head 8 bits": "--recipe 8da4w CALIBRATE --embedding 8,32 "
+    "--head-bits 8",
+    "8da4w, calibrated, KV cache 8 bits": "--recipe 8da4w CALIBRATE --kv-bits 8",
+    "8da4w, rotated": "--recipe 8da4w --rotate",
+    "8da4w, calibrated and rotated": "--recipe 8da4w CALIBRATE --rotate",
+    "8da4w, calibrated and rotated online": "--recipe 8da4w CALIBRATE --rotate --rotate-online",
+    "16a4w, calibrated": "--recipe 16a4w CALIBRATE",
 }
 # Only for a source that comes quantised.
 KEPT_ROWS = {
@@ -70,6 +84,19 @@ def evaluate(program: Path, arguments: argparse.Namespace) -> tuple[float, dict[
         items = ["--hellaswag", arguments.hellaswag, "--limit", arguments.items]
         task = satchel("eval", program, *items)["tasks"]["hellaswag"]["device"]
     return found["phases"]["device"]["ppl"], task
+
+
+def calibration_text(arguments: argparse.Namespace, folder: Path) -> Path:
+    """What to calibrate on: never what is evaluated."""
+    if arguments.calibrate:
+        return Path(arguments.calibrate)
+    text = arguments.text.read_text(encoding="utf-8")
+    # A token has some four characters; with eight the limit still lies in the first half.
+    if arguments.limit is None or arguments.limit > len(text) // 16:
+        sys.exit("give --calibrate, or a --limit that leaves the second half of the text out")
+    half = folder / "second-half.txt"
+    half.write_text(text[len(text) // 2 :], encoding="utf-8")
+    return half
 
 
 def write_windows(program: Path, arguments: argparse.Namespace, output: Path) -> None:
@@ -117,9 +144,11 @@ def main() -> None:
     parser.add_argument("--hellaswag", type=Path)
     parser.add_argument("--items", type=int, default=200)
     parser.add_argument("--peer", help="a Python with llama-cpp-python")
+    parser.add_argument("--calibrate", help="the text, or what else satchel export takes")
     parser.add_argument("--row", action="append", default=[], metavar="NAME=FLAGS")
     arguments = parser.parse_args()
-    rows = {"fp32": "--recipe fp32", **ROWS, **dict(r.split("=", 1) for r in arguments.row)}
+    added = dict(r.split("=", 1) for r in arguments.row)
+    rows = {"fp32": "--recipe fp32", **ROWS, **CALIBRATED_ROWS, **added}
     source = Path(satchel("pull", arguments.source)["path"])
     if source.suffix == ".gguf":
         rows |= KEPT_ROWS
@@ -127,9 +156,11 @@ def main() -> None:
     plain = 0.0
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
+        calibrate = f"--calibrate {shlex.quote(str(calibration_text(arguments, folder)))}"
         for label, flags in rows.items():
             program = folder / f"{label}.satchel"
-            made = satchel("export", arguments.source, "-o", program, *shlex.split(flags))
+            chosen = shlex.split(flags.replace("CALIBRATE", calibrate))
+            made = satchel("export", arguments.source, "-o", program, *chosen)
             ppl, task = evaluate(program, arguments)
             plain = plain or ppl
             print_row(label, ppl, plain, made["file_size_bytes"], task)
