@@ -2,6 +2,7 @@
 
     python benchmarks/peers/install.py llamacpp
     python benchmarks/peers/install.py all --folder /tmp/peers
+    python benchmarks/peers/install.py vision
 
 Packages come through the user's own pip settings. llama.cpp is compiled, which takes some ten
 minutes and a C++ compiler; AMX is left out, because it dies there under some hypervisors.
@@ -27,6 +28,7 @@ class Recipe:
     options: tuple[str, ...] = ()
     environment: dict[str, str] = field(default_factory=dict)
     remove: tuple[str, ...] = ()  # what a dependency asks for but does not work here
+    extra: tuple[str, ...] = ()  # installed alone, without what they ask for
 
 
 _AVX2 = "-DGGML_NATIVE=OFF -DGGML_AVX2=ON -DGGML_FMA=ON -DGGML_F16C=ON"
@@ -34,6 +36,8 @@ _AVX512 = f"{_AVX2} -DGGML_AVX512=ON -DGGML_AVX512_VBMI=ON -DGGML_AVX512_VNNI=ON
 _LLAMA = ("llama-cpp-python==0.3.36", "gguf")
 # pip would give the second build the first one's wheel.
 _BUILD = ("--no-cache-dir", "--no-binary", "llama-cpp-python")
+
+_VISION = ("torchvision==0.28.0",)
 
 RECIPES = {
     "llamacpp": Recipe(_LLAMA, _BUILD, {"CMAKE_ARGS": _AVX512}),
@@ -46,8 +50,16 @@ RECIPES = {
         (TORCH, "openvino-genai>=2026.4", "optimum-intel>=2.2", "nncf>=3.4"),
         remove=("torchvision",),
     ),
-    "executorch": Recipe((TORCH, "executorch==1.5.1", "safetensors")),
+    "executorch": Recipe((TORCH, "executorch==1.5.1", "safetensors", "pillow"), extra=_VISION),
+    # The rest is for vision models; torchvision comes without its dependencies, because its wheel
+    # asks for another torch.
+    "onnxruntime": Recipe(
+        (TORCH, "onnxruntime>=1.31", "onnx", "onnxscript", "pillow", "sympy"), extra=_VISION
+    ),
+    "openvino": Recipe(("openvino>=2026.4", "nncf>=3.4")),
+    "ncnn": Recipe(("ncnn", "numpy"), extra=("pnnx",)),
 }
+GROUPS = {"all": tuple(RECIPES), "vision": ("onnxruntime", "openvino", "ncnn", "executorch")}
 
 
 def default_folder() -> Path:
@@ -69,18 +81,20 @@ def install(name: str, environments: Path) -> None:
     subprocess.run(
         [*pip, "install", *recipe.options, *recipe.packages], check=True, env=environment
     )
+    if recipe.extra:
+        subprocess.run([*pip, "install", "--no-deps", *recipe.extra], check=True)
     if recipe.remove:
         subprocess.run([*pip, "uninstall", "--yes", *recipe.remove], check=True)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("name", choices=[*RECIPES, "all"])
+    parser.add_argument("name", choices=[*RECIPES, *GROUPS])
     folder = default_folder() / "environments"
     parser.add_argument("--folder", type=Path, default=folder, help=f"default: {folder}")
     arguments = parser.parse_args()
     failed = []
-    for name in RECIPES if arguments.name == "all" else [arguments.name]:
+    for name in GROUPS.get(arguments.name, (arguments.name,)):
         try:
             install(name, arguments.folder.resolve())
         except (subprocess.CalledProcessError, OSError) as error:

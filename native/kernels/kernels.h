@@ -135,6 +135,20 @@ struct SoftmaxState {
   float largest, total, correction;
 };
 
+// A code of 8 bits stands for (code - zero) * scale.
+struct CodeStep8 {
+  float scale;
+  int32_t zero;
+};
+
+// Two rows of codes and what becomes of them: activation(a + b) or activation(a * b), as codes.
+struct CodePair {
+  const uint8_t *a, *b;
+  CodeStep8 a_step, b_step, out_step;
+  Activation activation;
+  uint8_t* out;
+};
+
 // Taps of a depthwise kernel for codes, so that sums are exact in f32.
 inline constexpr int64_t kMostDepthwiseTaps = 128;
 
@@ -197,6 +211,11 @@ struct KernelTable {
   // [tile_begin, tile_end). Only the first w.rows columns of the result are written.
   void (*linear_i8)(const uint8_t* x, int64_t ldx, int64_t m, const IntegerMatrix& w,
                     const IntegerResult& result, int64_t tile_begin, int64_t tile_end);
+
+  // Codes of n numbers, halves to even; what is not a number gets the code of zero.
+  void (*quantize_codes)(const float* x, int64_t n, const CodeStep8& step, uint8_t* out);
+  void (*add_codes)(const CodePair& pair, int64_t n);
+  void (*mul_codes)(const CodePair& pair, int64_t n);
 
   // Depthwise convolution of some pixels: taps[pixel * count + tap] points to the channels that a
   // tap of the kernel sees. The weight has a row of `count` columns for each channel; out is

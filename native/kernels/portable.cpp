@@ -8,6 +8,7 @@
 #include "softmax.inl"
 #include "linear_float.inl"
 #include "integer_finish.inl"
+#include "codes.inl"
 #include "dots_portable.h"
 #include "linear_i8.inl"
 #include "depthwise.inl"

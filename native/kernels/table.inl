@@ -27,6 +27,9 @@ constexpr KernelTable make_table(const char* name) {
                      .softmax_block = softmax_block,
                      .blend = blend,
                      .linear_i8 = linear_i8,
+                     .quantize_codes = quantize_codes,
+                     .add_codes = add_codes,
+                     .mul_codes = mul_codes,
                      .depthwise_f32 = depthwise_float<float>,
                      .depthwise_f16 = depthwise_float<uint16_t>,
                      .depthwise_i8 = depthwise_i8};

@@ -76,7 +76,11 @@ void combine(const NodeCall& call, const Workspace& work, Function function) {
       }
       const T *left = reinterpret_cast<const T*>(a.data) + at_a, *right = reinterpret_cast<const T*>(b.data) + at_b;
       T* out = reinterpret_cast<T*>(y.data) + row * width;
-      for (int64_t i = 0; i < width; ++i) out[i] = function(left[i * inner_a], right[i * inner_b]);
+      if (inner_a == 1 && inner_b == 1) {  // a loop of its own, which the compiler makes vectors of
+        for (int64_t i = 0; i < width; ++i) out[i] = function(left[i], right[i]);
+      } else {
+        for (int64_t i = 0; i < width; ++i) out[i] = function(left[i * inner_a], right[i * inner_b]);
+      }
     }
   });
 }

@@ -17,6 +17,8 @@ size_t check_reduce(NodeCall& call, int) {
   return 0;
 }
 
+constexpr int64_t kRowPiece = 64;
+
 template <typename Step, typename Finish>
 void reduce(const NodeCall& call, const Workspace& work, double first, Step step, Finish finish) {
   const Tensor &x = call.in(0), &y = *call.output;
@@ -37,6 +39,32 @@ void reduce(const NodeCall& call, const Workspace& work, double first, Step step
     }
     return at;
   };
+  // Axes side by side: what lies behind them is reduced as rows, in the same order for each.
+  size_t from_axis = 0, to_axis = x.rank;
+  while (from_axis < x.rank && !(mask >> from_axis & 1)) ++from_axis;
+  while (to_axis > from_axis && !(mask >> (to_axis - 1) & 1)) --to_axis;
+  if (x.product(from_axis, to_axis) == reduced_count) {
+    const int64_t inner = x.product(to_axis, x.rank), outer = x.product(0, from_axis);
+    const int64_t pieces = (inner + kRowPiece - 1) / kRowPiece;
+    work.pool.parallel_for(outer * pieces, grain_for(outer * pieces, work.pool.size(), 1),
+                           [&](int64_t begin, int64_t end, int) {
+      for (int64_t piece = begin; piece < end; ++piece) {
+        const int64_t item = piece / pieces, column = piece % pieces * kRowPiece;
+        const int64_t width = std::min(kRowPiece, inner - column);
+        const float* from = x.f32() + item * reduced_count * inner + column;
+        double values[kRowPiece];
+        std::fill_n(values, width, first);
+        for (int64_t i = 0; i < reduced_count; ++i, from += inner) {
+          for (int64_t j = 0; j < width; ++j) values[j] = step(values[j], from[j]);
+        }
+        float* to = y.f32() + item * inner + column;
+        for (int64_t j = 0; j < width; ++j) {
+          to[j] = static_cast<float>(finish(values[j], static_cast<double>(reduced_count)));
+        }
+      }
+    });
+    return;
+  }
   const int64_t count = y.elements();
   work.pool.parallel_for(count, grain_for(count, work.pool.size(), 16), [&](int64_t begin, int64_t end, int) {
     for (int64_t item = begin; item < end; ++item) {
@@ -48,8 +76,8 @@ void reduce(const NodeCall& call, const Workspace& work, double first, Step step
   });
 }
 
-double plain(double value, double) { return value; }
-double sum(double total, float x) { return total + x; }
+constexpr auto plain = [](double value, double) { return value; };
+constexpr auto sum = [](double total, float x) { return total + x; };
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
 const OpDef kOps[] = {

@@ -64,7 +64,7 @@ void run_quantize(const NodeCall& call, const Workspace& work) {
   const float* x = call.in(0).f32();
   uint8_t* y = call.output->data;
   in_pieces(call, work, [&](int64_t begin, int64_t end) {
-    for (int64_t i = begin; i < end; ++i) y[i] = step.code(x[i]);
+    work.kernels.quantize_codes(x + begin, end - begin, {step.scale, step.zero}, y + begin);
   });
 }
 
@@ -108,7 +108,7 @@ size_t check_pair(NodeCall& call, int threads) {
 }
 
 template <typename Function>
-void run_pair(const NodeCall& call, const Workspace& work, Function function) {
+void run_pair(const NodeCall& call, const Workspace& work, decltype(KernelTable::add_codes) kernel, Function function) {
   const Tensor &a = call.in(0), &b = call.in(1), &y = *call.output;
   const Step left = step_of(call, 0), right = step_of(call, 1), out = step_of(call, 2);
   const bool same = same_shape(a, b);
@@ -128,11 +128,13 @@ void run_pair(const NodeCall& call, const Workspace& work, Function function) {
       const uint8_t* from_b = b.data + (same ? 0 : row_offset(y, step_b, row)) + first * inner_b;
       uint8_t* to = y.data + row * width + first;
       if (inner_a == 1 && inner_b == 1) {
-        for (int64_t i = 0; i < count; ++i) sums[i] = function(left.number(from_a[i]), right.number(from_b[i]));
-      } else {
-        for (int64_t i = 0; i < count; ++i) {
-          sums[i] = function(left.number(from_a[i * inner_a]), right.number(from_b[i * inner_b]));
-        }
+        kernel({from_a, from_b, {left.scale, left.zero}, {right.scale, right.zero}, {out.scale, out.zero},
+                call.params.activation, to},
+               count);
+        continue;
+      }
+      for (int64_t i = 0; i < count; ++i) {
+        sums[i] = function(left.number(from_a[i * inner_a]), right.number(from_b[i * inner_b]));
       }
       if (call.params.activation != Activation::none) {
         work.kernels.activate(call.params.activation, sums, count, sums);
@@ -205,9 +207,9 @@ const OpDef kOps[] = {
      [](NodeCall& call, int) { return check_convert(call, DType::u8, DType::f32); }, run_dequantize},
     {"lookup", 2, 2, false, {}, check_lookup, run_lookup},
     {"qadd", 2, 2, false, PAIR_ATTRIBUTES, check_pair,
-     [](const NodeCall& call, const Workspace& work) { run_pair(call, work, [](float a, float b) { return a + b; }); }},
+     [](const NodeCall& call, const Workspace& work) { run_pair(call, work, work.kernels.add_codes, [](float a, float b) { return a + b; }); }},
     {"qmul", 2, 2, false, PAIR_ATTRIBUTES, check_pair,
-     [](const NodeCall& call, const Workspace& work) { run_pair(call, work, [](float a, float b) { return a * b; }); }},
+     [](const NodeCall& call, const Workspace& work) { run_pair(call, work, work.kernels.mul_codes, [](float a, float b) { return a * b; }); }},
     {"qmean", 1, 1, false, {"axes", "keepdims", "x_scale", "x_zero", "out_scale", "out_zero"}, check_qmean, run_qmean},
 };
 

@@ -49,6 +49,14 @@ size_t check_transpose(NodeCall& call, int) {
   return 0;
 }
 
+// Elements that lie `step` apart, one after the other.
+template <typename T>
+void copy_apart(const uint8_t* from, int64_t step, int64_t count, uint8_t* to) {
+  const T* source = reinterpret_cast<const T*>(from);
+  T* target = reinterpret_cast<T*>(to);
+  for (int64_t i = 0; i < count; ++i) target[i] = source[i * step];
+}
+
 void run_transpose(const NodeCall& call, const Workspace& work) {
   const Tensor &x = call.in(0), &y = *call.output;
   const auto perm = ints_attribute(call, "perm");
@@ -61,15 +69,32 @@ void run_transpose(const NodeCall& call, const Workspace& work) {
   const int64_t width = y.last(), rows = y.elements() / width;
   const int64_t inner = y.rank ? steps[y.rank - 1] : 1;
   work.pool.parallel_for(rows, grain_for(rows, work.pool.size(), 16), [&](int64_t begin, int64_t end, int) {
+    int64_t index[kMaxRank] = {}, rest = begin, at = 0;
+    for (size_t i = y.rank - (y.rank > 0); i-- > 0;) {
+      index[i] = rest % y.shape[i];
+      rest /= y.shape[i];
+      at += index[i] * steps[i];
+    }
     for (int64_t row = begin; row < end; ++row) {
-      int64_t at = 0, rest = row;
-      for (size_t i = y.rank - (y.rank > 0); i-- > 0;) {
-        at += rest % y.shape[i] * steps[i];
-        rest /= y.shape[i];
-      }
       uint8_t* to = y.data + static_cast<size_t>(row * width) * size;
-      for (int64_t i = 0; i < width; ++i) {
-        std::memcpy(to + static_cast<size_t>(i) * size, x.data + static_cast<size_t>(at + i * inner) * size, size);
+      const uint8_t* from = x.data + static_cast<size_t>(at) * size;
+      if (inner == 1) {
+        std::memcpy(to, from, static_cast<size_t>(width) * size);
+      } else if (size == 4) {
+        copy_apart<uint32_t>(from, inner, width, to);
+      } else if (size == 1) {
+        copy_apart<uint8_t>(from, inner, width, to);
+      } else {
+        for (int64_t i = 0; i < width; ++i) {
+          std::memcpy(to + static_cast<size_t>(i) * size, from + static_cast<size_t>(i * inner) * size, size);
+        }
+      }
+      // The next row's place, counted up rather than divided out.
+      for (size_t i = y.rank - (y.rank > 0); i-- > 0;) {
+        at += steps[i];
+        if (++index[i] < y.shape[i]) break;
+        at -= steps[i] * y.shape[i];
+        index[i] = 0;
       }
     }
   });
