@@ -11,11 +11,12 @@ from satchel.backends.qnn.shards import NodeSize
 from satchel.graph.ir import Graph, Node
 
 # Measured with benchmarks/npu_compile.py on two cores; docs/qnn.md has the figures.
-_BINARY_PER_BYTE = 1.05
-_BINARY_PER_NODE = 1_500
+_BINARY_PER_BYTE = 1.02
+_BINARY_PER_NODE = 4_500
 _MEMORY_BASE = 200_000_000
-_MEMORY_PER_BYTE = 11.0
-_SECONDS_PER_NODE = 0.008
+_MEMORY_PER_BYTE = 10.5
+_MEMORY_PER_NODE = 250_000
+_SECONDS_PER_NODE = 0.025
 _SECONDS_PER_BYTE = 40e-9
 
 
@@ -65,5 +66,5 @@ def estimate(piece: Graph, size: NodeSize, methods: int, copies: int) -> ShardEs
         int(weights * copies * _BINARY_PER_BYTE) + nodes * _BINARY_PER_NODE,
         context_bytes(piece, size),
         nodes * _SECONDS_PER_NODE + weights * methods * _SECONDS_PER_BYTE,
-        _MEMORY_BASE + int(weights * _MEMORY_PER_BYTE),
+        _MEMORY_BASE + int(weights * _MEMORY_PER_BYTE) + nodes * _MEMORY_PER_NODE,
     )
