@@ -4,23 +4,15 @@
 #include "int8_rate.h"
 
 #include <algorithm>
-#include <barrier>
 #include <chrono>
 #include <cstdint>
 #include <stdexcept>
-#include <thread>
-#include <vector>
 
 #include "kernels.h"
+#include "measure.h"
 
 namespace satchel {
 namespace {
-
-using Clock = std::chrono::steady_clock;
-
-struct Span {
-  Clock::time_point begin, end;
-};
 
 // A loop and how many multiply-accumulates one turn of it does.
 struct Loop {
@@ -140,21 +132,14 @@ Loop loop_of(const std::string& table) {
 
 #endif
 
-double seconds(const Span& span) {
-  return std::chrono::duration<double>(span.end - span.begin).count();
-}
-
-Span timed(const Loop& loop, int64_t turns) {
-  const Clock::time_point begin = Clock::now();
-  loop.run(turns);
-  return {begin, Clock::now()};
-}
-
 // As many turns as take some 20 ms, so that starting the threads does not count.
 int64_t enough_turns(const Loop& loop) {
-  int64_t turns = 1000;
-  while (turns < int64_t{1} << 40 && seconds(timed(loop, turns)) < 0.02) turns *= 2;
-  return turns;
+  using Clock = std::chrono::steady_clock;
+  for (int64_t turns = 1000;; turns *= 2) {
+    const Clock::time_point begin = Clock::now();
+    loop.run(turns);
+    if (turns >= int64_t{1} << 40 || Clock::now() - begin > std::chrono::milliseconds(20)) return turns;
+  }
 }
 
 }  // namespace
@@ -162,32 +147,11 @@ int64_t enough_turns(const Loop& loop) {
 double measure_int8_rate(int threads, const std::string& table, int repeats) {
   kernels_by_name(table);  // throws where this CPU has not got it, and asks for the use of tiles
   const Loop loop = loop_of(table);
-  threads = std::max(threads, 1);
-  repeats = std::max(repeats, 1);
   const int64_t turns = enough_turns(loop);
-  std::vector<std::vector<Span>> spans(static_cast<size_t>(threads));
-  std::barrier start(threads);
-  const auto work = [&](std::vector<Span>& mine) {
-    for (int r = 0; r < repeats; ++r) {
-      start.arrive_and_wait();
-      mine.push_back(timed(loop, turns));
-    }
-  };
-  std::vector<std::thread> others;
-  for (size_t t = 1; t < spans.size(); ++t) others.emplace_back(work, std::ref(spans[t]));
-  work(spans[0]);
-  for (std::thread& t : others) t.join();
-
-  double best = 0.0;
-  for (size_t r = 0; r < static_cast<size_t>(repeats); ++r) {
-    Span all = spans[0][r];
-    for (const std::vector<Span>& s : spans) {
-      all.begin = std::min(all.begin, s[r].begin);
-      all.end = std::max(all.end, s[r].end);
-    }
-    best = std::max(best, loop.per_turn * static_cast<double>(turns) * threads / seconds(all));
-  }
-  return best;
+  threads = std::max(threads, 1);
+  const double seconds =
+      shortest_round(threads, repeats, [&] { return [&] { loop.run(turns); }; });
+  return loop.per_turn * static_cast<double>(turns) * threads / seconds;
 }
 
 }  // namespace satchel
