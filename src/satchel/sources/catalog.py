@@ -69,8 +69,8 @@ _ENTRIES = (
             size=98_362_432,
             wheel_size=92_871_040,
         ),
-        # Half of its output head's and embedding's error goes for 14 MB more.
-        advised={"embedding": (8, 32), "head_bits": 8},
+        # The file's own codes: rounding them again would cost it most of its quality.
+        advised={"recipe": "keep"},
     ),
     CatalogEntry(
         "smollm2-360m",
