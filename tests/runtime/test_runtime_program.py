@@ -343,7 +343,7 @@ def test_the_reference_interpreter_agrees(program: Program) -> None:
     reference = ReferenceInterpreter(
         lambda w: stored_values(WEIGHTS[w.name], ENCODINGS[w.name]).astype(np.float32)
     )
-    forward, one = graphs()
+    forward, one, _tree = graphs()
     for graph, inputs in ((forward, small_inputs(3, 0, 2)), (one, small_inputs(1, 3))):
         want = reference.run(graph, inputs)
         got = program.method(graph.name)(**inputs)
