@@ -176,6 +176,53 @@ void block(const QuantizedRows& x, int64_t first, const PackedMatrix& w, const f
   }
 }
 
+// One row against T tiles with groups of 32 columns, the usual case: nothing of a group is left to
+// loops, and the two nibbles have sums of their own, which halves the wait for each other.
+template <int T>
+void one_row_of_groups_of_32(const QuantizedRows& x, const PackedMatrix& w, const float* bias,
+                             int64_t tile, int64_t distance, float* y) {
+  constexpr int kSteps = 4;  // of 8 columns
+  const int64_t groups = w.cols / 32, stream = distance * w.cols * 8;
+  const uint8_t* codes = w.codes + tile * w.cols * 8;
+  const uint16_t* scales = w.scales + tile * groups * kTileRows;
+  const __m512i nibble = _mm512_set1_epi8(15);
+  F acc[T];
+  SATCHEL_UNROLL
+  for (int t = 0; t < T; ++t) acc[t] = broadcast(0.0f);
+  for (int64_t g = 0; g < groups; ++g, codes += kSteps * 64) {
+    const int8_t* activations = x.codes + g * 32;
+    __m512i low[T], high[T];
+    SATCHEL_UNROLL
+    for (int t = 0; t < T; ++t) {
+      low[t] = _mm512_set1_epi32(-Q4::kOffset * x.sums[g]);
+      high[t] = _mm512_setzero_si512();
+    }
+    SATCHEL_UNROLL
+    for (int s = 0; s < kSteps; ++s) {
+      const __m512i first = broadcast4(activations + s * 8);
+      const __m512i second = broadcast4(activations + s * 8 + 4);
+      SATCHEL_UNROLL
+      for (int t = 0; t < T; ++t) {
+        const __m512i bytes = load_bytes(codes + t * stream + s * 64);
+        accumulate(low[t], _mm512_and_si512(bytes, nibble), first);
+        accumulate(high[t], _mm512_and_si512(_mm512_srli_epi16(bytes, 4), nibble), second);
+      }
+    }
+    SATCHEL_UNROLL
+    for (int t = 0; t < T; ++t) {
+      const F dots = _mm512_cvtepi32_ps(_mm512_add_epi32(low[t], high[t]));
+      acc[t] = fma(dots, load_half(scales + (t * distance * groups + g) * kTileRows), acc[t]);
+    }
+  }
+  for (int t = 0; t < T; ++t) {
+    const int64_t at = tile + t * distance, n = rows_in_tile(w, at);
+    F offset;
+    load_bias(bias, at, n, &offset);
+    const F result = acc[t] * broadcast(x.scales[0]) + offset;
+    store_tile(y + at * kTileRows, &result, n);
+  }
+}
+
 // M rows against a range of tiles, T at a time.
 template <class Code, int M, int T>
 void multiply_rows(const QuantizedRows& x, int64_t first, const PackedMatrix& w,
@@ -189,6 +236,19 @@ void multiply_rows(const QuantizedRows& x, int64_t first, const PackedMatrix& w,
 template <class Code>
 void linear_q(const QuantizedRows& x, const PackedMatrix& w, const float* bias,
               int64_t tile_begin, int64_t tile_end, float* y, int64_t ldy) {
+  if constexpr (Code::kColumns == Q4::kColumns) {
+    if (x.rows == 1 && w.group == 32) {
+      // Streams that stay apart, so that each is long.
+      const int64_t distance = (tile_end - tile_begin) / kTilesForOneRow;
+      for (int64_t i = 0; i < distance; ++i) {
+        one_row_of_groups_of_32<kTilesForOneRow>(x, w, bias, tile_begin + i, distance, y);
+      }
+      for (int64_t i = tile_begin + distance * kTilesForOneRow; i < tile_end; ++i) {
+        one_row_of_groups_of_32<1>(x, w, bias, i, 0, y);
+      }
+      return;
+    }
+  }
   if (x.rows == 1) {
     multiply_rows<Code, 1, kTilesForOneRow>(x, 0, w, bias, tile_begin, tile_end, y, ldy);
     return;
