@@ -22,8 +22,9 @@ import contenders
 from contenders import PEERS, Contender, Settings
 from peers.install import default_folder
 from processes import Failed, run_json
-from report import Result, markdown
 from shapes import SHAPES
+
+from report import Result, markdown
 
 MODELS = ["smollm2-135m", "qwen3-0_6b", "llama3_2-1b", "qwen3-4b"]
 
