@@ -2,18 +2,10 @@
 #pragma once
 
 #include "lanes_avx512.h"
+#include "tile_config.h"
 
 namespace satchel {
 namespace {
-
-struct alignas(64) TileConfig {
-  uint8_t palette = 1;
-  uint8_t start_row = 0;
-  uint8_t reserved[14] = {};
-  uint16_t row_bytes[16] = {};
-  uint8_t rows[16] = {};
-};
-static_assert(sizeof(TileConfig) == 64);
 
 // The tile intrinsics of some compilers do not tell that they read memory.
 inline void finish_writes(const void* memory) { __asm__ volatile("" : : "r"(memory) : "memory"); }

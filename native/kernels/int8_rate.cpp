@@ -10,6 +10,7 @@
 
 #include "kernels.h"
 #include "measure.h"
+#include "tile_config.h"
 
 namespace satchel {
 namespace {
@@ -79,15 +80,6 @@ void run_avx2(int64_t turns) {
       :
       : SATCHEL_CLOBBERED);
 }
-
-struct alignas(64) TileConfig {
-  uint8_t palette = 1;
-  uint8_t start_row = 0;
-  uint8_t reserved[14] = {};
-  uint16_t row_bytes[16] = {};
-  uint8_t rows[16] = {};
-};
-static_assert(sizeof(TileConfig) == 64);
 
 // Four sums of two tiles of activations and two of weights, as in the kernels.
 void run_amx(int64_t turns) {
