@@ -30,7 +30,7 @@ int default_threads() {
   return std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
 }
 
-ThreadPool::ThreadPool(int threads) {
+ThreadPool::ThreadPool(int threads) : shares_(std::min(static_cast<size_t>(std::max(threads, 1)), kMostShares)) {
   try {
     for (int i = 1; i < threads; ++i) workers_.emplace_back([this, i] { worker(i); });
   } catch (...) {  // the system gives no more threads: those there are must end before the error
@@ -56,28 +56,40 @@ void ThreadPool::run(Call call, const void* context, int64_t count, int64_t grai
   count_.store(count, std::memory_order_relaxed);
   grain_.store(grain, std::memory_order_relaxed);
   done_.store(0, std::memory_order_relaxed);
-  ticket_.store(uint64_t{generation} << 32, std::memory_order_release);
+  for (size_t i = 0; i < shares_.size(); ++i) {
+    shares_[i].ticket.store(uint64_t{generation} << 32 | static_cast<uint64_t>(share_begin(i, pieces)), std::memory_order_release);
+  }
   generation_.store(generation, std::memory_order_release);
   generation_.notify_all();
   take_pieces(generation, 0);
   while (done_.load(std::memory_order_acquire) != pieces) pause();
-  ticket_.store(uint64_t{generation} << 32 | kClosed, std::memory_order_release);
+  for (Share& share : shares_) share.ticket.store(uint64_t{generation} << 32 | kClosed, std::memory_order_release);
 }
 
 void ThreadPool::take_pieces(uint32_t generation, int thread) {
-  uint64_t ticket = ticket_.load(std::memory_order_acquire);
-  for (;;) {
-    if (ticket >> 32 != generation) return;
+  const size_t count = shares_.size(), own = static_cast<size_t>(thread) * count / static_cast<size_t>(size());
+  for (size_t i = 0; i < count; ++i) {
+    const int64_t done = take_share(generation, thread, (own + i) % count);
+    if (done > 0) done_.fetch_add(done, std::memory_order_release);
+  }
+}
+
+// Returns how many pieces it has done.
+int64_t ThreadPool::take_share(uint32_t generation, int thread, size_t share) {
+  std::atomic<uint64_t>& next = shares_[share].ticket;
+  int64_t done = 0;
+  for (uint64_t ticket = next.load(std::memory_order_acquire);;) {
+    if (ticket >> 32 != generation) return done;
     const auto piece = static_cast<int64_t>(ticket & kClosed);
     const Call call = call_.load(std::memory_order_relaxed);
     const void* context = context_.load(std::memory_order_relaxed);
     const int64_t count = count_.load(std::memory_order_relaxed), grain = grain_.load(std::memory_order_relaxed);
-    if (piece * grain >= count) return;
+    if (piece >= share_begin(share + 1, (count + grain - 1) / grain)) return done;
     // Taking a piece proves that the job above is this generation's and stays until it is done.
-    if (!ticket_.compare_exchange_weak(ticket, ticket + 1, std::memory_order_acq_rel)) continue;
+    if (!next.compare_exchange_weak(ticket, ticket + 1, std::memory_order_acq_rel)) continue;
     call(context, piece * grain, std::min((piece + 1) * grain, count), thread);
-    done_.fetch_add(1, std::memory_order_release);
-    ticket = ticket_.load(std::memory_order_acquire);
+    ++done;
+    ticket = next.load(std::memory_order_acquire);
   }
 }
 
