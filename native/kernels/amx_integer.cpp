@@ -85,7 +85,6 @@ void multiply_tiles(const uint8_t* x, int64_t ldx, int64_t m, const IntegerMatri
     }
     finish_writes(&buffers);
   }
-  const TileFinish first(result, w, tile), second(result, w, tile + NT - 1);
   // What is left of the rows is done with rows before them, whose results come out the same.
   for (int64_t row = 0; row < m; row += 2 * kTileRows) {
     const int64_t left = m - row;
@@ -98,13 +97,7 @@ void multiply_tiles(const uint8_t* x, int64_t ldx, int64_t m, const IntegerMatri
       multiply<1, NT>(x, ldx, rows, w, tile, buffers);
     }
     for (int mt = 0; mt < (two ? 2 : 1); ++mt) {
-      for (int nt = 0; nt < NT; ++nt) {
-        const int32_t* c = buffers.c[2 * mt + nt];
-        for (int64_t r = 0; r < kTileRows; ++r) {
-          const I sums = load_whole(c + r * 16);
-          (nt == 0 ? first : second).row(rows[mt] + r, &sums);
-        }
-      }
+      finish_rows<NT>(result, w, tile, rows[mt], kTileRows, {buffers.c[2 * mt], 16, 16 * kTileRows});
     }
   }
 }

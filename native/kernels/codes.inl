@@ -23,15 +23,11 @@ inline void put_codes(uint8_t* out, F number, int64_t n, const CodeStep8& step) 
 }
 
 void quantize_codes(const float* x, int64_t n, const CodeStep8& step, uint8_t* out) {
-  for (int64_t i = 0; i < n; i += kLanes) {
-    const int64_t left = n - i;
-    const F number = left < kLanes ? load_n(x + i, left) : load(x + i);
-    put_codes(out + i, number, left, step);
-  }
-  // What is not a number becomes zero; it is rare enough to look for it afterwards.
-  for (int64_t i = 0; i < n; ++i) {
-    if (x[i] != x[i]) out[i] = static_cast<uint8_t>(step.zero);
-  }
+  // What is not a number becomes zero, whose code is the zero point.
+  const auto number = [](F v) { return from_bits(to_bits(v) & (U)(v == v)); };
+  int64_t i = 0;
+  for (; i + kLanes <= n; i += kLanes) put_codes(out + i, number(load(x + i)), kLanes, step);
+  if (i < n) put_codes(out + i, number(load_n(x + i, n - i)), n - i, step);
 }
 
 template <class Function>

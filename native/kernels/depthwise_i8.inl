@@ -16,7 +16,6 @@ void depthwise_i8(const uint8_t* const* taps, int64_t pixels, int64_t count,
       }
     }
     const int64_t first = tile * kTileRows, channels = w.rows - first;
-    const TileFinish finish(result, w, tile);
     for (int64_t p = 0; p < pixels; ++p) {
       F acc[kTileVectors];
       for (int v = 0; v < kTileVectors; ++v) acc[v] = broadcast(0.0f);
@@ -35,7 +34,9 @@ void depthwise_i8(const uint8_t* const* taps, int64_t pixels, int64_t count,
       }
       I sums[kTileVectors];
       for (int v = 0; v < kTileVectors; ++v) sums[v] = __builtin_convertvector(acc[v], I);
-      finish.row(p, sums);
+      int32_t whole[kTileRows];
+      std::memcpy(whole, sums, sizeof whole);
+      finish_rows<1>(result, w, tile, p, 1, {whole, kTileRows, kTileRows});
     }
   }
 }

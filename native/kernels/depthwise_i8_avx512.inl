@@ -15,7 +15,7 @@ inline __m512i interleave(__m512i taps) {
 
 template <int P>
 inline void depthwise_pixels(const uint8_t* const* taps, int64_t count, const IntegerMatrix& w,
-                             const TileFinish& finish, int64_t pixel, int64_t tile) {
+                             const IntegerResult& result, int64_t pixel, int64_t tile) {
   const int64_t first = tile * kTileRows, channels = w.rows - first;
   const __mmask16 there = channels >= kTileRows ? 0xffff : first_lanes(channels);
   const int8_t* weights = w.codes + tile * w.steps * 4 * kTileRows;
@@ -38,22 +38,21 @@ inline void depthwise_pixels(const uint8_t* const* taps, int64_t count, const In
       dots[p] = add_products(dots[p], interleave(x), step);
     }
   }
-  I sums[P];
+  alignas(64) int32_t sums[P][kTileRows];
   SATCHEL_UNROLL
-  for (int p = 0; p < P; ++p) sums[p] = dots[p];
-  for (int p = 0; p < P; ++p) finish.row(pixel + p, &sums[p]);
+  for (int p = 0; p < P; ++p) _mm512_store_si512(sums[p], (__m512i)dots[p]);
+  finish_rows<1>(result, w, tile, pixel, P, {sums[0], kTileRows, kTileRows});
 }
 
 void depthwise_i8(const uint8_t* const* taps, int64_t pixels, int64_t count,
                   const IntegerMatrix& w, const IntegerResult& result) {
   const int64_t tiles = (w.rows + kTileRows - 1) / kTileRows;
   for (int64_t tile = 0; tile < tiles; ++tile) {
-    const TileFinish finish(result, w, tile);
     int64_t p = 0;
     for (; p + kDepthwisePixels <= pixels; p += kDepthwisePixels) {
-      depthwise_pixels<kDepthwisePixels>(taps, count, w, finish, p, tile);
+      depthwise_pixels<kDepthwisePixels>(taps, count, w, result, p, tile);
     }
-    for (; p < pixels; ++p) depthwise_pixels<1>(taps, count, w, finish, p, tile);
+    for (; p < pixels; ++p) depthwise_pixels<1>(taps, count, w, result, p, tile);
   }
 }
 

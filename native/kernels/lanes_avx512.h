@@ -76,6 +76,29 @@ inline F load_codes(const uint8_t* p) {
       _mm512_cvtepu8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))));
 }
 
+// See integer_finish.inl: numbers as codes, with saturation instead of limits. Only the upper one is
+// needed before, because what is too large to be whole would turn negative.
+#define SATCHEL_STORES_CODE_ROWS
+inline __m512i rounded(F numbers, F inverse, F highest) {
+  return _mm512_cvtps_epi32(_mm512_min_ps(highest, numbers * inverse));
+}
+template <int V, class Range>
+inline void store_code_row(uint8_t* out, const F* numbers, const Range& range) {
+  const __m512i zero = _mm512_set1_epi16(static_cast<int16_t>(range.zero));
+  const __m512i lowest = _mm512_set1_epi16(static_cast<int16_t>(range.lowest_code));
+  const __m512i order = _mm512_setr_epi64(0, 2, 4, 6, 1, 3, 5, 7);
+  static_assert(V <= 2);
+  const __m512i first = rounded(numbers[0], range.inverse, range.highest);
+  const __m512i second = V == 1 ? first : rounded(numbers[V - 1], range.inverse, range.highest);
+  const __m512i both = _mm512_max_epi16(lowest, _mm512_adds_epi16(zero, _mm512_packs_epi32(first, second)));
+  const __m256i codes = _mm512_cvtusepi16_epi8(_mm512_permutexvar_epi64(order, both));
+  if constexpr (V == 1) {
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(out), _mm256_castsi256_si128(codes));
+  } else {
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(out), codes);
+  }
+}
+
 inline I load_whole(const int32_t* p) {
   I v;
   std::memcpy(&v, p, sizeof v);

@@ -47,20 +47,20 @@ inline void integer_block(const uint8_t* x, int64_t ldx, const IntegerMatrix& w,
     SATCHEL_UNROLL
     for (int i = 0; i < kBases; ++i) bases[i] += 4;
   }
-  // Copied as a whole, so that the sums above stay in registers.
-  I sums[M][T][kTileVectors];
+  // Through memory, so that the sums above stay in registers.
+  alignas(64) int32_t sums[M][T * kTileRows];
   SATCHEL_UNROLL
   for (int m = 0; m < M; ++m) {
     SATCHEL_UNROLL
     for (int t = 0; t < T; ++t) {
       SATCHEL_UNROLL
-      for (int v = 0; v < kTileVectors; ++v) sums[m][t][v] = sums_of(dots[m][t][v]);
+      for (int v = 0; v < kTileVectors; ++v) {
+        const I total = sums_of(dots[m][t][v]);
+        std::memcpy(sums[m] + t * kTileRows + v * kLanes, &total, sizeof total);
+      }
     }
   }
-  for (int t = 0; t < T; ++t) {
-    const TileFinish finish(result, w, tile + t);
-    for (int m = 0; m < M; ++m) finish.row(row + m, sums[m][t]);
-  }
+  finish_rows<T>(result, w, tile, row, M, {sums[0], T * kTileRows, kTileRows});
 }
 
 // A block of as many rows as m says, up to M.

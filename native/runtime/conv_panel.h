@@ -57,24 +57,41 @@ inline int64_t tap_source(bool transposed, int64_t o, int64_t k, int64_t stride,
   return at >= 0 && at < size ? at : -1;
 }
 
+// Copies may write so many bytes more, which are written again or lie behind the panel.
+inline constexpr int64_t kCopyStep = 16, kPanelSlack = 64;
+
+// Copies a run of bytes, short ones in whole steps where so much can be read: `readable` are left from `from` on.
+inline void copy_run(uint8_t* to, const uint8_t* from, int64_t bytes, int64_t readable) {
+  if (bytes > 8 * kCopyStep || round_up(bytes, kCopyStep) > readable) {
+    std::memcpy(to, from, static_cast<size_t>(bytes));
+    return;
+  }
+  for (int64_t i = 0; i < bytes; i += kCopyStep) std::memcpy(to + i, from + i, kCopyStep);
+}
+
 // What the windows of the pixels [begin, end) see of a group's channels, [pixels][stride]; `fill` stands for
-// what lies outside of the image and for the columns past group_cols.
+// what lies outside of the image and for the columns past group_cols. The panel has kPanelSlack bytes behind it.
 template <typename T>
 void fill_panel(const ConvShape& s, const T* x, int64_t group, int64_t begin, int64_t end, T fill, int64_t stride,
                 T* panel) {
   const Window& w = s.window;
-  const int64_t depth = s.group_channels();
+  const int64_t depth = s.group_channels(), rest = stride - s.group_cols();
   // Pixels side by side lie one after the other.
   const bool runs = !s.transposed && s.groups == 1 && w.dilation_w == 1;
+  const T* x_end = x + s.pixels / (s.out_h * s.out_w) * s.height * s.width * s.channels;
+  int64_t ox = begin % s.out_w, oy = begin / s.out_w % s.out_h, image = begin / s.out_w / s.out_h;
   for (int64_t pixel = begin; pixel < end; ++pixel, panel += stride) {
-    const int64_t ox = pixel % s.out_w, oy = pixel / s.out_w % s.out_h, image = pixel / s.out_w / s.out_h;
     const T* base = x + image * s.height * s.width * s.channels + group * depth;
     T* out = panel;
     const auto copy = [&](const T* from, int64_t count) {
-      std::memcpy(out, from, static_cast<size_t>(count) * sizeof(T));
+      constexpr auto size = static_cast<int64_t>(sizeof(T));
+      copy_run(reinterpret_cast<uint8_t*>(out), reinterpret_cast<const uint8_t*>(from), count * size,
+               (x_end - from) * size);
       out += count;
     };
-    const auto pad = [&](int64_t count) { out = std::fill_n(out, count, fill); };
+    const auto pad = [&](int64_t count) {
+      if (count > 0) out = std::fill_n(out, count, fill);
+    };
     const int64_t left = ox * w.stride_w - w.left;
     const int64_t first = std::clamp<int64_t>(-left, 0, w.kernel_w);
     const int64_t last = std::clamp<int64_t>(s.width - left, first, w.kernel_w);
@@ -97,7 +114,11 @@ void fill_panel(const ConvShape& s, const T* x, int64_t group, int64_t begin, in
         }
       }
     }
-    pad(panel + stride - out);
+    pad(rest);
+    if (++ox == s.out_w) {
+      ox = 0;
+      if (++oy == s.out_h) oy = 0, ++image;
+    }
   }
 }
 

@@ -15,7 +15,8 @@ struct Panel {
       : rows(0), cols(s.group_cols()), results(s.groups_fill_tiles() ? 0 : s.most_group_tile_rows()) {
     if (!s.is_plain()) rows = panel_rows(s.pixels, cols * 4, threads);
   }
-  size_t bytes() const { return static_cast<size_t>(round_up(rows * (cols + results) * 4, 64)); }
+  size_t results_at() const { return static_cast<size_t>(round_up(rows * cols * 4, 64) + kPanelSlack); }
+  size_t bytes() const { return results_at() + static_cast<size_t>(round_up(rows * results * 4, 64)); }
 };
 
 void check_layer(NodeCall& call, bool transposed) {
@@ -68,8 +69,8 @@ void run(const NodeCall& call, const Workspace& work, const ConvShape& s) {
   const Panel layout(s, work.pool.size());
   const int64_t blocks = (s.pixels + layout.rows - 1) / layout.rows;
   work.pool.parallel_for(blocks, 1, [&](int64_t first, int64_t last, int thread) {
-    float* panel = reinterpret_cast<float*>(work.scratch + static_cast<size_t>(thread) * layout.bytes());
-    float* results = panel + layout.rows * layout.cols;
+    uint8_t* scratch = work.scratch + static_cast<size_t>(thread) * layout.bytes();
+    float *panel = reinterpret_cast<float*>(scratch), *results = reinterpret_cast<float*>(scratch + layout.results_at());
     for (int64_t block = first; block < last; ++block) {
       const int64_t begin = block * s.pixels / blocks, end = (block + 1) * s.pixels / blocks, rows = end - begin;
       for (int64_t group = 0; group < s.groups; ++group) {

@@ -42,9 +42,12 @@ struct Places {
         last(start < size ? std::min(kernel, (size - start + dilation - 1) / dilation) : 0) {}
 };
 
-// Calls start(out), add(out, pixel) for every pixel in the window, and end(out, y, x), pixel by pixel of the output.
-template <typename T, typename Start, typename Add, typename End>
-void pool(const NodeCall& call, const Workspace& work, const Start& start, const Add& add, const End& end) {
+constexpr int64_t kLanes = 64;  // channels that are computed together, and stay in registers
+
+// Takes in every pixel of a window with add(lanes, pixel), from lanes that are all `first`, and writes what
+// end(lane, y, x) makes of it, for each pixel of the output.
+template <typename T, typename Add, typename End>
+void pool(const NodeCall& call, const Workspace& work, T first_value, const Add& add, const End& end) {
   const Tensor &x = call.in(0), &y = *call.output;
   const Window w = window_of(call);
   const int64_t height = x.shape[1], width = x.shape[2], channels = x.shape[3];
@@ -57,39 +60,43 @@ void pool(const NodeCall& call, const Workspace& work, const Start& start, const
       for (int64_t ox = 0; ox < out_w; ++ox) {
         const int64_t ix = ox * w.stride_w - w.left;
         const Places across(ix, w.kernel_w, w.dilation_w, width);
-        T* out = reinterpret_cast<T*>(y.data) + (row * out_w + ox) * channels;
-        start(out);
-        for (int64_t ky = down.first; ky < down.last; ++ky) {
-          for (int64_t kx = across.first; kx < across.last; ++kx) {
-            add(out, image + ((iy + ky * w.dilation_h) * width + ix + kx * w.dilation_w) * channels);
+        for (int64_t channel = 0; channel < channels; channel += kLanes) {
+          const int64_t there = std::min(kLanes, channels - channel);
+          T lanes[kLanes];
+          std::fill(lanes, lanes + kLanes, first_value);
+          for (int64_t ky = down.first; ky < down.last; ++ky) {
+            for (int64_t kx = across.first; kx < across.last; ++kx) {
+              const T* pixel =
+                  image + ((iy + ky * w.dilation_h) * width + ix + kx * w.dilation_w) * channels + channel;
+              if (there == kLanes) {
+                for (int64_t i = 0; i < kLanes; ++i) lanes[i] = add(lanes[i], pixel[i]);
+              } else {
+                for (int64_t i = 0; i < there; ++i) lanes[i] = add(lanes[i], pixel[i]);
+              }
+            }
           }
+          end(lanes, there, oy, ox);
+          std::copy_n(lanes, there, reinterpret_cast<T*>(y.data) + (row * out_w + ox) * channels + channel);
         }
-        end(out, oy, ox);
       }
     }
   });
 }
 
-template <typename T>
-void largest_of(const NodeCall& call, const Workspace& work, T least) {
-  const int64_t channels = call.in(0).shape[3];
-  pool<T>(
-      call, work, [=](T* out) { std::fill(out, out + channels, least); },
-      [=](T* out, const T* pixel) {
-        for (int64_t c = 0; c < channels; ++c) out[c] = pixel[c] > out[c] || pixel[c] != pixel[c] ? pixel[c] : out[c];
-      },
-      [](T*, int64_t, int64_t) {});
-}
-
 void run_max_pool(const NodeCall& call, const Workspace& work) {
-  if (call.output->dtype == DType::u8) return largest_of<uint8_t>(call, work, 0);
-  largest_of<float>(call, work, -std::numeric_limits<float>::infinity());
+  const auto as_it_is = [](auto*, int64_t, int64_t, int64_t) {};
+  if (call.output->dtype == DType::u8) {
+    return pool<uint8_t>(call, work, 0, [](uint8_t a, uint8_t b) { return b > a ? b : a; }, as_it_is);
+  }
+  pool<float>(
+      call, work, -std::numeric_limits<float>::infinity(), [](float a, float b) { return b > a || b != b ? b : a; },
+      as_it_is);
 }
 
 void run_avg_pool(const NodeCall& call, const Workspace& work) {
   const Tensor& x = call.in(0);
   const Window w = window_of(call);
-  const int64_t channels = x.shape[3], divisor = call.params.integer[kDivisor];
+  const int64_t divisor = call.params.integer[kDivisor];
   const bool padding_counts = call.params.integer[kCountPadding] != 0;
   // What lies past the padding, where ceil_mode lets a window reach, never counts.
   const auto counted = [&](int64_t start, int64_t kernel, int64_t size, int64_t after) {
@@ -97,15 +104,12 @@ void run_avg_pool(const NodeCall& call, const Workspace& work) {
     return end - (padding_counts ? start : std::max<int64_t>(start, 0));
   };
   pool<float>(
-      call, work, [=](float* out) { std::fill(out, out + channels, 0.0f); },
-      [=](float* out, const float* pixel) {
-        for (int64_t c = 0; c < channels; ++c) out[c] += pixel[c];
-      },
-      [=](float* out, int64_t oy, int64_t ox) {
+      call, work, 0.0f, [](float a, float b) { return a + b; },
+      [&](float* lanes, int64_t there, int64_t oy, int64_t ox) {
         const int64_t count = divisor ? divisor
                                       : counted(oy * w.stride_h - w.top, w.kernel_h, x.shape[1], w.bottom) *
                                             counted(ox * w.stride_w - w.left, w.kernel_w, x.shape[2], w.right);
-        for (int64_t c = 0; c < channels; ++c) out[c] /= static_cast<float>(count);
+        for (int64_t i = 0; i < there; ++i) lanes[i] /= static_cast<float>(count);
       });
 }
 

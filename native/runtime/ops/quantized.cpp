@@ -132,7 +132,7 @@ struct Panel {
     if (!is_direct(s)) rows = panel_rows(s.pixels, stride, threads);
   }
   static bool is_direct(const ConvShape& s) { return s.is_plain() && s.channels % 4 == 0; }
-  size_t results_at() const { return static_cast<size_t>(round_up(rows * stride, 64)); }
+  size_t results_at() const { return static_cast<size_t>(round_up(rows * stride, 64) + kPanelSlack); }
   size_t bytes() const { return results_at() + static_cast<size_t>(round_up(rows * results * 4, 64)); }
 };
 

@@ -57,10 +57,42 @@ void copy_apart(const uint8_t* from, int64_t step, int64_t count, uint8_t* to) {
   for (int64_t i = 0; i < count; ++i) target[i] = source[i * step];
 }
 
+// The axis that goes behind the others, whose order stays: -1 where it is another permutation.
+int64_t axis_to_last(const std::vector<int64_t>& perm) {
+  if (perm.empty()) return -1;
+  for (size_t i = 0; i + 1 < perm.size(); ++i) {
+    if (perm[i] != static_cast<int64_t>(i) + (static_cast<int64_t>(i) >= perm.back())) return -1;
+  }
+  return perm.back();
+}
+
+// Images with a plane for each of three colours: [outer, 3, inner] to [outer, inner, 3].
+template <typename T>
+void interleave_colours(const Tensor& x, int64_t outer, int64_t inner, const Tensor& y, const Workspace& work) {
+  constexpr int64_t kPixels = 2048;
+  const int64_t pieces = (inner + kPixels - 1) / kPixels;
+  work.pool.parallel_for(outer * pieces, 1, [&](int64_t begin, int64_t end, int) {
+    for (int64_t piece = begin; piece < end; ++piece) {
+      const int64_t image = piece / pieces * 3 * inner, first = piece % pieces * kPixels;
+      const int64_t count = std::min(kPixels, inner - first);
+      const T* __restrict red = reinterpret_cast<const T*>(x.data) + image + first;
+      const T *__restrict green = red + inner, *__restrict blue = green + inner;
+      T* __restrict to = reinterpret_cast<T*>(y.data) + image + first * 3;
+      for (int64_t i = 0; i < count; ++i, to += 3) to[0] = red[i], to[1] = green[i], to[2] = blue[i];
+    }
+  });
+}
+
 void run_transpose(const NodeCall& call, const Workspace& work) {
   const Tensor &x = call.in(0), &y = *call.output;
   const auto perm = ints_attribute(call, "perm");
   const size_t size = dtype_size(x.dtype);
+  if (const int64_t axis = axis_to_last(perm); axis >= 0 && y.last() == 3 && (size == 1 || size == 4)) {
+    const auto at = static_cast<size_t>(axis);
+    const int64_t outer = x.product(0, at), inner = x.product(at + 1, x.rank);
+    return size == 1 ? interleave_colours<uint8_t>(x, outer, inner, y, work)
+                     : interleave_colours<uint32_t>(x, outer, inner, y, work);
+  }
   int64_t steps[kMaxRank] = {};
   for (size_t i = 0; i < y.rank; ++i) {
     const auto from = static_cast<size_t>(perm[i]);
