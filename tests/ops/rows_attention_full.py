@@ -87,4 +87,39 @@ def _packed_rows() -> list[OpCase]:
     return rows
 
 
-ROWS = [*_full_rows(), *_packed_rows()]
+def _windows(scale: float) -> Callable[..., Any]:
+    def attend(t: Any, qkv: Any, *others: Any) -> Any:
+        bias, rows = others[:2] if len(others) > 1 else (None, others[0])
+        order = rows.flatten().long()
+        windows = qkv.flatten(0, 1)[order].unflatten(0, rows.shape)
+        if len(others) > 2:
+            bias = bias[others[2].long()]
+        out = _packed(scale)(t, windows, bias).flatten(0, 1)
+        return t.empty_like(out).index_copy(0, order, out).unflatten(0, qkv.shape[:2])
+
+    return attend
+
+
+def _window_rows() -> list[OpCase]:
+    """Tokens in any order, in windows of another number than x has entries."""
+    rows = []
+    for batch, tokens, windows, heads, size, kinds in (
+        (1, 5, 1, 1, 4, 0),
+        (1, 12, 4, 2, 8, 0),
+        (2, 49, 2, 3, 32, 2),
+        (1, 2 * 49, 2, 3, 20, 1),
+        (3, 70, 6, 1, 64, 3),
+    ):
+        order = np.random.default_rng(tokens).permutation(batch * tokens).astype(np.int32)
+        length = batch * tokens // windows
+        bias = normal(kinds, heads, length, length, seed="b") if kinds else None
+        inputs: list[Any] = [normal(batch, tokens, 3, heads, size), bias]
+        inputs.append(order.reshape(windows, length))
+        if kinds:
+            inputs.append((np.arange(windows) * 7 % kinds).astype(np.int32))
+        name = f"windows_{batch}x{tokens}_{windows}_{heads}x{size}_{kinds}"
+        rows.append(case("attention_qkv", name, inputs, _windows(0.3), scale=0.3))
+    return rows
+
+
+ROWS = [*_full_rows(), *_packed_rows(), *_window_rows()]

@@ -125,6 +125,34 @@ def test_tokens_past_the_end_of_a_cache(runner: Callable[[Graph], Run], start: i
         run(normal(2, 1, 4), i32(start))
 
 
+def _window_attention() -> Graph:
+    b = GraphBuilder("forward")
+    x, bias = b.input("x", (1, 4, 3, 1, 4)), b.input("bias", (2, 1, 2, 2))
+    rows, kinds = b.input("rows", (2, 2), DType.i32), b.input("kinds", (2,), DType.i32)
+    b.output(b.attention_qkv(x, bias, rows, kinds, scale=1.0))
+    return b.finish()
+
+
+@pytest.mark.parametrize(
+    ("rows", "kinds", "message"),
+    [
+        ((0, 1, 2, 4), (0, 1), "there is no row 4 among 4"),
+        ((0, -1, 2, 3), (0, 1), "there is no row -1 among 4"),
+        ((0, 1, 2, 2), (0, 1), "rows are named more than once"),
+        ((3, 1, 0, 2), (0, 2), "there is no bias 2 among 2"),
+        ((3, 1, 0, 2), (-1, 0), "there is no bias -1 among 2"),
+    ],
+)
+def test_windows_that_do_not_exist(
+    runner: Callable[[Graph], Run], rows: tuple[int, ...], kinds: tuple[int, ...], message: str
+) -> None:
+    run = runner(_window_attention())
+    x, bias = normal(1, 4, 3, 1, 4), normal(2, 1, 2, 2)
+    run(x, bias, i32(3, 0, 2, 1).reshape(2, 2), i32(1, 1))
+    with pytest.raises(ExecutionError, match=message):
+        run(x, bias, i32(*rows).reshape(2, 2), i32(*kinds))
+
+
 @pytest.mark.parametrize("start", [-1, 5])
 def test_attention_past_the_end_of_a_cache(runner: Callable[[Graph], Run], start: int) -> None:
     run = runner(_attention())

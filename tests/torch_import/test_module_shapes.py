@@ -70,7 +70,7 @@ def test_batch_norm_activation_and_layout_leave_one_transpose(tmp_path: Path) ->
 def test_attention_is_one_op(tmp_path: Path) -> None:
     layer = nn.TransformerEncoderLayer(8, 2, 12, batch_first=True).eval()
     found = ops_of(satchel.export(layer, (torch.randn(2, 5, 8),), tmp_path / "x.satchel"))
-    assert found["attention_full"] == 1 and "softmax" not in found
+    assert found["attention_qkv"] == 1 and "softmax" not in found
 
 
 @pytest.mark.parametrize(("recipe", "tolerance"), [("fp16", 2e-3), ("8a8w", 0.05), ("int8", 0.1)])

@@ -2,72 +2,69 @@
 //
 // Keys and values are packed as matrices of floats, so that scores and results are the products of
 // linear layers. Long rows of scores come in blocks of keys, so that they never leave the cache.
+#include <algorithm>
 #include <cmath>
-#include <cstring>
 #include <limits>
 
-#include "../op.h"
+#include "../attention_windows.h"
 
 namespace satchel {
 
 namespace {
 
-constexpr int64_t kKeys = 1024;       // in a block
-constexpr int64_t kQueries = 28;      // whose scores are held at a time
+constexpr int64_t kKeys = 1024;        // in a block
+constexpr int64_t kQueries = 28;       // whose scores are held at a time
 constexpr int64_t kItemQueries = 224;  // of one head, in a piece of work: they share the packing
 
-// [batch, tokens, heads, size] with any step between tokens.
+// Rows of all heads, with any step between them.
 struct Heads {
   const float* data;
-  int64_t tokens, size, token_step;
+  int64_t tokens, size, step;  // tokens: of one entry
 
-  const float* at(int64_t batch, int64_t token, int64_t head) const {
-    return data + (batch * tokens + token) * token_step + head * size;
-  }
+  const float* at(int64_t row, int64_t head) const { return data + row * step + head * size; }
 };
 
 struct Problem {
   Heads q, k, v;
-  int64_t batch, heads;
-  const float* bias;
-  int64_t bias_batch, bias_heads, bias_rows;
+  Windows windows;
   float scale;
-  float* out;  // [batch, queries, heads, v.size]
+  float* out;  // [rows, heads, v.size]
 
-  const float* bias_row(int64_t b, int64_t head, int64_t query) const {
-    if (!bias) return nullptr;
-    const int64_t h = bias_heads == 1 ? 0 : head, row = bias_rows == 1 ? 0 : query;
-    return bias + ((b % bias_batch * bias_heads + h) * bias_rows + row) * k.tokens;
+  // Without rows of their own, keys are counted like queries, but there may be another number of them.
+  int64_t key_row(int64_t entry, int64_t key) const {
+    return windows.rows ? windows.row(entry, key) : entry * k.tokens + key;
   }
 };
-
-int64_t padded(int64_t n) { return (n + kTileRows - 1) / kTileRows * kTileRows; }
 
 // A thread's scratch, in floats.
 struct Layout {
-  int64_t keys, values, scores, part, out, state, total;
+  int64_t keys, values, queries, scores, part, out, state, total;
 
   explicit Layout(const Problem& p) {
-    const int64_t block = std::min(kKeys, p.k.tokens);
+    const int64_t block = std::min(kKeys, p.k.tokens), item = std::min(kItemQueries, p.q.tokens);
     keys = 0;
-    values = keys + padded(block) * p.k.size;
-    scores = values + padded(p.v.size) * block;
-    part = scores + kQueries * padded(block);
+    values = keys + whole_tiles(block) * p.k.size;
+    queries = values + whole_tiles(p.v.size) * block;
+    scores = queries + (p.windows.rows ? kQueries * p.q.size : 0);
+    part = scores + kQueries * whole_tiles(block);
     out = part + kQueries * p.v.size;
-    state = out + kItemQueries * p.v.size;
-    total = padded(state + kItemQueries * 3);
+    state = out + (p.k.tokens > kKeys ? item * p.v.size : 0);
+    total = whole_tiles(state + item * 3);
   }
 };
 
-// Rows of a matrix to tiles [rows/16][cols][16]: row r of the matrix is at from + r * row_step, and its columns
-// are col_step apart.
-void pack(const float* from, int64_t rows, int64_t row_step, int64_t cols, int64_t col_step, float* out) {
-  for (int64_t first = 0; first < rows; first += kTileRows) {
-    const int64_t n = std::min(kTileRows, rows - first);
-    const float* tile = from + first * row_step;
-    for (int64_t c = 0; c < cols; ++c, out += kTileRows) {
-      for (int64_t r = 0; r < n; ++r) out[r] = tile[r * row_step + c * col_step];
-      for (int64_t r = n; r < kTileRows; ++r) out[r] = 0.0f;
+// Rows of values to tiles of 16 columns, [cols/16][rows][16].
+template <typename Row>
+void pack_values(int64_t rows, int64_t cols, Row row, float* out) {
+  for (int64_t first = 0; first < cols; first += kTileRows) {
+    const int64_t n = std::min(kTileRows, cols - first);
+    for (int64_t r = 0; r < rows; ++r, out += kTileRows) {
+      const float* from = row(r) + first;
+      if (n == kTileRows) {
+        std::memcpy(out, from, kTileRows * sizeof(float));
+      } else {
+        std::fill(std::copy_n(from, n, out), out + kTileRows, 0.0f);
+      }
     }
   }
 }
@@ -76,68 +73,74 @@ PackedMatrix matrix(const float* data, int64_t rows, int64_t cols) {
   return {MatrixEncoding::f32, rows, cols, 0, reinterpret_cast<const uint8_t*>(data), nullptr};
 }
 
+void put(const Problem& p, int64_t entry, int64_t head, int64_t query, const float* from, float factor) {
+  float* to = p.out + (p.windows.row(entry, query) * p.windows.heads + head) * p.v.size;
+  for (int64_t d = 0; d < p.v.size; ++d) to[d] = from[d] * factor;
+}
+
 // The queries [begin, end) of one head, at most kItemQueries.
-void attend(const Problem& p, const KernelTable& k, int64_t b, int64_t head, int64_t begin, int64_t end,
+void attend(const Problem& p, const KernelTable& k, int64_t entry, int64_t head, int64_t begin, int64_t end,
             float* scratch) {
   const Layout at(p);
   auto* states = reinterpret_cast<SoftmaxState*>(scratch + at.state);
   for (int64_t i = 0; i < end - begin; ++i) states[i] = {-std::numeric_limits<float>::infinity(), 0.0f, 0.0f};
-  std::fill_n(scratch + at.out, (end - begin) * p.v.size, 0.0f);
+  const bool one_block = p.k.tokens <= kKeys;
+  if (!one_block) std::fill_n(scratch + at.out, (end - begin) * p.v.size, 0.0f);
   for (int64_t key = 0; key < p.k.tokens; key += kKeys) {
     const int64_t keys = std::min(kKeys, p.k.tokens - key);
-    pack(p.k.at(b, key, head), keys, p.k.token_step, p.k.size, 1, scratch + at.keys);
-    pack(p.v.at(b, key, head), p.v.size, 1, keys, p.v.token_step, scratch + at.values);
+    pack_turned(keys, p.k.size, 0, [&](int64_t i) { return p.k.at(p.key_row(entry, key + i), head); },
+                reinterpret_cast<uint32_t*>(scratch + at.keys));
+    pack_values(keys, p.v.size, [&](int64_t i) { return p.v.at(p.key_row(entry, key + i), head); },
+                scratch + at.values);
     for (int64_t first = begin; first < end; first += kQueries) {
       const int64_t rows = std::min(kQueries, end - first);
       float *scores = scratch + at.scores, *part = scratch + at.part;
-      k.linear_f32(p.q.at(b, first, head), p.q.token_step, rows, matrix(scratch + at.keys, keys, p.k.size), nullptr,
-                   Activation::none, 0, padded(keys) / kTileRows, scores, keys);
+      const float* queries = p.q.at(p.windows.row(entry, first), head);
+      int64_t step = p.q.step;
+      if (p.windows.rows) {
+        step = p.q.size;
+        for (int64_t i = 0; i < rows; ++i) {
+          std::copy_n(p.q.at(p.windows.row(entry, first + i), head), step, scratch + at.queries + i * step);
+        }
+        queries = scratch + at.queries;
+      }
+      k.linear_f32(queries, step, rows, matrix(scratch + at.keys, keys, p.k.size), nullptr, Activation::none, 0,
+                   whole_tiles(keys) / kTileRows, scores, keys);
       for (int64_t i = 0; i < rows; ++i) {
-        const float* bias = p.bias_row(b, head, first + i);
+        const float* bias = p.windows.bias_row(entry, head, first + i);
         k.softmax_block(scores + i * keys, keys, p.scale, bias ? bias + key : nullptr, &states[first - begin + i]);
       }
       k.linear_f32(scores, keys, rows, matrix(scratch + at.values, p.v.size, keys), nullptr, Activation::none, 0,
-                   padded(p.v.size) / kTileRows, part, p.v.size);
+                   whole_tiles(p.v.size) / kTileRows, part, p.v.size);
       for (int64_t i = 0; i < rows; ++i) {
-        const int64_t row = first - begin + i;
-        k.blend(scratch + at.out + row * p.v.size, states[row].correction, part + i * p.v.size, 1.0f, p.v.size);
+        const SoftmaxState& state = states[first - begin + i];
+        if (one_block) {
+          put(p, entry, head, first + i, part + i * p.v.size, 1.0f / state.total);
+        } else {
+          float* sum = scratch + at.out + (first - begin + i) * p.v.size;
+          k.blend(sum, state.correction, part + i * p.v.size, 1.0f, p.v.size);
+        }
       }
     }
   }
-  for (int64_t i = 0; i < end - begin; ++i) {
-    const float* from = scratch + at.out + i * p.v.size;
-    float* to = p.out + ((b * p.q.tokens + begin + i) * p.heads + head) * p.v.size;
-    for (int64_t d = 0; d < p.v.size; ++d) to[d] = from[d] / states[i].total;
+  for (int64_t i = 0; !one_block && i < end - begin; ++i) {
+    put(p, entry, head, begin + i, scratch + at.out + i * p.v.size, 1.0f / states[i].total);
   }
 }
 
 void run(const Problem& p, const Workspace& work) {
-  const int64_t pieces = (p.q.tokens + kItemQueries - 1) / kItemQueries, heads = p.batch * p.heads;
+  require_rows(p.windows);
+  const int64_t pieces = (p.q.tokens + kItemQueries - 1) / kItemQueries, items = p.windows.entries * p.windows.heads;
   const auto own = static_cast<size_t>(Layout(p).total);
-  work.pool.parallel_for(heads * pieces, 1, [&](int64_t first, int64_t last, int thread) {
+  const int64_t grain = std::clamp<int64_t>(items * pieces / (4 * work.pool.size()), 1, p.windows.heads);
+  work.pool.parallel_for(items * pieces, grain, [&](int64_t first, int64_t last, int thread) {
     float* scratch = reinterpret_cast<float*>(work.scratch) + static_cast<size_t>(thread) * own;
     for (int64_t item = first; item < last; ++item) {
       const int64_t head = item / pieces, begin = item % pieces * kItemQueries;
-      attend(p, work.kernels, head / p.heads, head % p.heads, begin, std::min(begin + kItemQueries, p.q.tokens),
-             scratch);
+      attend(p, work.kernels, head / p.windows.heads, head % p.windows.heads, begin,
+             std::min(begin + kItemQueries, p.q.tokens), scratch);
     }
   });
-}
-
-void check_bias(const NodeCall& call, size_t input, int64_t batch, int64_t heads, int64_t queries, int64_t keys) {
-  if (!call.has(input)) return;
-  const Tensor& bias = call.in(input);
-  require_array(call, bias, DType::f32);
-  require(bias.rank == 4 && batch % bias.shape[0] == 0 && (bias.shape[1] == 1 || bias.shape[1] == heads) &&
-              (bias.shape[2] == 1 || bias.shape[2] == queries) && bias.shape[3] == keys,
-          call, "the bias does not fit");
-}
-
-void set_bias(const NodeCall& call, size_t input, Problem& p) {
-  if (!call.has(input)) return;
-  const Tensor& bias = call.in(input);
-  p.bias = bias.f32();
-  p.bias_batch = bias.shape[0], p.bias_heads = bias.shape[1], p.bias_rows = bias.shape[2];
 }
 
 size_t scratch_of(const Problem& p, int threads) {
@@ -152,10 +155,15 @@ Problem full_problem(const NodeCall& call) {
   const Tensor& q = call.in(0);
   Problem p{};
   p.q = heads_of(q), p.k = heads_of(call.in(1)), p.v = heads_of(call.in(2));
-  p.batch = q.shape[0], p.heads = q.shape[2];
+  p.windows.entries = q.shape[0], p.windows.tokens = q.shape[1], p.windows.heads = q.shape[2];
+  p.windows.keys = p.k.tokens;
+  if (call.has(3)) {
+    const Tensor& bias = call.in(3);
+    p.windows.bias = bias.f32();
+    p.windows.bias_count = bias.shape[0], p.windows.bias_heads = bias.shape[1], p.windows.bias_rows = bias.shape[2];
+  }
   p.scale = static_cast<float>(call.params.number[0]);
   p.out = call.output->f32();
-  set_bias(call, 3, p);
   return p;
 }
 
@@ -175,19 +183,18 @@ size_t check_full(NodeCall& call, int threads) {
 
 void run_full(const NodeCall& call, const Workspace& work) { run(full_problem(call), work); }
 
-// --- attention_qkv(qkv, bias?) ---
+// --- attention_qkv(qkv, bias?, rows?, kinds?) ---
 
 Problem qkv_problem(const NodeCall& call) {
   const Tensor& x = call.in(0);
-  const int64_t tokens = x.shape[1], heads = x.shape[3], size = x.shape[4], width = heads * size;
+  const int64_t size = x.shape[4], width = x.shape[3] * size;
   Problem p{};
-  p.q = {x.f32(), tokens, size, 3 * width};
+  p.windows = windows_of(call, 1);
+  p.q = {x.f32(), p.windows.tokens, size, 3 * width};
   p.k = p.v = p.q;
   if (x.data) p.k.data += width, p.v.data += 2 * width;
-  p.batch = x.shape[0], p.heads = heads;
   p.scale = static_cast<float>(call.params.number[0]);
   p.out = call.output->f32();
-  set_bias(call, 1, p);
   return p;
 }
 
@@ -198,7 +205,7 @@ size_t check_qkv(NodeCall& call, int threads) {
   require(x.rank == 5 && x.shape[2] == 3 && y.rank == 4 && std::equal(y.shape, y.shape + 2, x.shape) &&
               std::equal(y.shape + 2, y.shape + 4, x.shape + 3),
           call, "need x [B, T, 3, H, D] and an output [B, T, H, D]");
-  check_bias(call, 1, x.shape[0], x.shape[3], x.shape[1], x.shape[1]);
+  check_windows(call, 1);
   call.params.number[0] = number_attribute(call, "scale");
   return scratch_of(qkv_problem(call), threads);
 }
@@ -207,7 +214,7 @@ void run_qkv(const NodeCall& call, const Workspace& work) { run(qkv_problem(call
 
 const OpDef kOps[] = {
     {"attention_full", 3, 4, false, {"scale"}, check_full, run_full},
-    {"attention_qkv", 1, 2, false, {"scale"}, check_qkv, run_qkv},
+    {"attention_qkv", 1, 4, false, {"scale"}, check_qkv, run_qkv},
 };
 
 }  // namespace

@@ -7,10 +7,12 @@ from collections.abc import Callable
 
 import numpy as np
 
+from satchel.graph.attention_fusion import fuse_attention
 from satchel.graph.fusion import fold_affine_into_layers, fuse_activations
 from satchel.graph.ir import Graph, Node, Value, constant_name
 from satchel.graph.layout import simplify_moves, sink_transposes
 from satchel.graph.ops import find_op
+from satchel.graph.row_moves import merge_row_moves
 
 Pass = Callable[[Graph], None]
 
@@ -96,6 +98,10 @@ IMPORTED: tuple[Pass, ...] = (
     fuse_activations,
     merge_equal_nodes,
     fuse_gates,
+    remove_dead_nodes,
+    fuse_attention,
+    merge_row_moves,
+    simplify_moves,
     remove_dead_nodes,
 )
 

@@ -7,8 +7,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from satchel.graph.ir import DType, Shape, TensorType, attr_float
-from satchel.graph.ops.registry import Arrays, Attrs, Types, define, require
+from satchel.errors import ExecutionError
+from satchel.graph.ir import DType, Shape, TensorType, attr_float, same_elements
+from satchel.graph.ops.registry import Arrays, Attrs, Types, check_rows, define, require
 
 Array = NDArray[Any]
 
@@ -68,28 +69,79 @@ class AttentionFull:
         return [attend(q, k, v, bias, attr_float(attrs, "scale"))]
 
 
-@define("attention_qkv", (1, 2), "scale")
+@define("attention_qkv", (1, 4), "scale")
 class AttentionQKV:
-    """attention_full of the queries, keys and values that one layer made: [B, T, 3, H, D]."""
+    """attention_full of the queries, keys and values that one layer made: [B, T, 3, H, D].
+
+    With ``rows`` (i32 [W, N], a permutation of x's B * T rows), the tokens of entry n are the rows
+    rows[n], and their results are in the same rows. With ``kinds`` (i32), entry n has the bias
+    kinds[n % len(kinds)]. All inputs: x, bias?, rows?, kinds?
+    """
 
     @staticmethod
     def types(types: Types, attrs: Attrs) -> list[TensorType]:
-        qkv, bias = (*types, None)[:2]
+        qkv = types[0]
         assert qkv
         op = "attention_qkv"
         fits = len(qkv.shape) == 5 and qkv.dtype == DType.f32 and qkv.shape[2] == 3
         require(fits, op, "need f32 [B, T, 3, H, D]", types)
-        batch, tokens, _, heads, dim = qkv.shape
-        known = isinstance(heads, int) and isinstance(dim, int)
-        require(known, op, "heads and their sizes must be known", types)
-        if bias is not None:
-            _check_bias(op, types, bias, (batch, heads, tokens, tokens))
+        check_windows(op, types)
         attr_float(attrs, "scale")
+        batch, tokens, _, heads, dim = qkv.shape
         return [TensorType((batch, tokens, heads, dim))]
 
     @staticmethod
     def run(arrays: Arrays, attrs: Attrs) -> list[Array]:
-        qkv, bias = (*arrays, None)[:2]
+        qkv, bias, rows, kinds = (*arrays, None, None, None)[:4]
         assert qkv is not None
-        q, k, v = np.moveaxis(qkv, 2, 0)
-        return [attend(q, k, v, bias, attr_float(attrs, "scale"))]
+        windows, bias = windows_of(qkv, bias, rows, kinds)
+        q, k, v = np.moveaxis(windows, 2, 0)
+        return [rows_back(attend(q, k, v, bias, attr_float(attrs, "scale")), qkv, rows)]
+
+
+def check_windows(op: str, types: Types) -> None:
+    """x [B, T, 3, H, D], bias, rows and kinds, at the places 0 to 3, fit."""
+    qkv, bias, rows, kinds = (*types, None, None, None)[:4]
+    assert qkv
+    batch, tokens, _, heads, dim = qkv.shape
+    known = isinstance(heads, int) and isinstance(dim, int)
+    require(known, op, "heads and their sizes must be known", types)
+    if rows is not None:
+        fits = len(rows.shape) == 2 and rows.dtype == DType.i32
+        require(fits and same_elements(rows.shape, (batch, tokens)), op, "bad rows", types)
+        batch, tokens = rows.shape
+    if kinds is not None:
+        fits = len(kinds.shape) == 1 and kinds.dtype == DType.i32
+        require(fits and bias is not None, op, "bad kinds", types)
+        fits = isinstance(batch, int) and isinstance(kinds.shape[0], int)
+        require(fits and batch % kinds.shape[0] == 0, op, "bad kinds", types)  # type: ignore[operator]
+        assert bias is not None and bias.shape
+        # Which of the biases an entry has is not known here; all have the same shape.
+        bias = TensorType((1, *bias.shape[1:]), bias.dtype)
+    if bias is not None:
+        _check_bias(op, types, bias, (batch, heads, tokens, tokens))
+
+
+def windows_of(
+    qkv: Array, bias: Array | None, rows: Array | None, kinds: Array | None
+) -> tuple[Array, Array | None]:
+    """The tokens of each entry, [W, N, 3, H, D], and the biases that repeat along them."""
+    if bias is not None and kinds is not None:
+        check_rows(kinds, len(bias), "bias")
+        bias = bias[kinds]
+    if rows is None:
+        return qkv, bias
+    count = rows.size
+    check_rows(rows, count, "row")
+    if len(np.unique(rows)) != count:
+        raise ExecutionError("attention: rows are named more than once")
+    return qkv.reshape(count, *qkv.shape[2:])[rows], bias
+
+
+def rows_back(out: Array, qkv: Array, rows: Array | None) -> Array:
+    """Results [W, N, H, D] in the order of x's rows."""
+    if rows is None:
+        return out
+    flat = np.empty((rows.size, *out.shape[2:]), out.dtype)
+    flat[rows.reshape(-1)] = out.reshape(rows.size, *out.shape[2:])
+    return flat.reshape(*qkv.shape[:2], *out.shape[2:])
