@@ -84,3 +84,23 @@ def test_export_by_name_and_run(
     assert "torchvision's cache" in capsys.readouterr().out
     assert main(["export", "torchvision:unknown_net", "--json"]) == 1
     assert "no classifier 'unknown_net'" in capsys.readouterr().out
+
+
+def test_export_by_name_for_an_npu(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("onnxruntime_qnn", reason="pip install 'satchel[qnn]'")
+    output = tmp_path / "x.satchel"
+    source = ["export", "torchvision:mobilenet_v3_small", "-o", str(output), "--random-weights"]
+    assert main([*source, "--target", "qnn:SM8750", "--kit", str(tmp_path / "kit")]) == 0
+    assert "of binary for qnn:SM8750" in capsys.readouterr().out
+    assert (tmp_path / "kit" / "shard0.forward_qnn.bin").is_file()
+    pixels = np.random.default_rng(0).integers(0, 255, (300, 260, 3), dtype=np.uint8)
+    Image.fromarray(pixels).save(tmp_path / "0.png")
+    assert main(["run", str(output), "--input", str(tmp_path / "0.png"), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["kernels"] == "qnn emulator"
+    for extra, message in {
+        ("--kit", str(tmp_path / "other")): "a kit is made for an NPU",
+        ("--target", "qnn:SM1"): "no target",
+        ("--target", "qnn:SM8750", "--recipe", "fp16"): "does not run a module as fp16",
+    }.items():
+        assert main([*source, "--force", *extra]) == 1
+        assert message in capsys.readouterr().err

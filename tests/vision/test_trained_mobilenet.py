@@ -1,4 +1,4 @@
-"""A trained MobileNetV3 of three classes sorts six photographs right, in 32 and in 8 bits."""
+"""A trained MobileNetV3 of three classes sorts six photographs right: in 32 bits, 8, on an NPU."""
 
 from __future__ import annotations
 
@@ -66,3 +66,24 @@ def test_all_six_are_right(
         assert len(noise) == 54
         # The first depthwise layer reads channels whose ranges differ by far too much for 8 bits.
         assert classifier.program.metadata["kept_in_float"] == ["features.1.block.0.0.weight"]
+
+
+def test_all_six_are_right_on_an_npu(
+    module: torch.nn.Module, photographs: dict[str, np.ndarray], tmp_path: Path
+) -> None:
+    pytest.importorskip("onnxruntime_qnn", reason="pip install 'satchel[qnn]'")
+    path = satchel.export(
+        module,
+        (torch.zeros(1, 3, 224, 224),),
+        tmp_path / "x.satchel",
+        recipe="int8",
+        target="qnn:SM8750",
+        calibration=list(photographs.values()),
+        metadata=class_metadata(PREPROCESSING, CLASSES),
+    )
+    classifier = Classifier(path)
+    for name, array in photographs.items():
+        assert classifier.classify(array)[0].label == name.split("_")[0], name
+    meta = classifier.program.metadata
+    assert meta["placement"] == {"nodes": {"qnn": 81}, "fallbacks": []}
+    assert meta["in_16_bits"] == ["features.1.block.0.0.weight"]

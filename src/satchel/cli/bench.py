@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from satchel.bench.lookahead import LookaheadBench
     from satchel.runtime.program import Program
 
+_EMULATED = "emulator: not a speed. It computes what the NPU would, and not as fast."
 HELP = "measure speed and memory: prefill and decode, or one call of another model"
 
 
@@ -89,6 +90,8 @@ def _bench_module(program: Program, arguments: argparse.Namespace) -> None:
         f"{megabytes(result['arena_bytes'])}, file {megabytes(result['file_size_bytes'])})"
     )
     print(f"{'with':<16} {result['threads']} threads, {result['kernels']} kernels")
+    if result["emulated"]:
+        print(_EMULATED)
 
 
 def execute(arguments: argparse.Namespace) -> None:
@@ -143,4 +146,4 @@ def execute(arguments: argparse.Namespace) -> None:
     )
     print(f"with                 {result['threads']} threads, {result['kernels']} kernels")
     if result["emulated"]:
-        print("emulator: not a speed. It computes what the NPU would, and not as fast.")
+        print(_EMULATED)

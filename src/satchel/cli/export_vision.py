@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import argparse
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from satchel.backends.qnn.chips import is_qnn
 from satchel.cli.output import ProgressBar, megabytes, print_json, table
 from satchel.errors import ConfigError
 
 PREFIX = "torchvision:"
 _SHOWN_LAYERS = 8
-_KNOWN = {"recipe", "overrides", "calibrate", "calibrate_limit"}
+_KNOWN = {"recipe", "target", "overrides", "calibrate", "calibrate_limit"}
 DEFAULT_IMAGES = 64
 
 
@@ -32,7 +34,8 @@ def add_vision_options(parser: argparse.ArgumentParser) -> None:
         "--least-snr",
         type=float,
         metavar="DB",
-        help="int8: layers that 8 bits leave with less stay in floats (15; -999: none)",
+        help="int8: layers that 8 bits leave with less stay in floats, or on an NPU have 16 bits "
+        "(15; -999: none)",
     )
 
 
@@ -47,6 +50,11 @@ def export_vision(
     started = time.perf_counter()
     path = job.run(Path(output) if output else job.default_output, arguments.force)
     job.progress.close()
+    if arguments.kit:
+        from satchel.backends.qnn.kit import write_kit
+        from satchel.runtime.program import Program
+
+        write_kit(Program(path), Path(arguments.kit))
     _report(arguments, path, time.perf_counter() - started)
 
 
@@ -64,34 +72,38 @@ def _job(arguments: argparse.Namespace, source: str, choices: dict[str, Any]) ->
 
     if arguments.output:
         refuse_existing(Path(arguments.output), arguments.force)
-    recipe = choices.get("recipe", "fp32")
+    target = choices.get("target", "cpu")
+    recipe = choices.get("recipe", "int8" if is_qnn(target) else "fp32")
+    options = ModuleOptions(
+        recipe,
+        target,
+        choices.get("overrides", {}),
+        arguments.observer or "minmax",
+        LEAST_SNR if arguments.least_snr is None else arguments.least_snr,
+    )
+    if arguments.kit and not is_qnn(target):
+        raise ConfigError("a kit is made for an NPU", "Give a --target such as qnn:SM8750.")
     folder = choices.get("calibrate")
-    if folder is not None and recipe != "int8":
+    if folder is not None and not options.needs_examples:
         raise ConfigError(f"--calibrate is for the recipe int8, not {recipe}")
     images = _images(folder, choices.get("calibrate_limit") or DEFAULT_IMAGES) if folder else None
     model = VisionModel(source, arguments.weights, arguments.classes, arguments.random_weights)
     examples = None
     if images is not None:
         examples = [model.preprocessing.prepare(image) for image in images]
-    elif recipe == "int8" and arguments.random_weights:
+    elif options.needs_examples and arguments.random_weights:
         import numpy as np
 
         shape = (1, 3, *model.preprocessing.crop)
         examples = [np.random.default_rng(0).standard_normal(shape).astype(np.float32)]
-    options = ModuleOptions(
-        recipe,
-        overrides=choices.get("overrides", {}),
-        observer=arguments.observer or "minmax",
-        least_snr=LEAST_SNR if arguments.least_snr is None else arguments.least_snr,
-        metadata={
-            "architecture": f"{PREFIX}{model.name}",
-            **class_metadata(model.preprocessing, model.classes),
-        },
-    )
+    metadata = {
+        "architecture": f"{PREFIX}{model.name}",
+        **class_metadata(model.preprocessing, model.classes),
+    }
     return ModuleExportJob(
         model.module,
         (model.example(),),
-        options,
+        replace(options, metadata=metadata),
         name=model.name,
         calibration=examples,
         progress=ProgressBar(),
@@ -127,6 +139,9 @@ def _report(arguments: argparse.Namespace, path: Path, seconds: float) -> None:
         "classes": len(meta["vision"]["classes"]),
         "layer_snr_db": meta["layer_snr_db"],
         "kept_in_float": meta["kept_in_float"],
+        "in_16_bits": meta["in_16_bits"],
+        "placement": meta["placement"],
+        "npu": meta.get("npu"),
         "file_size_bytes": program.size,
         "seconds": seconds,
         "peak_rss_bytes": peak_rss(),
@@ -136,6 +151,8 @@ def _report(arguments: argparse.Namespace, path: Path, seconds: float) -> None:
         print_json(document)
         return
     print(f"{path}  {megabytes(program.size)}, {document['recipe']}")
+    if "npu" in meta:
+        _report_npu(meta)
     noise = meta["layer_snr_db"]
     if meta["kept_in_float"]:
         print(f"in floats, because 8 bits would cost too much: {', '.join(meta['kept_in_float'])}")
@@ -143,3 +160,19 @@ def _report(arguments: argparse.Namespace, path: Path, seconds: float) -> None:
         print("signal-to-noise ratio of the noisiest layers:")
         rows = [[f"{value:.1f} dB", name] for name, value in list(noise.items())[:_SHOWN_LAYERS]]
         print(table(rows, ["SNR", "layer"]))
+
+
+def _report_npu(meta: dict[str, Any]) -> None:
+    (shard,) = meta["npu"]["shards"]
+    print(
+        f"{megabytes(shard['binary_bytes'])} of binary for {meta['target']}, compiled in "
+        f"{shard['seconds']:.0f} s with {megabytes(shard['peak_memory_bytes'])}"
+    )
+    print(
+        f"an example has the cosine {shard['agreement']:.4f} with the reference's rounded run, and "
+        f"that has {shard['rounding']:.4f} with the float model"
+    )
+    if meta["in_16_bits"]:
+        print(f"in 16 bits, because 8 would cost too much: {', '.join(meta['in_16_bits'])}")
+    for entry in meta["placement"]["fallbacks"]:
+        print(f"on the CPU: {entry['nodes']} {entry['op']} ({entry['reason']})")

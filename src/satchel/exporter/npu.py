@@ -144,8 +144,7 @@ class NpuExport:
             )
             files = compiler.compile(made)
             writer = ProgramWriter(job.graphs, job.encodings, tokenizer, named_files(files))
-            metadata = {**program.metadata, "npu": _summary(files)}
-            writer.write(output, _copying(program), lambda: metadata, overwrite)
+            write_compiled(program, writer, files, output, overwrite)
         return output
 
     def _calibration(self) -> Calibration:
@@ -175,6 +174,19 @@ class NpuExport:
 def _tokens(graph: Graph) -> int:
     length = graph.inputs[0].shape[0]
     return length.maximum if isinstance(length, Sym) else length
+
+
+def write_compiled(
+    program: Program,
+    writer: ProgramWriter,
+    files: Mapping[str, Path],
+    output: Path,
+    overwrite: bool,
+    found: Mapping[str, Any] | None = None,
+) -> None:
+    """Write a program again, with what was compiled of it and ``found`` out about it."""
+    metadata = {**program.metadata, **(found or {}), "npu": _summary(files)}
+    writer.write(output, _copying(program), lambda: metadata, overwrite)
 
 
 def _summary(files: Mapping[str, Path]) -> dict[str, Any]:

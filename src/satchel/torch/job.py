@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 from satchel.backends import cpu
+from satchel.backends.qnn.chips import is_qnn
 from satchel.errors import ConfigError
 from satchel.exporter.checks import check_free_space
 from satchel.exporter.weights import WeightPacker
@@ -23,10 +25,10 @@ from satchel.quantize.static import make_observer
 from satchel.sources.progress import Progress, silent
 from satchel.torch.capture import capture
 from satchel.torch.importer import import_program
+from satchel.torch.npu import NPU_RECIPES, NpuModule, check_npu
 from satchel.torch.static_int8 import calibration_examples, quantize_static
 from satchel.torch.weights import ArrayCheckpoint, take_weights
 
-TARGETS = ("cpu",)
 STATIC = "int8"
 LEAST_SNR = 15.0
 
@@ -44,10 +46,18 @@ class ModuleOptions:
 
     def __post_init__(self) -> None:
         make_observer(self.observer)
-        if self.target not in TARGETS:
+        if is_qnn(self.target):
+            check_npu(self.target, self.recipe, bool(self.overrides))
+        elif self.target != "cpu":
             raise ConfigError(
-                f"a module cannot be exported for {self.target!r}", f"Use {', '.join(TARGETS)}."
+                f"a module cannot be exported for {self.target!r}",
+                "Use cpu, or a chip with an NPU such as qnn:SM8750.",
             )
+
+    @property
+    def needs_examples(self) -> bool:
+        """Whether ranges are measured before anything is written."""
+        return self.recipe == STATIC or (is_qnn(self.target) and self.recipe in NPU_RECIPES)
 
 
 class ModuleExportJob:
@@ -66,9 +76,11 @@ class ModuleExportJob:
         progress: Progress | None = None,
     ) -> None:
         self.options = options
-        self.is_static = options.recipe == STATIC
-        # What does not run in integers stays in floats, or is what an override says.
-        usual = "fp32" if self.is_static else options.recipe
+        self.for_npu = is_qnn(options.target)
+        self.is_static = options.recipe == STATIC and not self.for_npu
+        # What does not run in integers stays in floats, or is what an override says; what an NPU
+        # runs is stored in 16 bits, of which its codes are made.
+        usual = "fp16" if self.for_npu else "fp32" if self.is_static else options.recipe
         self.recipe = Recipe.named(usual, overrides=options.overrides)
         self.name = name or type(module).__name__.lower()
         self.progress = progress or silent
@@ -79,11 +91,17 @@ class ModuleExportJob:
         self.noise: dict[str, float] = {}
         self.kept: list[str] = []
         self.encodings: dict[str, Encoding] = apply_recipe([self.graph], self.recipe)
-        if self.is_static:
+        graphs, self.npu = [self.graph], None
+        if self.for_npu:
+            examples = calibration_examples(self.graph, calibration)
+            self.npu = NpuModule(self.graph, options, examples, self.progress)
+            graphs = self.npu.graphs
+        elif self.is_static:
             self._quantize(arrays, calibration)
+            graphs = [self.graph]
         self.checkpoint = ArrayCheckpoint(arrays, Path(self.name))
-        self.placement = cpu.place([self.graph])
-        self.writer = ProgramWriter([self.graph], self.encodings)
+        self.placement = self.npu.report if self.npu else cpu.place(graphs)
+        self.writer = ProgramWriter(graphs, self.encodings)
 
     def _quantize(self, arrays: dict[str, Any], calibration: Any) -> None:
         """All layers that no override names run in integers."""
@@ -106,15 +124,22 @@ class ModuleExportJob:
     @property
     def default_output(self) -> Path:
         mixed = ["mixed"] if self.recipe.overrides else []
-        return Path(
-            "-".join([self.name, self.options.target, self.recipe.name, *mixed]) + ".satchel"
-        )
+        target = self.options.target.replace(":", "-")
+        return Path("-".join([self.name, target, self.options.recipe, *mixed]) + ".satchel")
 
     def run(self, output: Path, overwrite: bool = False, threads: int = 0) -> Path:
         """Write the program. Nothing is left behind if it fails or is interrupted."""
         refuse_existing(output, overwrite)
         size = self.writer.file_size(len(encode_metadata(self._metadata({}))))
-        check_free_space(output.absolute().parent, size)
+        check_free_space(output.absolute().parent, size * (3 if self.npu else 1))
+        if self.npu:
+            base = partial(self._write, threads=threads)
+            self.npu.run(self.writer, output, overwrite, base)
+        else:
+            self._write(output, overwrite, threads)
+        return output
+
+    def _write(self, output: Path, overwrite: bool = False, threads: int = 0) -> None:
         packer = WeightPacker(self.checkpoint, threads or cores())
         total, done = self.writer.weights_size, 0
 
@@ -130,7 +155,6 @@ class ModuleExportJob:
 
         self.writer.write(output, encode, metadata, overwrite)
         self.progress(f"Packing {self.name}", total, total)
-        return output
 
     def _metadata(self, weight_error: dict[str, float]) -> dict[str, Any]:
         overrides = {o.pattern: o.value for o in self.recipe.overrides}
@@ -144,11 +168,12 @@ class ModuleExportJob:
             "recipe": {
                 "name": self.options.recipe,
                 "overrides": overrides,
-                "observer": self.options.observer if self.is_static else None,
+                "observer": self.options.observer if self.options.needs_examples else None,
                 "description": ", ".join([self.options.recipe, *map(str, self.recipe.overrides)]),
             },
             "layer_snr_db": self.noise,
             "kept_in_float": self.kept,
+            "in_16_bits": [],
             "placement": self.placement,
             "weight_error": weight_error,
             "provenance": {"format": "pytorch", "file": self.name},
@@ -182,6 +207,9 @@ def export_module(
     bits alone leave with less than ``least_snr`` dB stay in floats, and are listed), and those of
     language models, of which ``8a8w`` is int8 with activations rounded as they come.
     ``overrides`` gives some layers another one: ``{"features.0.*": "fp32"}``.
+
+    ``target`` is ``cpu`` or a chip with an NPU, ``qnn:SM8750``: there ``int8`` and ``16a8w``
+    (activations of 16 bits) are calibrated, all in integers.
 
     Returns the program's path, by default one that tells model, target and recipe.
     """

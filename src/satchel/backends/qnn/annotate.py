@@ -7,7 +7,7 @@ measured.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,7 +24,8 @@ Encodings = dict[str, ActivationEncoding]
 CACHE_BITS = 8
 # A hidden slot's score lies this far below the lowest that was seen: e^-20 is no 16-bit step.
 MASK_MARGIN = 20.0
-_MOVES = frozenset({"reshape", "transpose", "slice"})
+# A pad is of zeros, which every encoding has a code for.
+MOVES = frozenset("reshape transpose slice take expand pad max_pool2d".split())
 
 
 def is_copy(node: Node) -> bool:
@@ -60,12 +61,17 @@ class RangeWatcher:
         return results
 
 
-def annotate(graph: Graph, ranges: Ranges, bits: int) -> Encodings:
-    """The encoding of every activation of a graph, from the ranges that were seen."""
+def annotate(
+    graph: Graph, ranges: Ranges, bits: int, wide: Collection[str] = frozenset()
+) -> Encodings:
+    """The encoding of every activation of a graph, from the ranges that were seen.
+
+    Those that ``wide`` names have 16 bits.
+    """
     made: Encodings = {}
 
     def spanning(name: str, low: float, high: float, width: int = bits) -> None:
-        made[name] = ActivationEncoding.of_range(low, high, width)
+        made[name] = ActivationEncoding.of_range(low, high, 16 if name in wide else width)
 
     masked = mask_depth(graph, ranges)
     for value in graph.inputs:
@@ -78,11 +84,11 @@ def annotate(graph: Graph, ranges: Ranges, bits: int) -> Encodings:
         name = node.outputs[0].name
         first = node.inputs[0]
         assert first is not None
-        if node.op in _MOVES and is_activation(first):
+        if node.op in MOVES and is_activation(first):
             made[name] = made[first.name]
         elif is_copy(node):
             made[name] = ActivationEncoding.of_range(*ranges[name], CACHE_BITS)
-        elif node.op in ("softmax", "sigmoid"):
+        elif node.op in ("softmax", "sigmoid", "hardsigmoid"):
             spanning(name, 0.0, 1.0)
         elif _masked_by(node):
             low, high = ranges[first.name]
@@ -125,8 +131,9 @@ def _join_concats(graph: Graph, made: Encodings) -> None:
         for part in node.inputs:
             assert part is not None
             maker = makers.get(part.name)
-            if maker is not None and maker.op not in _MOVES:
-                made[part.name] = made[node.outputs[0].name]
+            whole = made[node.outputs[0].name]
+            if maker and maker.op not in MOVES and made[part.name].bits == whole.bits:
+                made[part.name] = whole
 
 
 def _name(node: Node, place: int) -> str | None:

@@ -55,21 +55,28 @@ fi
 """
 
 _README = """\
-A language model for {chip} (Hexagon v{hexagon}), compiled with onnxruntime-qnn {vendor}.
+A model for {chip} (Hexagon v{hexagon}), compiled with onnxruntime-qnn {vendor}.
 
 *_qnn.bin        context binaries; they run on this chip only
 *.onnx           EPContext models, one for each shard and method, that name the binaries
 manifest.json    shards, methods, and the encoding of every value: number = (code - zero) * scale
-tokenizer.json   the tokenizer
-libraries.txt    Qualcomm's libraries that the phone needs; they are not part of this kit
+{files}libraries.txt    Qualcomm's libraries that the phone needs; they are not part of this kit
 push.sh          brings all of it to a phone with adb
 
+{how}"""
+
+_LANGUAGE_MODEL = """\
 Run the shards of a method one after the other; what one gives under a name is what the next one
 takes under it. All inputs and outputs are codes. Inputs: embedded.0, the tokens' embeddings;
 rope_table_*.cos and .sin, of their positions; mask.*, zero for slots that a token may see and the
 lowest code for others: first those of the cache, then those of the call itself; cache.*, the KV
 cache, keys [heads, size, context] and values [heads, context, size]. Outputs: logits, and
 cache.*.new, which the runner writes into its cache at the tokens' positions, and nothing else.
+"""
+
+_MODULE = """\
+Inputs and outputs are codes: quantise what goes in and dequantise what comes out, as manifest.json
+says under their names. The program's metadata tell how an image becomes the input.
 """
 
 
@@ -97,10 +104,15 @@ def write_kit(program: Program, folder: Path) -> list[str]:
     chip = find_chip(manifest.target)
     extract(program, folder)
     (folder / MANIFEST).write_bytes(read_payload(program, MANIFEST))
-    (folder / "tokenizer.json").write_bytes(program.section("tokenizer"))
+    is_module = program.metadata.get("kind") == "module"
+    if not is_module:
+        (folder / "tokenizer.json").write_bytes(program.section("tokenizer"))
     listed = [f"# of onnxruntime-qnn {manifest.vendor}, for Android", *vendor_libraries(chip)]
     (folder / "libraries.txt").write_text("\n".join(listed) + "\n")
-    words = {"chip": chip.name, "hexagon": chip.hexagon, "vendor": manifest.vendor}
+    words: dict[str, object] = {"chip": chip.name, "hexagon": chip.hexagon}
+    words["vendor"] = manifest.vendor
+    words["how"] = _MODULE if is_module else _LANGUAGE_MODEL
+    words["files"] = "" if is_module else "tokenizer.json   the tokenizer\n"
     (folder / "README.txt").write_text(_README.format(**words))
     name = "".join(c if c.isalnum() or c in "-_." else "_" for c in program.path.stem)
     exact = "yes" if chip.soc_model else "no"

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from satchel.backends.qnn.spelled import affine, gelu_by_tanh, silu
 from satchel.errors import GraphError
 from satchel.graph.builder import GraphBuilder
 from satchel.graph.ir import (
@@ -174,7 +175,8 @@ class _Lowering:
             out = self.b.node("linear", *inputs[:2])
             return self.b.node("add", out, inputs[2]) if len(inputs) > 2 else out
         if node.op == "affine":
-            return self._affine(inputs[0], attrs)
+            scale, shift = attr_float(attrs, "scale", 1.0), attr_float(attrs, "shift", 0.0)
+            return affine(self.b, inputs[0], scale, shift)
         if node.op == "reshape":
             attrs["shape"] = _filled(inputs[0], attr_ints(attrs, "shape"))
         return self.b.node(node.op, *inputs, **attrs)
@@ -185,35 +187,19 @@ class _Lowering:
         out = self.b.node("mul", self.b.node("layer_norm", inputs[0], ones, **attrs), inputs[1])
         return self.b.node("add", out, inputs[2]) if len(inputs) > 2 else out
 
-    def _affine(self, x: Value, attrs: Mapping[str, Attribute]) -> Value:
-        scale, shift = attr_float(attrs, "scale", 1.0), attr_float(attrs, "shift", 0.0)
-        if scale != 1:
-            x = self.b.node("affine", x, scale=scale)
-        return self.b.node("affine", x, shift=shift) if shift else x
-
     def _silu(self, node: Node) -> Value:
-        (x,) = self._arguments(node)
-        return self.b.node("mul", x, self.b.node("sigmoid", x))
+        return silu(self.b, self._arguments(node)[0])
 
     def _silu_mul(self, node: Node) -> Value:
         gate, up = self._arguments(node)
-        gated = self.b.node("mul", gate, self.b.node("sigmoid", gate))
-        return self.b.node("mul", gated, up)
+        return self.b.node("mul", silu(self.b, gate), up)
 
     def _gelu_tanh(self, node: Node) -> Value:
-        return self._gelu_by_tanh(self._arguments(node)[0])
+        return gelu_by_tanh(self.b, self._arguments(node)[0])
 
     def _gelu_tanh_mul(self, node: Node) -> Value:
         gate, up = self._arguments(node)
-        return self.b.node("mul", self._gelu_by_tanh(gate), up)
-
-    def _gelu_by_tanh(self, x: Value) -> Value:
-        """x * (1 + tanh(0.798 * x * (1 + 0.0447 x²))) / 2: the chip's own gelu is the other."""
-        b = self.b
-        inner = b.affine(b.affine(b.mul(x, x), scale=0.044715), shift=1.0)
-        bent = b.tanh(b.affine(b.mul(x, inner), scale=(2 / 3.141592653589793) ** 0.5))
-        half = b.affine(b.affine(bent, scale=0.5), shift=0.5)
-        return b.node("mul", x, half)
+        return self.b.node("mul", gelu_by_tanh(self.b, gate), up)
 
     def _rope(self, node: Node) -> Value:
         """The first values of each head turned by cosine and sine, which the host gives."""

@@ -93,7 +93,8 @@ class OnnxWriter:
         for node in self.graph.nodes:
             self._add(node)
         outputs = [self._declare(v) for v in self.graph.outputs]
-        made = helper.make_graph(self._nodes, self.graph.name, inputs, outputs, self._initializers)
+        nodes = _needed(self._nodes, {v.name for v in self.graph.outputs})
+        made = helper.make_graph(nodes, self.graph.name, inputs, outputs, self._initializers)
         model = helper.make_model(made, opset_imports=[helper.make_opsetid("", _OPSET)])
         model.ir_version = _IR
         onnx.save(model, str(path))
@@ -265,6 +266,16 @@ class OnnxWriter:
             axis=0,
             block_size=cols // blocks,
         )
+
+
+def _needed(nodes: list[Any], wanted: set[str]) -> list[Any]:
+    """Without the nodes whose results nobody reads."""
+    kept = []
+    for node in reversed(nodes):
+        if not wanted.isdisjoint(node.output):
+            wanted |= set(node.input)
+            kept.append(node)
+    return kept[::-1]
 
 
 def _code_bytes(stored: StoredMatrix) -> bytes:

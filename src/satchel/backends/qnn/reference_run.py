@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from satchel.backends.qnn.annotate import constant_encoding
 from satchel.backends.qnn.stored import WeightStore
 from satchel.graph.ir import Graph, Weight
+from satchel.graph.reference import WeightReader
 from satchel.quantize.static import ActivationEncoding, QdqInterpreter
 
 Array = NDArray[Any]
@@ -37,9 +38,11 @@ class ReferenceGraph:
         encodings: Mapping[str, ActivationEncoding],
         weights: WeightStore,
         bits: int,
+        read: WeightReader | None = None,
     ) -> None:
         self._graph, self._encodings = graph, encodings
-        self._interpreter = QdqInterpreter(weight_reader(weights, bits), encodings, frozenset())
+        read = read or weight_reader(weights, bits)
+        self._interpreter = QdqInterpreter(read, encodings, frozenset())
 
     def run(self, codes: Mapping[str, Array]) -> dict[str, Array]:
         numbers = {name: self._encodings[name].dequantize(a) for name, a in codes.items()}

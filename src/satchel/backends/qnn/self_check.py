@@ -15,7 +15,6 @@ from satchel.backends.qnn.reference_run import ReferenceGraph
 from satchel.backends.qnn.runner import mask_codes
 from satchel.backends.qnn.shards import cut_points, split
 from satchel.graph.ir import Graph, largest
-from satchel.quantize.static import ActivationEncoding
 
 Array = NDArray[Any]
 
@@ -53,8 +52,12 @@ def run_in_reference(
     return {v.name: known[v.name] for v in piece.outputs}
 
 
-def cosine(encoding: ActivationEncoding, first: Array, second: Array) -> float:
-    """Between what two sets of codes stand for."""
-    a, b = (encoding.dequantize(codes).astype(np.float64).ravel() for codes in (first, second))
+def cosine(first: Array, second: Array) -> float:
+    """Between two arrays of numbers.
+
+    >>> cosine(np.array([1.0, 0.0]), np.array([1.0, 1.0])).__round__(4)
+    0.7071
+    """
+    a, b = (array.astype(np.float64).ravel() for array in (first, second))
     lengths = float(np.linalg.norm(a) * np.linalg.norm(b))
     return float(a @ b) / lengths if lengths else float(np.array_equal(first, second))

@@ -39,10 +39,12 @@ def calibrate(
     bits: int = 8,
     signed: bool = False,
     native: bool = False,
+    view: Callable[[str, Array], Array] = lambda _, array: array,
 ) -> dict[str, ActivationEncoding]:
     """The encoding of every float activation, by the value's name.
 
-    The reference interpreter runs the graph, or the CPU backend, which is faster.
+    The reference interpreter runs the graph, or the CPU backend, which is faster. ``view`` gives
+    what of a value, by its name, counts for its range.
     """
     make = make_observer(observer)
     targets = calibration_targets(graph)
@@ -55,7 +57,7 @@ def calibrate(
             watched[value.name].observe(finite(value.name, np.asarray(example[value.name])))
         for name, array in run(example):
             if name in watched:
-                watched[name].observe(finite(name, array))
+                watched[name].observe(finite(name, view(name, array)))
         count += 1
     if not count:
         raise RecipeError(

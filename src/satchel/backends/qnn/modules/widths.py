@@ -1,0 +1,86 @@
+"""Which values of a module have 16 bits where the others have 8, and the changes between them."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import replace
+
+from satchel.backends.qnn.annotate import Encodings, is_activation
+from satchel.backends.qnn.modules.lower import LAYERS
+from satchel.graph.ir import Graph, Node, Value
+from satchel.quantize.static import ActivationEncoding
+
+WIDE = "@16"  # behind the name of what has 16 bits here and 8 elsewhere
+
+
+def wide_values(graph: Graph, layers: Collection[str]) -> set[str]:
+    """The values that have 16 bits so that some layers, by their weights' names, compute well.
+
+    A layer is given 16 bits, and so is all on the way to it from the layers before.
+    """
+    makers = {id(v): node for node in graph.nodes for v in node.outputs}
+    open_nodes = [
+        node
+        for node in graph.nodes
+        if node.op in LAYERS and node.inputs[1] is not None and node.inputs[1].name in layers
+    ]
+    found: set[str] = {node.outputs[0].name for node in open_nodes}
+    while open_nodes:
+        for value in open_nodes.pop().inputs:
+            if value is None or not is_activation(value) or value.name in found:
+                continue
+            found.add(value.name)
+            maker = makers.get(id(value))
+            if maker is not None and maker.op not in LAYERS:
+                open_nodes.append(maker)
+    return found
+
+
+def constant_bits(name: str, bits: int) -> int:
+    return 16 if name.endswith(WIDE) else bits
+
+
+def change_widths(graph: Graph, encodings: Encodings, usual: int) -> Graph:
+    """A graph in which all that a node reads has as many bits as what it makes.
+
+    Stored arrays have the ``usual`` ones. The encodings of copies are added to ``encodings``.
+    """
+    copies: dict[str, Value] = {}
+    nodes: list[Node] = []
+    for node in graph.nodes:
+        bits = encodings[node.outputs[0].name].bits
+        inputs: list[Value | None] = []
+        for place, value in enumerate(node.inputs):
+            if value is None or (node.op in LAYERS and place):
+                inputs.append(value)
+                continue
+            if bits == (encodings[value.name].bits if is_activation(value) else usual):
+                inputs.append(value)
+                continue
+            name = f"{value.name}{WIDE if bits == 16 else '@8'}"
+            if name not in copies:
+                copies[name] = made = Value(name, value.type)
+                if value.weight is not None:
+                    made.weight = replace(value.weight, name=name)
+                elif value.constant is not None:
+                    made.constant = value.constant
+                else:
+                    one = encodings[value.name]
+                    encodings[name] = ActivationEncoding.of_range(one.low, one.high, bits)
+                    nodes.append(Node("affine", [value], [made], {"scale": 1.0}))
+            inputs.append(copies[name])
+        nodes.append(Node(node.op, inputs, node.outputs, node.attrs))
+    return Graph(graph.name, graph.inputs, graph.outputs, nodes)
+
+
+def exact_weights(graph: Graph, encodings: Mapping[str, ActivationEncoding]) -> set[str]:
+    """Names of stored arrays that are not rounded to 8 or 16 bits."""
+    found: set[str] = set()
+    for node in graph.nodes:
+        names = [v.name if v is not None else "" for v in node.inputs]
+        narrow = encodings[node.outputs[0].name].bits == 8
+        if node.op in LAYERS or (node.op == "layer_norm" and narrow):
+            found |= set(names[2:])
+        elif node.op == "take":
+            found.add(names[1])
+    return found
