@@ -86,4 +86,5 @@ def test_all_six_are_right_on_an_npu(
         assert classifier.classify(array)[0].label == name.split("_")[0], name
     meta = classifier.program.metadata
     assert meta["placement"] == {"nodes": {"qnn": 81}, "fallbacks": []}
-    assert meta["in_16_bits"] == ["features.1.block.0.0.weight"]
+    # Half of the layers, the noisiest: with only the first depthwise one, a photograph is wrong.
+    assert meta["in_16_bits"][0] == "features.1.block.0.0.weight" and len(meta["in_16_bits"]) == 27

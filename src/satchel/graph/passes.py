@@ -89,7 +89,8 @@ STANDARD: tuple[Pass, ...] = (fold_constants, merge_equal_nodes, fuse_gates, rem
 
 
 # For graphs of other programs, whose images are channels-first and whose parameters are constants.
-IMPORTED: tuple[Pass, ...] = (
+# These leave attention and moves as they are written.
+WRITTEN_OUT: tuple[Pass, ...] = (
     fold_constants,
     sink_transposes,
     simplify_moves,
@@ -99,6 +100,9 @@ IMPORTED: tuple[Pass, ...] = (
     merge_equal_nodes,
     fuse_gates,
     remove_dead_nodes,
+)
+IMPORTED: tuple[Pass, ...] = (
+    *WRITTEN_OUT,
     fuse_attention,
     merge_row_moves,
     simplify_moves,

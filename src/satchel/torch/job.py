@@ -16,7 +16,7 @@ from satchel.exporter.checks import check_free_space
 from satchel.exporter.weights import WeightPacker
 from satchel.files import refuse_existing
 from satchel.graph.ir import Weight
-from satchel.graph.passes import IMPORTED, optimize
+from satchel.graph.passes import IMPORTED, WRITTEN_OUT, optimize
 from satchel.machine import cores
 from satchel.program.writer import ProgramWriter, encode_metadata
 from satchel.quantize.encoding import Encoding
@@ -85,7 +85,8 @@ class ModuleExportJob:
         self.name = name or type(module).__name__.lower()
         self.progress = progress or silent
         program = capture(module, example_inputs, kwargs, dynamic_shapes)
-        self.graph = optimize(import_program(program).graph, IMPORTED)
+        passes = WRITTEN_OUT if self.for_npu else IMPORTED
+        self.graph = optimize(import_program(program).graph, passes)
         arrays = take_weights(self.graph)
         self.parameters = sum(int(p.numel()) for p in module.parameters())
         self.noise: dict[str, float] = {}

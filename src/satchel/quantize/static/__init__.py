@@ -1,6 +1,6 @@
 """Static quantisation: ranges of activations are measured on examples and fixed at export."""
 
-from satchel.quantize.static.calibrate import calibrate, calibration_targets
+from satchel.quantize.static.calibrate import calibrate, calibration_targets, native_runner
 from satchel.quantize.static.encoding import ActivationEncoding
 from satchel.quantize.static.lower import LoweredGraph, lower_integers, read_lowered
 from satchel.quantize.static.observers import OBSERVERS, Observer, make_observer
@@ -8,9 +8,11 @@ from satchel.quantize.static.plan import IntegerPlan, plan_integers
 from satchel.quantize.static.qdq import (
     PlannedInterpreter,
     QdqInterpreter,
+    decibels,
     layer_noise,
     own_noise,
     quantize_rows,
+    round_rows,
     signal_to_noise,
 )
 
@@ -24,12 +26,15 @@ __all__ = [
     "QdqInterpreter",
     "calibrate",
     "calibration_targets",
+    "decibels",
     "layer_noise",
     "lower_integers",
     "make_observer",
+    "native_runner",
     "own_noise",
     "plan_integers",
     "quantize_rows",
     "read_lowered",
+    "round_rows",
     "signal_to_noise",
 ]

@@ -51,7 +51,7 @@ def calibrate(
     watched: dict[str, Observer] = {v.name: make() for v in targets}
     inputs = [v for v in graph.inputs if v.name in watched]
     count = 0
-    run = _native_runner(graph, read_weight, targets) if native else _reference(graph, read_weight)
+    run = native_runner(graph, read_weight, targets) if native else _reference(graph, read_weight)
     for example in examples:
         for value in inputs:
             watched[value.name].observe(finite(value.name, np.asarray(example[value.name])))
@@ -85,8 +85,8 @@ def _reference(graph: Graph, read_weight: WeightReader) -> Runner:
     return run
 
 
-def _native_runner(graph: Graph, read_weight: WeightReader, targets: Sequence[Value]) -> Runner:
-    """The graph as a program whose outputs are all the values to be watched."""
+def native_runner(graph: Graph, read_weight: WeightReader, targets: Sequence[Value]) -> Runner:
+    """Runs a graph on the CPU backend and gives some of its values, by name."""
     from satchel.program.writer import ProgramWriter
     from satchel.runtime.program import load
 

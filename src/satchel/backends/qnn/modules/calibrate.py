@@ -2,22 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from satchel.backends.qnn.annotate import Encodings, annotate
+from satchel.backends.qnn.annotate import MOVES, Encodings, Ranges, annotate
 from satchel.backends.qnn.modules.widths import wide_values
-from satchel.graph.ir import Graph, attr_int
+from satchel.graph.builder import GraphBuilder
+from satchel.graph.ir import Attribute, Graph, Value, Weight, attr_int
 from satchel.graph.reference import WeightReader
-from satchel.quantize.static import calibrate, own_noise
+from satchel.quantize.static import (
+    calibrate,
+    decibels,
+    native_runner,
+    own_noise,
+    round_rows,
+    signal_to_noise,
+)
 
 Array = NDArray[Any]
+_COMPARED = 8  # examples that tell whether 8 bits are enough
 # Scores so far below the highest of their row are as good as none: less than half a step.
 _SEEN_SCORES = {8: 8.0, 16: 16.0}
+# Past these a function is flat (gelu: by less than its steps), so its input needs no codes there.
+_FLAT = {"hardswish": (-3.0, np.inf), "hardsigmoid": (-3.0, 3.0)}
+_FLAT_IN_8_BITS = {"gelu": (-4.0, np.inf)}
 
 
 @dataclass(frozen=True)
@@ -40,25 +52,116 @@ def calibrate_module(
     Layers that 8 bits alone leave with less than ``least_snr`` dB have 16, and so has what leads
     to them.
     """
-    scores = _scores(graph)
+    scores, limits = _scores(graph), _limits(graph, bits)
     depth = _SEEN_SCORES[bits]
 
     def view(name: str, array: Array) -> Array:
+        if name in limits:
+            return np.clip(array, *limits[name])
         if name not in scores:
             return array
         # A mask of -100 or minus infinity would leave no codes for the scores themselves.
         seen: Array = np.maximum(array, array.max(axis=-1, keepdims=True) - depth)
         return seen
 
-    seen = calibrate(graph, read_weight, examples, observer, 16, native=True, view=view)
+    seen = calibrate(graph, read_weight, examples, observer, bits, native=True, view=view)
     ranges = {name: (one.low, one.high) for name, one in seen.items()}
     encodings = annotate(graph, ranges, bits)
     noise = own_noise(graph, read_weight, encodings, examples[0])
     noise = dict(sorted(noise.items(), key=lambda item: item[1]))
-    wide = [name for name, snr in noise.items() if snr < least_snr and bits == 8]
-    if wide:
+    wide: list[str] = []
+    if bits == 8:
+        search = _WidthSearch(graph, read_weight, ranges, examples[:_COMPARED])
+        wide = search.choose(noise, least_snr)
         encodings = annotate(graph, ranges, bits, wide_values(graph, wide))
     return CalibratedModule(encodings, noise, wide)
+
+
+class _WidthSearch:
+    """Finds out which layers need 16 bits so that the module's outputs are good."""
+
+    def __init__(
+        self,
+        graph: Graph,
+        read_weight: WeightReader,
+        ranges: Ranges,
+        examples: Sequence[Mapping[str, Array]],
+    ) -> None:
+        self._graph, self._ranges, self._examples = graph, ranges, examples
+        rounded = {w.name for w in graph.weights()}
+
+        def read(weight: Weight) -> Array:
+            array = read_weight(weight)
+            return round_rows(array) if weight.name in rounded else array
+
+        self._read = read
+        self._exact = self._outputs(graph, read_weight)
+
+    def choose(self, noise: Mapping[str, float], least_snr: float) -> list[str]:
+        """Those with too much noise of their own; if that is not enough, more of the noisiest."""
+        names = list(noise)
+        noisy = sum(snr < least_snr for snr in noise.values())
+        counts = [noisy, *(n for n in (len(names) // 4, len(names) // 2, len(names)) if n > noisy)]
+        found = []
+        for count in counts:
+            snr = self._output_snr(names[:count])
+            found.append((snr, count))
+            if snr >= least_snr:
+                return names[:count]
+        return names[: max(found)[1]]
+
+    def _output_snr(self, wide: Collection[str]) -> float:
+        encodings = annotate(self._graph, self._ranges, 8, wide_values(self._graph, wide))
+        signal = noise = 0.0
+        made = self._outputs(_rounded_in_8_bits(self._graph, encodings), self._read)
+        for exact, rounded in zip(self._exact, made, strict=True):
+            powers = signal_to_noise(exact, rounded)
+            signal, noise = signal + powers[0], noise + powers[1]
+        return decibels(signal, noise)
+
+    def _outputs(self, graph: Graph, read: WeightReader) -> list[Array]:
+        run = native_runner(graph, read, graph.outputs)
+        return [array for example in self._examples for _, array in run(example)]
+
+
+def _rounded_in_8_bits(graph: Graph, encodings: Encodings) -> Graph:
+    """The graph with every value rounded that has 8 bits, for the CPU; 16 are as good as floats."""
+    b = GraphBuilder(graph.name)
+    known: dict[int, Value] = {}
+
+    def rounded(name: str, value: Value) -> Value:
+        one = encodings[name]
+        if one.bits != 8:
+            return value
+        steps: dict[str, Attribute] = {"scale": one.scale, "zero": one.zero_point}
+        return b.node("dequantize", b.node("quantize", value, **steps), **steps)
+
+    for value in graph.inputs:
+        known[id(value)] = rounded(value.name, b.input(value.name, value.shape, value.dtype))
+    for node in graph.nodes:
+        inputs = [None if v is None else known.get(id(v), v) for v in node.inputs]
+        made = b.node(node.op, *inputs, **node.attrs)
+        name = node.outputs[0].name
+        known[id(node.outputs[0])] = made if node.op in MOVES else rounded(name, made)
+    for value in graph.outputs:
+        b.output(known[id(value)], value.name)
+    return b.finish()
+
+
+def _limits(graph: Graph, bits: int) -> dict[str, tuple[float, float]]:
+    """Between which numbers a value matters to its only reader."""
+    known = _FLAT | (_FLAT_IN_8_BITS if bits == 8 else {})
+    readers: dict[str, list[str]] = {}
+    for node in graph.nodes:
+        for value in node.inputs:
+            if value is not None:
+                readers.setdefault(value.name, []).append(node.op)
+    made = {v.name for v in graph.outputs}
+    return {
+        name: known[ops[0]]
+        for name, ops in readers.items()
+        if len(ops) == 1 and ops[0] in known and name not in made
+    }
 
 
 def _scores(graph: Graph) -> set[str]:

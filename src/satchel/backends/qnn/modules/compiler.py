@@ -22,7 +22,6 @@ from satchel.backends.qnn.payload import MANIFEST, Manifest
 from satchel.backends.qnn.self_check import cosine
 from satchel.backends.qnn.vendor import vendor_version
 from satchel.errors import BackendError, ConfigError
-from satchel.graph.reference import ReferenceInterpreter
 from satchel.runtime.program import Instance, Program
 
 Array = NDArray[Any]
@@ -113,7 +112,7 @@ class ModuleCompiler:
     def _check(
         self, prepared: PreparedModule, example: Example, child: Child
     ) -> dict[str, float | int]:
-        """Run one example where it was compiled, in the reference as rounded, and in floats.
+        """Run one example where it was compiled, in the reference as rounded, and on the CPU.
 
         Compilers for some chips have been wrong without a word. ``agreement`` is the least cosine
         of an output between the first two, ``largest_steps`` by how many codes they differ at
@@ -122,8 +121,8 @@ class ModuleCompiler:
         codes = prepared.codes(example)
         expected = prepared.reference().run(codes)
         got = child.run(METHOD, codes)
-        read = lambda weight: prepared.weights.array(weight.name)  # noqa: E731
-        exact = ReferenceInterpreter(read).run(prepared.float_graph(), example)
+        method = Instance(self.program).method(prepared.source)
+        exact = dict(zip(method.outputs, method.run(**example), strict=True))
         agreements, roundings, steps = [], [], []
         for name, wanted in expected.items():
             numbers = [prepared.encodings[name].dequantize(a) for a in (got[name], wanted)]

@@ -71,7 +71,8 @@ class PreparedModule:
             raise damaged(f"a module's program has no method {METHOD}")
         self.program, self.bits = program, bits
         self.graphs: dict[str, Graph] = graphs
-        self._plain = self.npu = lower_module(graphs.get(NPU, graphs[METHOD]), bits)
+        self.source = NPU if NPU in graphs else METHOD  # the method that the NPU runs
+        self._plain = self.npu = lower_module(graphs[self.source], bits)
         self.weights = ModuleWeights(program)
         self.encodings: Encodings = {}
 
