@@ -204,6 +204,10 @@ struct KernelTable {
   // n scores become exp(score * scale + bias - largest), and `state` takes them in. bias may be null.
   void (*softmax_block)(float* scores, int64_t n, float scale, const float* bias,
                         SoftmaxState* state);
+  // n scores, with a bias where it is not null, become codes of exp(score - largest) * 255, halves to
+  // even; returns the sum of the codes. Scores and codes have room for whole tiles of 16, and the
+  // codes past n become 0.
+  float (*softmax_codes)(float* scores, int64_t n, const float* bias, uint8_t* codes);
   // out = out * factor + add * other, n values.
   void (*blend)(float* out, float factor, const float* add, float other, int64_t n);
 

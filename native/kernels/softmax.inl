@@ -49,6 +49,39 @@ void softmax_block(float* scores, int64_t n, float scale, const float* bias, Sof
   state->largest = largest;
 }
 
+// See KernelTable::softmax_codes.
+float softmax_codes(float* scores, int64_t n, const float* bias, uint8_t* codes) {
+  constexpr float kRound = 12582912.0f;  // 1.5 * 2^23: adding it rounds to an integer
+  constexpr float kNone = -__builtin_inff();
+  F most = broadcast(kNone);
+  int64_t i = 0;
+  for (; i + kLanes <= n; i += kLanes) {
+    F s = load(scores + i);
+    if (bias) s = s + load(bias + i);
+    store(scores + i, s);
+    most = larger(most, s);
+  }
+  if (i < n) {  // what is missing in the last register counts for nothing
+    float rest[kLanes];
+    for (int64_t j = 0; j < kLanes; ++j) {
+      rest[j] = i + j < n ? scores[i + j] + (bias ? bias[i + j] : 0.0f) : kNone;
+    }
+    const F s = load(rest);
+    store(scores + i, s);
+    most = larger(most, s);
+  }
+  const float largest = highest(most);
+  const F centre = broadcast(largest == kNone ? 0.0f : largest);
+  F total = broadcast(0.0f);
+  for (i = 0; i < n; i += kLanes) {
+    const F code = exponential(load(scores + i) - centre) * broadcast(255.0f) + broadcast(kRound);
+    total = total + (code - broadcast(kRound));
+    store_bytes(reinterpret_cast<int8_t*>(codes + i), to_bits(code));
+  }
+  for (; i % kTileRows != 0; ++i) codes[i] = 0;
+  return sum(total);
+}
+
 // out = out * factor + add * other, n values.
 void blend(float* out, float factor, const float* add, float other, int64_t n) {
   const F a = broadcast(factor), b = broadcast(other);

@@ -25,6 +25,7 @@ constexpr KernelTable make_table(const char* name) {
                      .quantize_cache = quantize_cache,
                      .activate = activate,
                      .softmax_block = softmax_block,
+                     .softmax_codes = softmax_codes,
                      .blend = blend,
                      .linear_i8 = linear_i8,
                      .quantize_codes = quantize_codes,

@@ -99,6 +99,7 @@ std::span<const OpDef> conv_ops();
 std::span<const OpDef> linear_ops();
 std::span<const OpDef> pool_ops();
 std::span<const OpDef> attention_ops();
+std::span<const OpDef> attention_codes_ops();
 std::span<const OpDef> attention_full_ops();
 std::span<const OpDef> elementwise_ops();
 std::span<const OpDef> hadamard_ops();

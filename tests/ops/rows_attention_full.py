@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from satchel.graph.ir import Sym
-from support.arrays import normal
+from support.arrays import integers, normal, uniform
 from support.op_case import Input, OpCase, case
 
 B, S = Sym("B", 3), Sym("S", 20)
@@ -122,4 +122,60 @@ def _window_rows() -> list[OpCase]:
     return rows
 
 
-ROWS = [*_full_rows(), *_packed_rows(), *_window_rows()]
+def _coded(attrs: dict[str, Any], bias: bool, windows: bool) -> Callable[..., Any]:
+    """In 32-bit floats, step by step: what counts is how each is rounded."""
+
+    def attend(t: Any, x: Any, scales: Any, *others: Any) -> Any:
+        scales = scales.float()
+        added = others[0].float() if bias else None
+        rows = others[-1] if windows else None
+        order = None if rows is None else rows.flatten().long()
+        parts = x if rows is None else x.flatten(0, 1)[order].unflatten(0, rows.shape)
+        q, k, v = (p.transpose(1, 2).double() - 128 for p in parts.unbind(2))
+        factor = scales[0] * scales[1] * np.float32(attrs["scale"])
+        scores = (q @ k.transpose(2, 3)).float() * factor[:, None, None]
+        if added is not None:
+            scores = scores + added
+        largest = scores.amax(-1, keepdim=True).clamp(min=-3e38)
+        codes = ((scores - largest).double().exp().float() * 255).round().double()
+        out = (codes @ v).float() * scales[2][:, None, None]
+        out = (out * (1 / codes.sum(-1, keepdim=True).clamp(min=1).float())).transpose(1, 2)
+        if order is not None:
+            flat = out.flatten(0, 1)
+            out = t.empty_like(flat).index_copy(0, order, flat).unflatten(0, x.shape[:2])
+        if "out_scale" not in attrs:
+            return out
+        inverse = float(np.float32(1) / np.float32(attrs["out_scale"]))
+        return ((out * inverse).round() + attrs["out_zero"]).clamp(0, 255).to(t.uint8)
+
+    return attend
+
+
+def _coded_rows() -> list[OpCase]:
+    rows = []
+    for batch, tokens, heads, size, windows in (
+        (1, 1, 1, 4, 0),
+        (2, 5, 2, 8, 0),
+        (1, 197, 2, 64, 0),
+        (4, 49, 3, 32, 4),
+        (1, 66, 2, 20, 3),
+    ):
+        x = integers(batch, tokens, 3, heads, size, below=256, seed=tokens).astype(np.uint8)
+        scales = uniform(3, heads, low=0.01, high=0.02)
+        order = np.random.default_rng(1).permutation(batch * tokens).astype(np.int32)
+        count, length = (windows, batch * tokens // windows) if windows else (batch, tokens)
+        for kind, out in (("u8", {"out_scale": 0.009, "out_zero": 119}), ("f32", {})):
+            bias = normal(1, heads, length, length, seed="b") if kind == "f32" else None
+            if bias is not None and length > 3:  # some keys, and all keys of a query, are not seen
+                bias[0, 0, 1, 2:] = bias[0, 0, 3] = -np.inf
+            attrs: dict[str, Any] = {"scale": 0.2, **out}
+            numbers = [order.reshape(count, length)] if windows else []
+            inputs = [x, scales, bias, *numbers] if windows or bias is not None else [x, scales]
+            oracle = _coded(attrs, bias is not None, bool(windows))
+            name = f"{kind}_{batch}x{tokens}_{heads}x{size}_{windows}"
+            # A weight on the edge between two codes may fall to either side.
+            rows.append(case("qattention_qkv", name, inputs, oracle, tolerance=1e-3, **attrs))
+    return rows
+
+
+ROWS = [*_full_rows(), *_packed_rows(), *_window_rows(), *_coded_rows()]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from satchel.graph.ir import Sym
@@ -61,6 +63,16 @@ def _layer(eps: float) -> Oracle:
     return lambda t, x, w, b=None: t.nn.functional.layer_norm(x, x.shape[-1:], w, b, eps)
 
 
+def _coded(oracle: Oracle, scale: float, zero: int) -> Oracle:
+    inverse = float(np.float32(1) / np.float32(scale))
+
+    def rounded(t: Any, *tensors: Any) -> Any:
+        steps = (oracle(t, *tensors).float() * inverse).round() + zero
+        return steps.clamp(0, 255).to(t.uint8)
+
+    return rounded
+
+
 def _norm_rows() -> list[OpCase]:
     rows = []
     eps = 1e-5
@@ -84,6 +96,18 @@ def _norm_rows() -> list[OpCase]:
         case("rms_norm", "zeros", [np.zeros((2, 8), np.float32), weight], _rms(eps), eps=eps),
         case("rms_norm", "symbolic", [Input((S, 8)), weight], _rms(eps), calls=sizes, eps=eps),
         case("layer_norm", "inputs", given, _layer(1e-6), eps=1e-6),
+        *(
+            case(
+                "layer_norm",
+                f"codes_{n}x{width}",
+                [normal(n, width), _vector(width, "w"), _vector(width, "b")],
+                _coded(_layer(eps), 0.02, 117),
+                eps=eps,
+                out_scale=0.02,
+                out_zero=117,
+            )
+            for n, width in ((1, 1), (3, 33), (40, 96))
+        ),
         case("layer_norm", "absent_bias", [x, weight, None], _layer(eps), eps=eps),
         # The mean is far from zero: the variance must not be computed from squares of x.
         case("layer_norm", "offset", [normal(3, 64) + 100, _vector(64, "w")], _layer(eps), eps=eps),

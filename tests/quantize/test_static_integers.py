@@ -10,15 +10,18 @@ import pytest
 
 import satchel
 from satchel.graph.builder import GraphBuilder
-from satchel.graph.ir import Graph, Value
+from satchel.graph.ir import DType, Graph, Value
 from satchel.graph.reference import ReferenceInterpreter
 from satchel.quantize.encoding import Encoding
 from satchel.quantize.static import (
     ActivationEncoding,
+    HeadSteps,
     PlannedInterpreter,
+    attention_name,
     calibrate,
     layer_noise,
     lower_integers,
+    own_noise,
     plan_integers,
     read_lowered,
 )
@@ -86,14 +89,31 @@ def transformer() -> tuple[Graph, dict[str, Array], tuple[int, ...]]:
     return net.finish(stream), net.weights, (2, 5, 16)
 
 
-NETS = {"vision": vision, "transformer": transformer}
+def windows() -> tuple[Graph, dict[str, Array], tuple[int, ...]]:
+    """Attention within windows of rows that do not lie together, with a bias."""
+    net = Net()
+    b = net.b
+    x = stream = b.input("x", (1, 12, 16))
+    ones = b.constant("ones", np.ones(16, np.float32))
+    rows = b.constant("rows", np.arange(12, dtype=np.int32).reshape(4, 3).T.copy())
+    bias = b.constant("bias", normal(1, 2, 4, 4, seed="bias"))
+    for _ in range(2):
+        x = net.linear(b.layer_norm(stream, ones, eps=1e-5), 48)
+        x = b.reshape(x, shape=(1, 12, 3, 2, 8))
+        x = b.attention_qkv(x, bias, rows, scale=0.35)
+        stream = b.add(stream, net.linear(b.reshape(x, shape=(1, 12, 16)), 16))
+    return net.finish(stream), net.weights, (1, 12, 16)
+
+
+NETS = {"vision": vision, "transformer": transformer, "windows": windows}
 
 
 def _prepared(name: str) -> Any:
     graph, weights, shape = NETS[name]()
     examples = [{"x": normal(*shape, seed=i)} for i in range(3)]
     read = lambda w: weights[w.name]  # noqa: E731
-    plan = plan_integers(graph, calibrate(graph, read, examples))
+    heads: dict[str, HeadSteps] = {}
+    plan = plan_integers(graph, calibrate(graph, read, examples, heads=heads), (), heads)
     return graph, weights, read, plan, examples
 
 
@@ -128,8 +148,43 @@ def test_a_vision_model_never_leaves_8_bits() -> None:
 def test_a_residual_stream_stays_in_floats() -> None:
     graph, _, read, plan, _ = _prepared("transformer")
     ops = [node.op for node in lower_integers(graph, plan, read).graph.nodes]
-    assert ops.count("add") == ops.count("layer_norm") == ops.count("quantize") == 2
+    assert ops.count("add") == ops.count("layer_norm") == 2 and "quantize" not in ops
     assert "dequantize" not in ops and "qadd" not in ops
+
+
+def test_attention_runs_on_codes_between_its_layers() -> None:
+    graph, _, read, plan, examples = _prepared("windows")
+    ops = [node.op for node in lower_integers(graph, plan, read).graph.nodes]
+    block = ["layer_norm", "qlinear", "reshape", "qattention_qkv", "reshape", "qlinear", "add"]
+    assert ops == 2 * block
+    # Beside a layer in floats it gives floats, and without steps it is in floats itself.
+    encodings = calibrate(graph, read, examples)
+    plan = plan_integers(graph, encodings, {"linear1"}, _steps(graph))
+    lowered = lower_integers(graph, plan, read).graph
+    kinds = {node.op: node.outputs[0].dtype for node in lowered.nodes[:6]}
+    assert kinds["qattention_qkv"] == DType.f32 and kinds["linear"] == DType.f32
+    plan = plan_integers(graph, encodings, {"linear0"}, _steps(graph))
+    ops = [node.op for node in lower_integers(graph, plan, read).graph.nodes]
+    assert ops.count("attention_qkv") == 1 and ops.count("qattention_qkv") == 1
+
+
+def _steps(graph: Graph) -> dict[str, HeadSteps]:
+    attentions = [n for n in graph.nodes if n.op == "attention_qkv"]
+    same = HeadSteps(np.full((3, 2), 0.02, np.float32))
+    return {n.inputs[0].name: same for n in attentions if n.inputs[0] is not None}
+
+
+def test_noise_finds_bad_attention() -> None:
+    graph, _, read, _, examples = _prepared("windows")
+    heads: dict[str, HeadSteps] = {}
+    encodings = calibrate(graph, read, examples, heads=heads)
+    usual = own_noise(graph, read, encodings, examples[0], heads)
+    (first, second) = heads
+    assert 25 < usual[first] < 60 and 25 < usual[second] < 60
+    heads[first] = HeadSteps(heads[first].scales * 60)
+    noisy = own_noise(graph, read, encodings, examples[0], heads)
+    assert noisy[first] < 12 and noisy[second] == usual[second]
+    assert attention_name(graph, first) == "linear0"
 
 
 def test_layers_can_be_left_in_floats() -> None:

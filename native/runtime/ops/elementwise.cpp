@@ -22,21 +22,21 @@ size_t check_unary(NodeCall& call, int) {
   return 0;
 }
 
-float sigmoid(float x) { return 1.0f / (1.0f + std::exp(-x)); }
-float hardsigmoid(float x) {
-  const float y = x * (1.0f / 6.0f) + 0.5f;
-  return y < 0.0f ? 0.0f : y > 1.0f ? 1.0f : y;
-}
-float gelu_tanh(float x) {
-  return 0.5f * x * (1.0f + std::tanh(0.7978845608028654f * (x + 0.044715f * x * x * x)));
-}
-
 template <typename Function>
 void for_each(const NodeCall& call, const Workspace& work, Function function) {
   const float* x = call.in(0).f32();
   float* y = call.output->f32();
   work.pool.parallel_for(call.output->elements(), kSmallestPiece, [&](int64_t begin, int64_t end, int) {
     for (int64_t i = begin; i < end; ++i) y[i] = function(x[i]);
+  });
+}
+
+// The functions that layers apply too, at the width of the CPU's registers.
+void run_activation(const NodeCall& call, const Workspace& work, Activation activation) {
+  const float* x = call.in(0).f32();
+  float* y = call.output->f32();
+  work.pool.parallel_for(call.output->elements(), kSmallestPiece, [&](int64_t begin, int64_t end, int) {
+    work.kernels.activate(activation, x + begin, end - begin, y + begin);
   });
 }
 
@@ -195,6 +195,10 @@ void run_cast(const NodeCall& call, const Workspace& work) {
   {name, 1, 1, false, {}, check_unary, [](const NodeCall& call, const Workspace& work) { \
      for_each(call, work, [](float x) -> float { return expression; });           \
    }}
+#define ACTIVATION(name)                                                                 \
+  {#name, 1, 1, false, {}, check_unary, [](const NodeCall& call, const Workspace& work) { \
+     run_activation(call, work, Activation::name);                                       \
+   }}
 #define BINARY(name, expression)                                                   \
   {name, 2, 2, false, {}, check_binary, [](const NodeCall& call, const Workspace& work) { \
      combine(call, work, [](float a, float b) -> float { return expression; });    \
@@ -217,17 +221,17 @@ const OpDef kOps[] = {
     UNARY("rsqrt", 1.0f / std::sqrt(x)),
     UNARY("sin", std::sin(x)),
     UNARY("cos", std::cos(x)),
-    UNARY("tanh", std::tanh(x)),
+    ACTIVATION(tanh),
     UNARY("erf", std::erf(x)),
     UNARY("floor", std::floor(x)),
     UNARY("round", std::nearbyint(x)),
-    UNARY("hardsigmoid", hardsigmoid(x)),
-    UNARY("hardswish", x * hardsigmoid(x)),
-    UNARY("relu", x < 0.0f ? 0.0f : x),
-    UNARY("sigmoid", sigmoid(x)),
-    UNARY("silu", x * sigmoid(x)),
-    UNARY("gelu", 0.5f * x * (1.0f + std::erf(x * 0.7071067811865476f))),
-    UNARY("gelu_tanh", gelu_tanh(x)),
+    ACTIVATION(hardsigmoid),
+    ACTIVATION(hardswish),
+    ACTIVATION(relu),
+    ACTIVATION(sigmoid),
+    ACTIVATION(silu),
+    ACTIVATION(gelu),
+    ACTIVATION(gelu_tanh),
     {"add", 2, 2, false, {}, check_number_binary, run_add},
     {"mul", 2, 2, false, {}, check_number_binary, run_mul},
     NUMBER_BINARY("sub", static_cast<int32_t>(static_cast<uint32_t>(a) - static_cast<uint32_t>(b)), a - b),
@@ -253,6 +257,7 @@ const OpDef kOps[] = {
 };
 
 #undef UNARY
+#undef ACTIVATION
 #undef BINARY
 #undef NUMBER_BINARY
 

@@ -1,6 +1,7 @@
 // rms_norm, layer_norm and softmax.
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 #include "../op.h"
 
@@ -8,10 +9,10 @@ namespace satchel {
 
 namespace {
 
-size_t check_norm(NodeCall& call, int) {
+void check_norm_of(NodeCall& call, DType out) {
   const Tensor& x = call.in(0);
   require_array(call, x, DType::f32);
-  require_array(call, *call.output, DType::f32);
+  require_array(call, *call.output, out);
   require(x.rank >= 1 && same_shape(x, *call.output), call, "the output does not fit");
   for (size_t i = 1; i < call.inputs.size(); ++i) {
     if (!call.has(i)) continue;
@@ -20,7 +21,28 @@ size_t check_norm(NodeCall& call, int) {
   }
   call.params.number[0] = number_attribute(call, "eps");
   require(call.params.number[0] >= 0, call, "eps must not be negative");
+}
+
+size_t row_bytes(const NodeCall& call) {
+  return (static_cast<size_t>(call.in(0).last()) * sizeof(float) + 63) / 64 * 64;
+}
+
+size_t check_rms_norm(NodeCall& call, int) {
+  check_norm_of(call, DType::f32);
   return 0;
+}
+
+// With an out_scale, each row is rounded to codes as soon as it is there.
+size_t check_layer_norm(NodeCall& call, int threads) {
+  const double scale = number_attribute(call, "out_scale", 0.0);
+  const int64_t zero = int_attribute(call, "out_zero", 0);
+  require(scale == 0.0 || (scale >= 1e-30 && scale <= 1e30), call, "the scale is out of range");
+  require(zero >= 0 && zero <= 255, call, "the zero point is not a code");
+  check_norm_of(call, scale == 0.0 ? DType::f32 : DType::u8);
+  call.params.number[1] = scale;
+  call.params.integer[0] = zero;
+  if (scale == 0.0) return 0;
+  return static_cast<size_t>(threads) * row_bytes(call);
 }
 
 void run_rms_norm(const NodeCall& call, const Workspace& work) {
@@ -36,7 +58,16 @@ void run_layer_norm(const NodeCall& call, const Workspace& work) {
   const Tensor& x = call.in(0);
   const int64_t cols = x.last(), rows = x.elements() / cols;
   const float* bias = call.has(2) ? call.in(2).f32() : nullptr;
-  work.pool.parallel_for(rows, grain_for(rows, work.pool.size(), 4), [&](int64_t begin, int64_t end, int) {
+  const CodeStep8 step{static_cast<float>(call.params.number[1]), static_cast<int32_t>(call.params.integer[0])};
+  const bool to_codes = call.output->dtype == DType::u8;
+  work.pool.parallel_for(rows, grain_for(rows, work.pool.size(), 4), [&](int64_t begin, int64_t end, int thread) {
+    for (int64_t row = begin; to_codes && row < end; ++row) {
+      auto* numbers = reinterpret_cast<float*>(work.scratch + static_cast<size_t>(thread) * row_bytes(call));
+      work.kernels.layer_norm(x.f32() + row * cols, call.in(1).f32(), bias, static_cast<float>(call.params.number[0]), 1,
+                              cols, numbers);
+      work.kernels.quantize_codes(numbers, cols, step, call.output->data + row * cols);
+    }
+    if (to_codes) return;
     work.kernels.layer_norm(x.f32() + begin * cols, call.in(1).f32(), bias, static_cast<float>(call.params.number[0]),
                             end - begin, cols, call.output->f32() + begin * cols);
   });
@@ -64,6 +95,14 @@ void run_softmax(const NodeCall& call, const Workspace& work) {
       const int64_t base = item / inner * size * inner + item % inner;
       const float* from = x.f32() + base;
       float* to = y.f32() + base;
+      if (inner == 1) {
+        SoftmaxState state{-std::numeric_limits<float>::infinity(), 0.0f, 0.0f};
+        std::copy_n(from, size, to);
+        work.kernels.softmax_block(to, size, 1.0f, nullptr, &state);
+        const float inverse = 1.0f / state.total;
+        for (int64_t i = 0; i < size; ++i) to[i] *= inverse;
+        continue;
+      }
       float largest = from[0], total = 0.0f;
       for (int64_t i = 1; i < size; ++i) largest = std::max(largest, from[i * inner]);
       for (int64_t i = 0; i < size; ++i) total += to[i * inner] = std::exp(from[i * inner] - largest);
@@ -73,8 +112,8 @@ void run_softmax(const NodeCall& call, const Workspace& work) {
 }
 
 const OpDef kOps[] = {
-    {"rms_norm", 2, 2, false, {"eps"}, check_norm, run_rms_norm},
-    {"layer_norm", 2, 3, false, {"eps"}, check_norm, run_layer_norm},
+    {"rms_norm", 2, 2, false, {"eps"}, check_rms_norm, run_rms_norm},
+    {"layer_norm", 2, 3, false, {"eps", "out_scale", "out_zero"}, check_layer_norm, run_layer_norm},
     {"softmax", 1, 1, false, {"axis"}, check_softmax, run_softmax},
 };
 

@@ -14,6 +14,8 @@ from satchel.errors import RecipeError
 from satchel.graph.ir import Graph, Value
 from satchel.graph.reference import WeightReader, check_shape
 from satchel.quantize.static import (
+    HeadSteps,
+    attention_name,
     calibrate,
     layer_noise,
     lower_integers,
@@ -44,12 +46,15 @@ def quantize_static(
     least_snr: float,
 ) -> StaticResult:
     """``float_layers`` stay in floats, and so do those whose own noise leaves less than
-    ``least_snr`` dB of the signal.
+    ``least_snr`` dB of the signal, and attention alike.
     """
-    encodings = calibrate(graph, read_weight, examples, observer, native=True)
-    alone = own_noise(graph, read_weight, encodings, examples[0])
-    kept = [n for n, snr in alone.items() if snr < least_snr and n not in float_layers]
-    plan = plan_integers(graph, encodings, {*float_layers, *kept})
+    heads: dict[str, HeadSteps] = {}
+    encodings = calibrate(graph, read_weight, examples, observer, native=True, heads=heads)
+    alone = own_noise(graph, read_weight, encodings, examples[0], heads)
+    noisy = [n for n, snr in alone.items() if snr < least_snr and n not in float_layers]
+    kept = [n if n not in heads else f"{attention_name(graph, n)} (attention)" for n in noisy]
+    heads = {name: steps for name, steps in heads.items() if name not in noisy}
+    plan = plan_integers(graph, encodings, {*float_layers, *noisy}, heads)
     noise = layer_noise(graph, read_weight, plan, islice(examples, NOISE_EXAMPLES))
     lowered = lower_integers(graph, plan, read_weight)
     ordered = dict(sorted(noise.items(), key=lambda item: item[1]))

@@ -2,6 +2,7 @@
 
 from satchel.graph.ops import (
     attention,
+    attention_codes,
     attention_full,
     conv,
     elementwise,
@@ -21,6 +22,7 @@ __all__ = [
     "OPS",
     "Op",
     "attention",
+    "attention_codes",
     "attention_full",
     "conv",
     "elementwise",

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from satchel.graph.ir import DType, TensorType, attr_float, attr_int
 from satchel.graph.ops.registry import Arrays, Attrs, Types, define, require
+from satchel.graph.ops.requantize import check_step, codes_of
 
 Array = NDArray[Any]
 
@@ -40,13 +41,17 @@ class RmsNorm:
         return [out.astype(np.float32)]
 
 
-@define("layer_norm", (2, 3), "eps")
+@define("layer_norm", (2, 3), "eps", "out_scale", "out_zero")
 class LayerNorm:
-    """(x - mean) / sqrt(variance + eps) * weight + bias."""
+    """(x - mean) / sqrt(variance + eps) * weight + bias, with an out_scale as codes of 8 bits."""
 
     @staticmethod
     def types(types: Types, attrs: Attrs) -> list[TensorType]:
-        return _norm_types("layer_norm", types, attrs)
+        (type,) = _norm_types("layer_norm", types, attrs)
+        if "out_scale" not in attrs:
+            return [type]
+        check_step("layer_norm", attrs, "out_")
+        return [TensorType(type.shape, DType.u8)]
 
     @staticmethod
     def run(arrays: Arrays, attrs: Attrs) -> list[Array]:
@@ -56,7 +61,8 @@ class LayerNorm:
         out = centred / np.sqrt(variance + attr_float(attrs, "eps")) * arrays[1]
         if len(arrays) > 2 and arrays[2] is not None:
             out = out + arrays[2]
-        return [out.astype(np.float32)]
+        numbers = out.astype(np.float32)
+        return [codes_of(numbers, attrs, "out_") if "out_scale" in attrs else numbers]
 
 
 @define("softmax", 1, "axis")

@@ -2,6 +2,7 @@
 
 from satchel.quantize.static.calibrate import calibrate, calibration_targets, native_runner
 from satchel.quantize.static.encoding import ActivationEncoding
+from satchel.quantize.static.heads import HeadSteps, attention_name
 from satchel.quantize.static.lower import LoweredGraph, lower_integers, read_lowered
 from satchel.quantize.static.observers import OBSERVERS, Observer, make_observer
 from satchel.quantize.static.plan import IntegerPlan, plan_integers
@@ -19,11 +20,13 @@ from satchel.quantize.static.qdq import (
 __all__ = [
     "OBSERVERS",
     "ActivationEncoding",
+    "HeadSteps",
     "IntegerPlan",
     "LoweredGraph",
     "Observer",
     "PlannedInterpreter",
     "QdqInterpreter",
+    "attention_name",
     "calibrate",
     "calibration_targets",
     "decibels",

@@ -16,6 +16,7 @@ from satchel.graph.reference import ReferenceInterpreter, WeightReader
 from satchel.quantize.encoding import Encoding
 from satchel.quantize.packing import pack_matrix
 from satchel.quantize.static.encoding import ActivationEncoding
+from satchel.quantize.static.heads import HeadObserver, HeadSteps, attention_inputs
 from satchel.quantize.static.observers import Observer, make_observer
 
 Array = NDArray[Any]
@@ -40,15 +41,18 @@ def calibrate(
     signed: bool = False,
     native: bool = False,
     view: Callable[[str, Array], Array] = lambda _, array: array,
+    heads: dict[str, HeadSteps] | None = None,
 ) -> dict[str, ActivationEncoding]:
     """The encoding of every float activation, by the value's name.
 
     The reference interpreter runs the graph, or the CPU backend, which is faster. ``view`` gives
-    what of a value, by its name, counts for its range.
+    what of a value, by its name, counts for its range. ``heads`` takes the steps of what attention
+    could read in 8 bits, by the value's name.
     """
     make = make_observer(observer)
     targets = calibration_targets(graph)
     watched: dict[str, Observer] = {v.name: make() for v in targets}
+    by_head = {name: HeadObserver(make, n) for name, n in attention_inputs(graph).items()}
     inputs = [v for v in graph.inputs if v.name in watched]
     count = 0
     run = native_runner(graph, read_weight, targets) if native else _reference(graph, read_weight)
@@ -58,11 +62,15 @@ def calibrate(
         for name, array in run(example):
             if name in watched:
                 watched[name].observe(finite(name, view(name, array)))
+            if heads is not None and name in by_head:
+                by_head[name].observe(array)
         count += 1
     if not count:
         raise RecipeError(
             "there is nothing to calibrate on", "Give some examples of the model's input."
         )
+    if heads is not None:
+        heads |= {name: seen.steps() for name, seen in by_head.items()}
     return {name: seen.encoding(bits, signed) for name, seen in watched.items()}
 
 

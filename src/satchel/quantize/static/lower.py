@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from satchel.graph.builder import GraphBuilder
 from satchel.graph.ir import Attribute, DType, Graph, Node, TensorType, Value
 from satchel.graph.ops import find_op
+from satchel.graph.ops.attention_codes import ZERO
 from satchel.graph.reference import WeightReader
 from satchel.quantize.static.encoding import ActivationEncoding
 from satchel.quantize.static.plan import MAPS, MOVES, PAIRS, IntegerPlan
@@ -88,8 +89,15 @@ class _Lowering:
 
     def _float(self, node: Node) -> None:
         inputs = [None if v is None else self.as_float(v) for v in node.inputs]
-        made = self.builder.node(node.op, *inputs, **node.attrs)
-        self.floats[id(node.outputs[0])] = made
+        result = node.outputs[0]
+        attrs = dict(node.attrs)
+        # Where only integer nodes read it, a norm gives codes.
+        to_codes = node.op == "layer_norm" and id(result) not in self.read_as_float
+        if to_codes and result.name in self.plan.encodings:
+            out = self.encoding(result)
+            attrs["out_scale"], attrs["out_zero"] = out.scale, out.zero_point
+        made = self.builder.node(node.op, *inputs, **attrs)
+        (self.coded if made.dtype == DType.u8 else self.floats)[id(result)] = made
 
     def _integer(self, node: Node) -> None:
         residual = self.plan.residuals.get(id(node))
@@ -99,6 +107,8 @@ class _Lowering:
             self._layer(layer, result, residual.activation, residual.residual)
         elif node.op in ("conv2d", "linear"):
             self._layer(node, result, str(node.attrs.get("activation", "none")), None)
+        elif node.op == "attention_qkv":
+            self._attention(node, result)
         else:
             self.coded[id(result)] = self._follower(node, result)
 
@@ -118,6 +128,13 @@ class _Lowering:
         inputs: list[Value | None] = [self.as_codes(x), stored]
         inputs.append(self._vector(f"{name}.scale", scale))
         bias = node.inputs[2] if len(node.inputs) > 2 else None
+        heads = self.plan.heads.get(id(result))
+        if heads is not None:
+            # Each head's own step is part of the scale, so that the result's step is 1.
+            steps = heads.by_output(len(scales) // heads.scales.size)
+            inputs[2] = self._vector(f"{name}.scale", scale / steps)
+            if bias is not None and bias.constant is not None:
+                bias = self._vector(f"{name}.bias", bias.constant / steps)
         inputs.append(bias)
         if residual is not None:
             other = self.encoding(residual)
@@ -129,7 +146,22 @@ class _Lowering:
         if to_codes:
             out = self.encoding(result)
             attrs["out_scale"], attrs["out_zero"] = out.scale, out.zero_point
+            if heads is not None:
+                attrs["out_scale"], attrs["out_zero"] = 1.0, ZERO
         made = self.builder.node(f"q{node.op}", *inputs, **attrs)
+        (self.coded if to_codes else self.floats)[id(result)] = made
+
+    def _attention(self, node: Node, result: Value) -> None:
+        x = node.inputs[0]
+        assert x is not None
+        scales = self.builder.constant("heads", self.plan.heads[id(node)].scales)
+        attrs = dict(node.attrs)
+        to_codes = id(result) not in self.read_as_float
+        if to_codes:
+            out = self.encoding(result)
+            attrs["out_scale"], attrs["out_zero"] = out.scale, out.zero_point
+        inputs = [self.as_codes(x), scales, *node.inputs[1:]]
+        made = self.builder.node("qattention_qkv", *inputs, **attrs)
         (self.coded if to_codes else self.floats)[id(result)] = made
 
     def _follower(self, node: Node, result: Value) -> Value:

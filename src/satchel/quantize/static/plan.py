@@ -3,7 +3,7 @@
 A layer (convolution, linear) runs on codes unless it is to stay in floats. What only moves,
 adds, multiplies or maps numbers does so if everything that reads its result runs on codes too, so
 that a chain of layers never leaves 8 bits, while the residual stream of a transformer, which a
-norm reads, stays in floats.
+norm reads, stays in floats. Attention runs on codes if an integer layer makes what it reads.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 from satchel.graph.fusion import ACTIVATIONS
 from satchel.graph.ir import DType, Graph, Node, Value
 from satchel.quantize.static.encoding import ActivationEncoding
+from satchel.quantize.static.heads import HeadSteps, feeding_layer
 
 LAYERS = {"conv2d", "linear"}
 # Their results have the codes of their inputs.
@@ -41,6 +42,8 @@ class IntegerPlan:
     encodings: dict[str, ActivationEncoding] = field(default_factory=dict)
     residuals: dict[int, ResidualLayer] = field(default_factory=dict)  # by the id of the last node
     merged: set[int] = field(default_factory=set)  # ids of nodes that are part of another
+    # What attention reads: by the id of its node, and of the result of the layer that makes it.
+    heads: dict[int, HeadSteps] = field(default_factory=dict)
 
     def runs_on_codes(self, node: Node) -> bool:
         return id(node) in self.nodes
@@ -57,15 +60,21 @@ def is_activation(value: Value | None) -> bool:
 
 
 def plan_integers(
-    graph: Graph, encodings: Mapping[str, ActivationEncoding], float_layers: Collection[str] = ()
+    graph: Graph,
+    encodings: Mapping[str, ActivationEncoding],
+    float_layers: Collection[str] = (),
+    heads: Mapping[str, HeadSteps] | None = None,
 ) -> IntegerPlan:
-    """``encodings`` are those of all activations; ``float_layers`` names weights left alone."""
+    """``encodings`` are those of all activations; ``float_layers`` names weights left alone;
+    ``heads`` are the steps of what attention reads.
+    """
     readers: dict[int, list[Node]] = {}
     for node in graph.nodes:
         for value in node.inputs:
             if value is not None:
                 readers.setdefault(id(value), []).append(node)
     outputs = {id(v) for v in graph.outputs}
+    makers = {id(v): node for node in graph.nodes for v in node.outputs}
     plan = IntegerPlan()
     for node in reversed(graph.nodes):
         result = node.outputs[0]
@@ -73,6 +82,12 @@ def plan_integers(
         inner = bool(used) and id(result) not in outputs and all(id(n) in plan.nodes for n in used)
         if _is_integer_layer(node, float_layers) or (inner and _can_follow(node)):
             plan.nodes.add(id(node))
+        steps = heads.get(node.inputs[0].name) if heads and node.inputs and node.inputs[0] else None
+        if node.op == "attention_qkv" and steps is not None:
+            layer = feeding_layer(node, makers, readers)
+            if layer is not None and _is_integer_layer(layer, float_layers):
+                plan.nodes.add(id(node))
+                plan.heads[id(node)] = plan.heads[id(layer.outputs[0])] = steps
     plan.encodings = dict(encodings)
     for node in graph.nodes:
         source = node.inputs[0] if node.inputs else None

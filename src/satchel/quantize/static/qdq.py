@@ -13,6 +13,7 @@ from satchel.graph.ops import find_op
 from satchel.graph.reference import AfterNode, ReferenceInterpreter, WeightReader
 from satchel.quantize.static.calibrate import Example
 from satchel.quantize.static.encoding import ActivationEncoding
+from satchel.quantize.static.heads import HeadSteps
 from satchel.quantize.static.plan import LAYERS, IntegerPlan
 
 Array = NDArray[Any]
@@ -101,19 +102,40 @@ class PlannedInterpreter:
     def run(
         self, inputs: Mapping[str, Array], after_node: AfterNode | None = None
     ) -> dict[str, Array]:
+        seen: list[Array | None] = []  # by the attention that runs next
+
         def rounded(node: Node, arrays: list[Array | None]) -> list[Array | None]:
+            nonlocal seen
             if not self._plan.runs_on_codes(node):
+                return arrays
+            if id(node) in self._plan.heads:
+                seen = arrays
                 return arrays
             return [
                 array if array is None or value is None else self._round(value.name, array)
                 for value, array in zip(node.inputs, arrays, strict=True)
             ]
 
-        return self._interpreter.run(self._graph, inputs, rounded, after_node)
+        def attended(node: Node, results: list[Array]) -> list[Array]:
+            steps = self._plan.heads.get(id(node))
+            if steps is not None:
+                results = [_attend(node, seen, steps)]
+            return after_node(node, results) if after_node else results
+
+        return self._interpreter.run(self._graph, inputs, rounded, attended)
 
     def _round(self, name: str, array: Array) -> Array:
         encoding = self._plan.encodings.get(name)
         return encoding.round_trip(array) if encoding else array
+
+
+def _attend(node: Node, arrays: list[Array | None], steps: HeadSteps) -> Array:
+    """An attention_qkv in 8 bits, its result in floats."""
+    x, *others = arrays
+    assert x is not None
+    given = [steps.quantize(x), steps.scales, *others]
+    (result,) = find_op("qattention_qkv").reference(given, node.attrs)  # type: ignore[arg-type]
+    return result
 
 
 def layer_noise(
@@ -151,8 +173,11 @@ def own_noise(
     read_weight: WeightReader,
     encodings: Mapping[str, ActivationEncoding],
     example: Example,
+    heads: Mapping[str, HeadSteps] | None = None,
 ) -> dict[str, float]:
-    """The same of each layer alone: rounded weight and input, all before it exact."""
+    """The same of each layer alone: rounded weight and input, all before it exact. Attention that
+    ``heads`` has steps for is there by the name of what it reads.
+    """
     found: dict[str, float] = {}
     inputs: dict[int, list[Array | None]] = {}
 
@@ -170,6 +195,9 @@ def own_noise(
             rounded = [encoding.round_trip(x), round_rows(w), *arrays[2:]]
             (noisy,) = find_op(node.op).reference(rounded, node.attrs)  # type: ignore[arg-type]
             found[weight.name] = decibels(*signal_to_noise(results[0], noisy))
+        if node.op == "attention_qkv" and source is not None and heads and source.name in heads:
+            noisy = _attend(node, arrays, heads[source.name])
+            found[source.name] = decibels(*signal_to_noise(results[0], noisy))
         return results
 
     ReferenceInterpreter(read_weight).run(graph, example, keep, measure)
