@@ -152,6 +152,16 @@ struct CodePair {
 // Taps of a depthwise kernel for codes, so that sums are exact in f32.
 inline constexpr int64_t kMostDepthwiseTaps = 128;
 
+// Where the windows of some rows of pixels look: columns[(row * row_columns + column) * kernel_h + ky]
+// points to the channels that place ky of a window's column sees. The window of a row's pixel p begins
+// at column p * stride, and its columns are `dilation` apart.
+template <typename T>
+struct DepthwisePixels {
+  const T* const* columns;
+  int64_t rows, row_pixels, row_columns;
+  int64_t kernel_h, kernel_w, stride, dilation;
+};
+
 struct KernelTable {
   const char* name;
 
@@ -221,17 +231,14 @@ struct KernelTable {
   void (*add_codes)(const CodePair& pair, int64_t n);
   void (*mul_codes)(const CodePair& pair, int64_t n);
 
-  // Depthwise convolution of some pixels: taps[pixel * count + tap] points to the channels that a
-  // tap of the kernel sees. The weight has a row of `count` columns for each channel; out is
-  // [pixels][channels].
-  void (*depthwise_f32)(const float* const* taps, int64_t pixels, int64_t count,
-                        const PackedMatrix& w, const float* bias, Activation activation,
-                        float* out);
-  void (*depthwise_f16)(const float* const* taps, int64_t pixels, int64_t count,
-                        const PackedMatrix& w, const float* bias, Activation activation,
-                        float* out);
-  void (*depthwise_i8)(const uint8_t* const* taps, int64_t pixels, int64_t count,
-                       const IntegerMatrix& w, const IntegerResult& result);
+  // Depthwise convolution of some rows of pixels. The weight has a row of kernel_h * kernel_w columns for
+  // each channel; out is [rows][row_pixels][channels].
+  void (*depthwise_f32)(const DepthwisePixels<float>& pixels, const PackedMatrix& w,
+                        const float* bias, Activation activation, float* out);
+  void (*depthwise_f16)(const DepthwisePixels<float>& pixels, const PackedMatrix& w,
+                        const float* bias, Activation activation, float* out);
+  void (*depthwise_i8)(const DepthwisePixels<uint8_t>& pixels, const IntegerMatrix& w,
+                       const IntegerResult& result);
 };
 
 // Scratch that one attention call needs, in floats; the same for every table.

@@ -62,6 +62,12 @@ struct FloatPart {
 template <int M, int T, class Weight>
 inline void float_block(const FloatPart<Weight>& part) {
   F acc[M][T][kTileVectors];
+  // Another core may have the lines of the result: they come while the products are computed.
+  SATCHEL_UNROLL
+  for (int m = 0; m < M; ++m) {
+    SATCHEL_UNROLL
+    for (int t = 0; t < T; ++t) __builtin_prefetch(part.y + m * part.ldy + t * kTileRows, 1);
+  }
   for (int m = 0; m < M; ++m) {
     for (int t = 0; t < T; ++t) {
       const float* so_far = part.y + m * part.ldy + t * kTileRows;

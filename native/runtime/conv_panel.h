@@ -69,6 +69,23 @@ inline void copy_run(uint8_t* to, const uint8_t* from, int64_t bytes, int64_t re
   for (int64_t i = 0; i < bytes; i += kCopyStep) std::memcpy(to + i, from + i, kCopyStep);
 }
 
+template <int kSteps>
+inline void copy_steps(uint8_t* to, const uint8_t* from, int64_t rows, int64_t run, int64_t pitch) {
+  for (int64_t row = 0; row < rows; ++row, to += run, from += pitch) std::memcpy(to, from, kSteps * kCopyStep);
+}
+
+// Copies short rows in whole steps, if so much can be read before `end`: says whether it did.
+template <typename T>
+inline bool copy_rows(T* to, const T* from, int64_t rows, int64_t run, int64_t pitch, const T* end) {
+  constexpr auto size = static_cast<int64_t>(sizeof(T));
+  const int64_t steps = (run * size + kCopyStep - 1) / kCopyStep;
+  if (steps > 4 || ((rows - 1) * pitch * size + steps * kCopyStep) > (end - from) * size) return false;
+  constexpr void (*kCopies[])(uint8_t*, const uint8_t*, int64_t, int64_t, int64_t) = {
+      copy_steps<1>, copy_steps<1>, copy_steps<2>, copy_steps<3>, copy_steps<4>};
+  kCopies[steps](reinterpret_cast<uint8_t*>(to), reinterpret_cast<const uint8_t*>(from), rows, run * size, pitch * size);
+  return true;
+}
+
 // What the windows of the pixels [begin, end) see of a group's channels, [pixels][stride]; `fill` stands for
 // what lies outside of the image and for the columns past group_cols. The panel has kPanelSlack bytes behind it.
 template <typename T>
@@ -92,10 +109,16 @@ void fill_panel(const ConvShape& s, const T* x, int64_t group, int64_t begin, in
     const auto pad = [&](int64_t count) {
       if (count > 0) out = std::fill_n(out, count, fill);
     };
-    const int64_t left = ox * w.stride_w - w.left;
+    const int64_t left = ox * w.stride_w - w.left, top = oy * w.stride_h - w.top;
     const int64_t first = std::clamp<int64_t>(-left, 0, w.kernel_w);
     const int64_t last = std::clamp<int64_t>(s.width - left, first, w.kernel_w);
-    for (int64_t ky = 0; ky < w.kernel_h; ++ky) {
+    // Most windows lie within the image: rows of one length, the same distance apart.
+    const T* corner = base + (top * s.width + left) * depth;
+    const int64_t pitch = w.dilation_h * s.width * depth, run = w.kernel_w * depth;
+    const bool inside = runs && last - first == w.kernel_w && top >= 0 && top + w.reach_h() <= s.height;
+    if (inside && copy_rows(out, corner, w.kernel_h, run, pitch, x_end)) {
+      out += w.kernel_h * run;
+    } else for (int64_t ky = 0; ky < w.kernel_h; ++ky) {
       const int64_t iy = tap_source(s.transposed, oy, ky, w.stride_h, w.top, w.dilation_h, s.height);
       if (iy < 0) {
         pad(w.kernel_w * depth);

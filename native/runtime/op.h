@@ -95,6 +95,12 @@ inline int64_t grain_for(int64_t count, int threads, int64_t smallest) {
   return std::max(smallest, (count + 4 * threads - 1) / (4 * threads));
 }
 
+// Whether a layer over so many pixels stays on one thread: with few of them, the windows of two threads see
+// the same lines, and writing to a line that another core has read costs more than the second thread gives.
+inline bool stays_on_one_thread(int64_t pixels, double multiply_adds) {
+  return pixels > 1 && pixels <= 256 && multiply_adds < 8e6;
+}
+
 std::span<const OpDef> conv_ops();
 std::span<const OpDef> linear_ops();
 std::span<const OpDef> pool_ops();

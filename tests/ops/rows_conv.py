@@ -74,6 +74,17 @@ CONVOLUTIONS: dict[str, tuple[tuple[int, int, int], int, dict[str, Any]]] = {
         16,
         {"kernel": (3, 2), "groups": 16, "dilation": (2, 3), "padding": (3, 1, 0, 4)},
     ),
+    "depthwise_long": (
+        (4, 75, 34),
+        34,
+        {"kernel": (3, 3), "groups": 34, "padding": (1, 1, 1, 1)},
+    ),
+    "depthwise_apart": ((9, 30, 17), 17, {"kernel": (2, 2), "groups": 17, "stride": (3, 5)}),
+    "depthwise_large": (
+        (14, 90, 16),
+        16,
+        {"kernel": (11, 9), "groups": 16, "stride": (1, 2), "padding": (5, 5, 4, 4)},
+    ),
     "depthwise_whole": ((7, 7, 40), 40, {"kernel": (7, 7), "groups": 40}),
     "depthwise_twice": ((6, 7, 5), 10, {"kernel": (3, 3), "groups": 5}),
     "line": ((1, 30, 8), 12, {"kernel": (1, 5), "stride": (1, 2), "padding": (0, 0, 2, 2)}),

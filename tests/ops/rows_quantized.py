@@ -79,7 +79,7 @@ def _conv_rows() -> list[OpCase]:
             attrs = window | more
             oracle = _conv_oracle(attrs)
             rows.append(case("qconv2d", f"{name}_{kind}", inputs, oracle, tolerance=0, **attrs))
-    for name in ("plain", "three", "grouped", "depthwise"):
+    for name in ("plain", "plain_wide", "three", "grouped", "depthwise", "depthwise_long"):
         image, outputs, window = CONVOLUTIONS[name]
         cols = int(np.prod(window["kernel"])) * image[2] // window.get("groups", 1)
         attrs = window | OUT | {"residual_scale": 0.3, "residual_zero": 140, "activation": "relu"}
@@ -102,7 +102,7 @@ def _linear_rows() -> list[OpCase]:
     for name in ACTIVATIONS:
         for kind, out in (("u8", OUT), ("f32", {"x_zero": 121})):
             attrs = out | {"activation": name}
-            inputs = [codes(6, 64), weights(33, 64), *steps(33, 64)]
+            inputs = [codes(6, 64), weights(49, 64), *steps(49, 64)]
             inexact = (
                 0.0 if name in ("none", "relu", "relu6") else 1 / 255 if kind == "u8" else 1e-5
             )

@@ -61,8 +61,8 @@ void run(const NodeCall& call, const Workspace& work, const ConvShape& s) {
   if (s.is_depthwise()) {
     const auto depthwise =
         matrix.encoding == MatrixEncoding::f32 ? work.kernels.depthwise_f32 : work.kernels.depthwise_f16;
-    return for_depthwise_rows(s, x, 0.0f, work, [&](const float* const* taps, int64_t pixel) {
-      depthwise(taps, s.out_w, s.window.taps(), matrix, bias, activation, y + pixel * s.outputs);
+    return for_depthwise_rows(s, x, 0.0f, work, [&](const DepthwisePixels<float>& pixels, int64_t first) {
+      depthwise(pixels, matrix, bias, activation, y + first * s.outputs);
     });
   }
   if (s.is_plain()) return float_layer(x, s.pixels, matrix, bias, activation, y, work);

@@ -64,7 +64,8 @@ void combine(const NodeCall& call, const Workspace& work, Function function) {
   broadcast_strides(b, y, step_b);
   const int64_t width = y.last(), rows = width ? y.elements() / width : 0;
   const int64_t inner_a = y.rank ? step_a[y.rank - 1] : 0, inner_b = y.rank ? step_b[y.rank - 1] : 0;
-  const int64_t grain = std::max<int64_t>(1, kSmallestPiece / std::max<int64_t>(1, width));
+  const bool few = stays_on_one_thread(rows, static_cast<double>(y.elements()) * 64);
+  const int64_t grain = few ? rows : std::max<int64_t>(1, kSmallestPiece / std::max<int64_t>(1, width));
   work.pool.parallel_for(rows, grain, [&](int64_t begin, int64_t end, int) {
     for (int64_t row = begin; row < end; ++row) {
       int64_t at_a = 0, at_b = 0, rest = row;

@@ -3,13 +3,13 @@
 
 #include "../conv_panel.h"
 #include "../depthwise.h"
+#include "../layer_pieces.h"
 
 namespace satchel {
 
 namespace {
 
 constexpr int64_t kMostColumns = 65536;  // 255 * 127 * 65536 is below 2^31
-constexpr int64_t kLayerRows = 224, kLayerTiles = 4;
 
 constexpr size_t kScale = 2, kBias = 3, kResidual = 4;  // inputs
 constexpr size_t kXZero = kGroups + 1, kOutZero = kGroups + 2, kResidualZero = kGroups + 3;
@@ -75,17 +75,10 @@ IntegerResult rows_from(IntegerResult r, int64_t first) {
 void integer_layer(const uint8_t* x, int64_t ldx, int64_t m, const IntegerMatrix& w, const IntegerResult& result,
                    const Workspace& work) {
   const int64_t tiles = (w.rows + kTileRows - 1) / kTileRows;
-  const int64_t row_pieces = (m + kLayerRows - 1) / kLayerRows, tile_pieces = (tiles + kLayerTiles - 1) / kLayerTiles;
-  const int64_t pieces = row_pieces * tile_pieces;
-  work.pool.parallel_for(pieces, grain_for(pieces, work.pool.size(), 1), [&](int64_t begin, int64_t end, int) {
-    for (int64_t piece = begin; piece < end;) {
-      const int64_t row_piece = piece / tile_pieces, stop = std::min(end, (row_piece + 1) * tile_pieces);
-      const int64_t first = row_piece * m / row_pieces, last = (row_piece + 1) * m / row_pieces;
-      const int64_t tile = piece % tile_pieces * kLayerTiles, after = tile + (stop - piece) * kLayerTiles;
-      work.kernels.linear_i8(x + first * ldx, ldx, last - first, w, rows_from(result, first), tile,
-                             std::min(after, tiles));
-      piece = stop;
-    }
+  const int64_t weights = w.rows * w.steps * 4;
+  const LayerPieces pieces(m, tiles, w.rows + w.steps * 4, weights, weights, 224, work.pool.size());
+  pieces.run(work.pool, [&](int64_t first, int64_t last, int64_t tile, int64_t after) {
+    work.kernels.linear_i8(x + first * ldx, ldx, last - first, w, rows_from(result, first), tile, after);
   });
 }
 
@@ -155,8 +148,8 @@ void run_qconv(const NodeCall& call, const Workspace& work) {
   const uint8_t* x = call.in(0).data;
   const auto fill = static_cast<uint8_t>(result.x_zero);
   if (is_depthwise(s)) {
-    return for_depthwise_rows(s, x, fill, work, [&](const uint8_t* const* taps, int64_t pixel) {
-      work.kernels.depthwise_i8(taps, s.out_w, s.window.taps(), w, rows_from(result, pixel));
+    return for_depthwise_rows(s, x, fill, work, [&](const DepthwisePixels<uint8_t>& pixels, int64_t first) {
+      work.kernels.depthwise_i8(pixels, w, rows_from(result, first));
     });
   }
   if (Panel::is_direct(s)) return integer_layer(x, s.channels, s.pixels, w, result, work);

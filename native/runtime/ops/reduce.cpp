@@ -9,15 +9,22 @@ namespace satchel {
 
 namespace {
 
+// Rows that are reduced to one are shared out in so many parts, whatever the number of threads, if there are enough.
+constexpr int64_t kParts = 4, kFewestRows = 4 * kParts;
+constexpr int64_t kRowPiece = 64;
+
+int64_t parts_of(int64_t reduced_count) { return reduced_count < kFewestRows ? 1 : kParts; }
+
 // integer[0] is a bit mask of the axes.
 size_t check_reduce(NodeCall& call, int) {
-  require_array(call, call.in(0), DType::f32);
-  require_array(call, *call.output, DType::f32);
-  call.params.integer[0] = check_reduced(call);
-  return 0;
+  const Tensor &x = call.in(0), &y = *call.output;
+  require_array(call, x, DType::f32);
+  require_array(call, y, DType::f32);
+  const int64_t mask = call.params.integer[0] = check_reduced(call);
+  int64_t count = 1;
+  for (size_t i = 0; i < x.rank; ++i) count *= mask >> i & 1 ? x.shape[i] : 1;
+  return static_cast<size_t>(y.elements() * parts_of(count)) * sizeof(double);  // at most two for each of x
 }
-
-constexpr int64_t kRowPiece = 64;
 
 template <typename Step, typename Finish>
 void reduce(const NodeCall& call, const Workspace& work, double first, Step step, Finish finish) {
@@ -44,25 +51,35 @@ void reduce(const NodeCall& call, const Workspace& work, double first, Step step
   while (from_axis < x.rank && !(mask >> from_axis & 1)) ++from_axis;
   while (to_axis > from_axis && !(mask >> (to_axis - 1) & 1)) --to_axis;
   if (x.product(from_axis, to_axis) == reduced_count) {
-    const int64_t inner = x.product(to_axis, x.rank), outer = x.product(0, from_axis);
+    const int64_t inner = x.product(to_axis, x.rank), outer = x.product(0, from_axis), parts = parts_of(reduced_count);
     const int64_t pieces = (inner + kRowPiece - 1) / kRowPiece;
-    work.pool.parallel_for(outer * pieces, grain_for(outer * pieces, work.pool.size(), 1),
-                           [&](int64_t begin, int64_t end, int) {
-      for (int64_t piece = begin; piece < end; ++piece) {
-        const int64_t item = piece / pieces, column = piece % pieces * kRowPiece;
+    double* partial = reinterpret_cast<double*>(work.scratch);
+    // A thread takes rows rather than columns: those that it has written itself.
+    const int64_t items = outer * parts * pieces;
+    const bool few = stays_on_one_thread(reduced_count, static_cast<double>(x.elements()) * 64);
+    work.pool.parallel_for(items, few ? items : grain_for(items, work.pool.size(), 1), [&](int64_t begin, int64_t end, int) {
+      for (int64_t item = begin; item < end; ++item) {
+        const int64_t at = item / pieces, part = at % parts, column = item % pieces * kRowPiece;
         const int64_t width = std::min(kRowPiece, inner - column);
-        const float* from = x.f32() + item * reduced_count * inner + column;
+        const int64_t row = part * reduced_count / parts, after = (part + 1) * reduced_count / parts;
+        const float* from = x.f32() + (at / parts * reduced_count + row) * inner + column;
         double values[kRowPiece];
-        std::fill_n(values, width, first);
-        for (int64_t i = 0; i < reduced_count; ++i, from += inner) {
+        std::fill_n(values, kRowPiece, first);
+        for (int64_t i = row; i < after; ++i, from += inner) {
           for (int64_t j = 0; j < width; ++j) values[j] = step(values[j], from[j]);
         }
-        float* to = y.f32() + item * inner + column;
-        for (int64_t j = 0; j < width; ++j) {
-          to[j] = static_cast<float>(finish(values[j], static_cast<double>(reduced_count)));
-        }
+        std::copy_n(values, width, partial + at * inner + column);
       }
     });
+    for (int64_t item = 0; item < outer; ++item) {
+      double* values = partial + item * parts * inner;
+      for (int64_t part = 1; part < parts; ++part) {
+        for (int64_t j = 0; j < inner; ++j) values[j] = step(values[j], values[part * inner + j]);
+      }
+      for (int64_t j = 0; j < inner; ++j) {
+        y.f32()[item * inner + j] = static_cast<float>(finish(values[j], static_cast<double>(reduced_count)));
+      }
+    }
     return;
   }
   const int64_t count = y.elements();
@@ -77,7 +94,7 @@ void reduce(const NodeCall& call, const Workspace& work, double first, Step step
 }
 
 constexpr auto plain = [](double value, double) { return value; };
-constexpr auto sum = [](double total, float x) { return total + x; };
+constexpr auto sum = [](double total, double x) { return total + x; };
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
 const OpDef kOps[] = {
@@ -89,11 +106,11 @@ const OpDef kOps[] = {
      }},
     {"reduce_max", 1, 1, false, {"axes", "keepdims"}, check_reduce,
      [](const NodeCall& call, const Workspace& work) {
-       reduce(call, work, -kInfinity, [](double best, float x) { return best >= x || std::isnan(best) ? best : x; }, plain);
+       reduce(call, work, -kInfinity, [](double best, double x) { return best >= x || std::isnan(best) ? best : x; }, plain);
      }},
     {"reduce_min", 1, 1, false, {"axes", "keepdims"}, check_reduce,
      [](const NodeCall& call, const Workspace& work) {
-       reduce(call, work, kInfinity, [](double best, float x) { return best <= x || std::isnan(best) ? best : x; }, plain);
+       reduce(call, work, kInfinity, [](double best, double x) { return best <= x || std::isnan(best) ? best : x; }, plain);
      }},
 };
 

@@ -118,7 +118,8 @@ void run_pair(const NodeCall& call, const Workspace& work, decltype(KernelTable:
   const int64_t width = same ? y.elements() : y.last(), rows = y.elements() / width;
   const int64_t inner_a = same ? 1 : y.rank ? step_a[y.rank - 1] : 0, inner_b = same ? 1 : y.rank ? step_b[y.rank - 1] : 0;
   const int64_t blocks = (width + kSmallestPiece - 1) / kSmallestPiece;
-  const int64_t grain = std::max<int64_t>(1, kSmallestPiece / width);
+  const bool few = !same && stays_on_one_thread(rows, static_cast<double>(y.elements()) * 64);
+  const int64_t grain = few ? rows * blocks : std::max<int64_t>(1, kSmallestPiece / width);
   work.pool.parallel_for(rows * blocks, grain, [&](int64_t begin, int64_t end, int thread) {
     float* sums = reinterpret_cast<float*>(work.scratch) + thread * kSmallestPiece;
     for (int64_t item = begin; item < end; ++item) {
@@ -146,6 +147,10 @@ void run_pair(const NodeCall& call, const Workspace& work, decltype(KernelTable:
 
 // --- qmean(x) ---
 
+constexpr int64_t kMeanParts = 8;
+
+int64_t mean_parts(int64_t count) { return count < 4 * kMeanParts ? 1 : kMeanParts; }
+
 size_t check_qmean(NodeCall& call, int) {
   const Tensor &x = call.in(0), &y = *call.output;
   require_array(call, x, DType::u8);
@@ -156,7 +161,7 @@ size_t check_qmean(NodeCall& call, int) {
   check_step(call, "x_scale", "x_zero", 0);
   check_step(call, "out_scale", "out_zero", 2);
   call.params.integer[4] = mask, call.params.integer[5] = count;
-  return 0;
+  return static_cast<size_t>(y.elements() * mean_parts(count)) * sizeof(int64_t);  // at most two for each of x
 }
 
 // The axes that are not reduced and come last stay together: a pixel's channels are added as a row.
@@ -179,23 +184,35 @@ void run_qmean(const NodeCall& call, const Workspace& work) {
     }
     return at;
   };
-  constexpr int64_t kLanes = 64;
-  const int64_t pieces = (width + kLanes - 1) / kLanes;
-  work.pool.parallel_for(items * pieces, 1, [&](int64_t begin, int64_t end, int) {
+  constexpr int64_t kLanes = 64, kMostRows = 1 << 16;  // whose sum has room in 32 bits
+  const int64_t pieces = (width + kLanes - 1) / kLanes, parts = mean_parts(count), all = items * parts * pieces;
+  int64_t* partial = reinterpret_cast<int64_t*>(work.scratch);
+  // A thread takes some of the pixels rather than of the channels: those that it has written itself.
+  const bool few = stays_on_one_thread(count, static_cast<double>(x.elements()) * 64);
+  work.pool.parallel_for(all, few ? all : grain_for(all, work.pool.size(), 1), [&](int64_t begin, int64_t end, int) {
     for (int64_t piece = begin; piece < end; ++piece) {
-      const int64_t item = piece / pieces, first = piece % pieces * kLanes, lanes = std::min(kLanes, width - first);
-      const uint8_t* from = x.data + offset(item, false) + first;
-      int64_t sums[kLanes] = {};
-      for (int64_t i = 0; i < count; ++i) {
-        const uint8_t* pixel = from + offset(i, true);
-        for (int64_t lane = 0; lane < lanes; ++lane) sums[lane] += pixel[lane];
-      }
-      uint8_t* to = y.data + item * width + first;
-      for (int64_t lane = 0; lane < lanes; ++lane) {
-        to[lane] = out.code(static_cast<float>(sums[lane] - count * in.zero) * factor);
+      const int64_t at = piece / pieces, part = at % parts, first = piece % pieces * kLanes;
+      const int64_t lanes = std::min(kLanes, width - first), after = (part + 1) * count / parts;
+      const uint8_t* from = x.data + offset(at / parts, false) + first;
+      int64_t* to = partial + at * width + first;
+      std::fill_n(to, lanes, int64_t{0});
+      for (int64_t i = part * count / parts; i < after;) {
+        const int64_t stop = std::min(after, i + kMostRows);
+        int32_t sums[kLanes] = {};
+        for (; i < stop; ++i) {
+          const uint8_t* pixel = from + offset(i, true);
+          for (int64_t lane = 0; lane < lanes; ++lane) sums[lane] += pixel[lane];
+        }
+        for (int64_t lane = 0; lane < lanes; ++lane) to[lane] += sums[lane];
       }
     }
   });
+  for (int64_t i = 0; i < y.elements(); ++i) {
+    const int64_t* sums = partial + i / width * parts * width + i % width;
+    int64_t total = -count * in.zero;
+    for (int64_t part = 0; part < parts; ++part) total += sums[part * width];
+    y.data[i] = out.code(static_cast<float>(total) * factor);
+  }
 }
 
 #define PAIR_ATTRIBUTES {"a_scale", "a_zero", "b_scale", "b_zero", "out_scale", "out_zero", "activation"}
