@@ -14,7 +14,6 @@ from safetensors.numpy import load_file, save_file
 import satchel
 from satchel import LLM, SamplingOptions
 from satchel.errors import ConfigError
-from satchel.exporter import ExportOptions
 from satchel.llm.generation import Generation
 from satchel.llm.lookahead.options import LookaheadSizes
 from satchel.llm.session import Session
@@ -209,10 +208,5 @@ def test_where_there_is_none(kv_program: Path, hybrid_program: Path) -> None:
         llm.generate("x", raw=True, lookahead="on")
     sampled = LLM(hybrid_program).generate("x", raw=True, temperature=1.0, lookahead="on")
     assert "sampled" in str(sampled.stats.lookahead.off_because)
-    llm.program.metadata["target"] = "qnn:SM8750"
-    stats = llm.generate("x", raw=True, lookahead="on", max_new_tokens=1).stats.lookahead
-    assert "only the CPU" in str(stats.off_because)
-    with pytest.raises(ConfigError, match="lookahead is for the CPU"):
-        ExportOptions(mode="lookahead", target="qnn:SM8750")
     with pytest.raises(ConfigError, match="no lookahead 'yes'"):
         llm.generate("x", raw=True, lookahead="yes")

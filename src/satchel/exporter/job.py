@@ -138,6 +138,9 @@ class ExportJob:
             methods["prefill_forward"] = Sym("S", min(self.options.prefill_ar_len, self.context))
         if self.options.mode == "kv" and is_qnn(self.options.target):
             methods[CALIBRATION_METHOD] = Sym("S", min(CALIBRATION_BLOCK, self.context))
+        sizes = self.options.lookahead_sizes()
+        if is_qnn(self.options.target) and sizes:  # its blocks have all one length
+            methods["lookahead_forward"] = Sym("S", min(sizes.rows, self.context))
         if self.options.mode != "kv" and not is_qnn(self.options.target):
             # It shares all weights and caches, so that it costs a few kilobytes.
             methods["lookahead_forward"] = Sym("S", min(MAX_ROWS, self.context))

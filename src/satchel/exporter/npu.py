@@ -25,6 +25,7 @@ from satchel.backends.qnn.sizes import ShardEstimate, context_bytes, estimate, w
 from satchel.backends.qnn.vendor import require_packages
 from satchel.errors import ConfigError
 from satchel.graph.ir import Graph, Sym
+from satchel.llm.session import ACCEPT_METHOD, KV_METHOD, LOOKAHEAD_METHOD
 from satchel.program.writer import ProgramWriter
 from satchel.runtime.program import Program
 from satchel.sources.cache import partial_folder
@@ -87,9 +88,13 @@ class NpuExport:
         self.bits = check_recipe(self.chip, job.recipe, job.encodings)
         self._all_graphs = list(job.graphs)
         job.graphs = [graph for graph in job.graphs if graph.name != CALIBRATION_METHOD]
-        self.methods = {graph.name: _tokens(graph) for graph in job.graphs}
+        self.methods = {
+            graph.name: _tokens(graph)
+            for graph in job.graphs
+            if graph.name not in _on_the_host(job.graphs)
+        }
         self._sizes = {w.value.name: w.codes_size + w.scales_size for w in job.writer.weights}
-        longest = max(job.graphs, key=_tokens)
+        longest = max((g for g in job.graphs if g.name in self.methods), key=_tokens)
         self._lowered = lower(longest, job.context, _tokens(longest))
         check_matrices(self._lowered.npu, job.encodings)
         size = weight_bytes(self._sizes)
@@ -169,6 +174,14 @@ class NpuExport:
         ]
         whole = [text for text in texts if len(text) >= block]
         return Calibration(method, whole, block)
+
+
+def _on_the_host(graphs: list[Graph]) -> set[str]:
+    """Methods that are not compiled: moving what is kept of a tree, and, where there is a method
+    for trees, the one for single tokens. A tree of one does that, so that plain decoding and
+    guessing are the same computation."""
+    names = {graph.name for graph in graphs}
+    return {ACCEPT_METHOD} | ({KV_METHOD} if LOOKAHEAD_METHOD in names else set())
 
 
 def _tokens(graph: Graph) -> int:

@@ -122,8 +122,6 @@ class ExportOptions:
     def _check_target(self) -> None:
         if is_qnn(self.target):
             find_chip(self.target)
-            if self.mode == "lookahead":
-                raise ConfigError("lookahead is for the CPU", "Use mode hybrid for an NPU.")
         elif self.target != "cpu":
             raise ConfigError(
                 f"there is no target {self.target!r}", "Targets: cpu, or a chip as qnn:SM8750."

@@ -91,8 +91,8 @@ class Session:
 
     @property
     def can_look_ahead(self) -> bool:
-        """Whether several tokens can be computed in one step."""
-        return self._prefill is not None
+        """Whether several tokens can be computed in one step, as each would be alone."""
+        return self._prefill is not None and (self.can_branch or self.instance.same_bits_in_blocks)
 
     @property
     def can_branch(self) -> bool:
@@ -174,6 +174,7 @@ class Session:
         if len(tokens) > self.room:
             raise ContextFullError(f"{len(tokens)} tokens do not fit: {self.room} are free")
         line = list(parents) == list(range(-1, len(tokens) - 1))
+        line = line and self.instance.same_bits_in_blocks
         if line and self._prefill and len(tokens) <= self.prefill_ar_len:
             return self._run(self._prefill, tokens, rows)
         if self._tree is None:

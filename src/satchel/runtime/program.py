@@ -232,6 +232,9 @@ class Program:
 class Instance:
     """A program being run: it has states (KV caches) and threads of its own."""
 
+    # Whether any method gives a token the same bits alone and in a block.
+    same_bits_in_blocks = True
+
     def __init__(self, program: Program, threads: int = 0) -> None:
         self.program = program
         self._native = _native.Instance(program._native, threads)

@@ -32,6 +32,7 @@ HOST_OPS = {
     "positions": "whole numbers",
     "rope_table": "sines and cosines of large angles need 32 bits",
     "take_rows": "the NPU gives all rows, and the host takes those that are asked for",
+    "cache_move": "the host keeps the cache",
 }
 # Ops that the NPU runs as they are; the others are lowered to these.
 PLAIN_OPS = frozenset(
@@ -77,6 +78,11 @@ class Lowered:
     masks: list[MaskInput] = field(default_factory=list)
     caches: list[CacheInput] = field(default_factory=list)
     host_nodes: list[Node] = field(default_factory=list)
+
+    @property
+    def takes_trees(self) -> bool:
+        """Whether the tokens may stand behind any of those before them."""
+        return any(value.name == "parents" for value in self.host.inputs)
 
 
 def lower(graph: Graph, context: int, tokens: int) -> Lowered:

@@ -19,6 +19,7 @@ from satchel.backends.qnn.runner import Execute, Host, ShardedMethod, SmartMaskR
 from satchel.backends.qnn.shards import cut_points, split
 from satchel.backends.qnn.stored import ProgramWeights
 from satchel.graph.ir import Graph
+from satchel.llm.session import ACCEPT_METHOD, KV_METHOD, LOOKAHEAD_METHOD
 from satchel.runtime.program import Program
 
 
@@ -47,6 +48,11 @@ class PreparedProgram:
         known = {m["name"] for m in program.methods}
         if set(manifest.methods) - known or not program.states:
             raise damaged("the NPU's manifest names methods that the program does not have")
+        on_host = {ACCEPT_METHOD}
+        if LOOKAHEAD_METHOD in manifest.methods:
+            on_host.add(KV_METHOD)
+        if known - set(manifest.methods) - on_host:
+            raise damaged("the NPU's manifest lacks methods that the program has")
         prepared = PreparedProgram(program, manifest.methods, manifest.bits)
         for method in prepared.lowered.values():
             points = cut_points(method.npu)

@@ -69,9 +69,19 @@ class Worker:
         """Feed tokens to a method of the program."""
         assert self._program is not None
         logits = self._program.runner.run(
-            message["method"], arrays["tokens"], message["position"], arrays.get("rows")
+            message["method"],
+            arrays["tokens"],
+            message["position"],
+            arrays.get("rows"),
+            arrays.get("parents"),
         )
         return {}, {"logits": logits}
+
+    def keep(self, message: Message, arrays: Arrays) -> tuple[Message, Arrays]:
+        """Leave in the cache what was accepted of a tree."""
+        assert self._program is not None
+        self._program.runner.keep(arrays["rows"], message["position"])
+        return {}, {}
 
     def answer(self, message: Message, arrays: Arrays) -> tuple[Message, Arrays]:
         command: Callable[[Message, Arrays], tuple[Message, Arrays]]

@@ -112,14 +112,15 @@ def lookahead_for(
     if not sampler.options.greedy:
         reason = "only greedy text can be guessed without loss, and this is sampled"
         return PlainDecoder(session, sampler, reason)
-    target = session.program.metadata.get("target", "cpu")
-    if target != "cpu":
-        reason = f"only the CPU gives a token the same bits alone and in a block, not {target}"
-        return PlainDecoder(session, sampler, reason)
     if not session.can_look_ahead:
-        reason = f"{session.program.path} takes one token at a time"
+        reason, wanted = f"{session.program.path} takes one token at a time", "hybrid"
+        if not session.instance.same_bits_in_blocks:
+            reason = "the NPU may give a token other bits alone than in a block of another method"
+            wanted = "lookahead"
         if mode == "on":
-            raise ConfigError(f"there is no lookahead: {reason}", "Export it with --mode hybrid.")
+            raise ConfigError(
+                f"there is no lookahead: {reason}", f"Export it with --mode {wanted}."
+            )
         return PlainDecoder(session, sampler, reason)
     return LookaheadDecoder(session, sampler, mode, sizes or stored or LookaheadSizes())
 
