@@ -39,8 +39,10 @@ class NodeGuard {
       if (r.size <= kLargest) ASAN_POISON_MEMORY_REGION(r.data, r.size);
     }
     allow(regions_[0].data, call.scratch);
-    for (const Tensor* t : call.inputs) allow(t);
-    allow(call.output);
+    for (size_t i = 0; i <= call.joined; ++i) {
+      for (const Tensor* t : (&call)[i].inputs) allow(t);
+      allow((&call)[i].output);
+    }
   }
 
   ~NodeGuard() {

@@ -10,6 +10,9 @@ namespace satchel {
 namespace {
 
 constexpr int kMaxThreads = 1024;
+// After so many calls there will be more: the weights are worth a copy. Not at once, so that the
+// first answer does not wait for it.
+constexpr uint64_t kCallsBeforeSettling = 4;
 
 int checked_threads(int threads) {
   if (threads < 0 || threads > kMaxThreads) {
@@ -57,6 +60,13 @@ Program::Program(const std::string& path) : file_(path), table_(read_methods(fil
   }
 }
 
+void Program::settle() const {
+  std::call_once(settled_, [this] {
+    const SectionRecord& weights = file_.section(SectionKind::weights);
+    mover_.start(file_.descriptor(), weights.offset, file_.bytes(weights), weights.size);
+  });
+}
+
 BoundMethod::BoundMethod(const Program& program, const Method& method, const std::vector<uint8_t*>& states,
                          uint8_t* arena)
     : method_(&method), tensors_(method.values.size()) {
@@ -98,9 +108,21 @@ size_t BoundMethod::bind(const std::vector<int64_t>& sizes, int threads) {
     call.scratch = call.info->op->check(call, threads);
     scratch = std::max(scratch, call.scratch);
   }
+  join_calls();
   bound_ = sizes;
   scratch_ = scratch;
   return scratch;
+}
+
+void BoundMethod::join_calls() {
+  for (size_t i = 0; i < calls_.size(); i += 1 + calls_[i].joined) {
+    NodeCall& call = calls_[i];
+    const OpDef* op = call.info->op;
+    call.joined = 0;
+    for (size_t next = i + 1; op->joins && next < calls_.size(); ++next, ++call.joined) {
+      if (calls_[next].info->op != op || !op->joins(call, calls_[next])) break;
+    }
+  }
 }
 
 Instance::Instance(std::shared_ptr<const Program> program, int threads)
@@ -160,8 +182,11 @@ std::vector<ArrayView> Instance::run(size_t number, const std::vector<ArrayView>
     scratch_ = ZeroedPages(scratch);
     guarded_[0] = {scratch_.data(), scratch_.size()};
   }
+  if (++calls_ == kCallsBeforeSettling) program_->settle();
   const Workspace work{kernels_, pool_, scratch_.data()};
-  for (const NodeCall& call : bound.calls()) {
+  const std::vector<NodeCall>& calls = bound.calls();
+  for (size_t i = 0; i < calls.size(); i += 1 + calls[i].joined) {
+    const NodeCall& call = calls[i];
     const NodeGuard guard(guarded_, call);
     call.info->op->run(call, work);
   }

@@ -33,6 +33,8 @@ class BoundMethod {
   const std::vector<NodeCall>& calls() const { return calls_; }
 
  private:
+  void join_calls();
+
   const Method* method_;
   std::vector<Tensor> tensors_;
   std::vector<NodeCall> calls_;
@@ -62,6 +64,7 @@ class Instance {
   std::vector<Region> guarded_;
   std::vector<BoundMethod> methods_;
   std::mutex mutex_;
+  uint64_t calls_ = 0;
 };
 
 }  // namespace satchel

@@ -28,16 +28,18 @@ MappedFile::MappedFile(const std::string& path) {
   }
   size_ = static_cast<uint64_t>(info.st_size);
   void* address = ::mmap(nullptr, size_, PROT_READ, MAP_SHARED, file, 0);
-  ::close(file);
   if (address == MAP_FAILED) {
+    ::close(file);
     throw FormatError("file", 0, "cannot map " + path + ": " + std::strerror(errno),
                       "Is there enough address space?");
   }
   data_ = static_cast<const uint8_t*>(address);
+  descriptor_ = file;
 }
 
 MappedFile::~MappedFile() {
-  if (data_) ::munmap(const_cast<uint8_t*>(data_), size_);
+  ::munmap(const_cast<uint8_t*>(data_), size_);
+  ::close(descriptor_);
 }
 
 uint64_t physical_memory() {

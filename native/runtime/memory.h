@@ -17,10 +17,12 @@ class MappedFile {
 
   const uint8_t* data() const { return data_; }
   uint64_t size() const { return size_; }
+  int descriptor() const { return descriptor_; }  // open for reading
 
  private:
   const uint8_t* data_ = nullptr;
   uint64_t size_ = 0;
+  int descriptor_ = -1;
 };
 
 // Bytes of memory that the machine has.

@@ -46,6 +46,7 @@ struct NodeCall {
   Tensor* output = nullptr;
   Params params;
   size_t scratch = 0;  // bytes that `check` asked for
+  size_t joined = 0;   // how many of the calls after this one are done along with it
 
   bool has(size_t input) const { return input < inputs.size() && inputs[input]; }
   const Tensor& in(size_t i) const { return *inputs[i]; }
@@ -66,8 +67,11 @@ struct OpDef {
   const char* attributes[16];  // the names it knows
   // Throws ExecutionError if the tensors do not fit; returns the bytes of scratch it needs.
   size_t (*check)(NodeCall& call, int threads);
-  // May throw ExecutionError for values (not shapes) that are out of range.
+  // May throw ExecutionError for values (not shapes) that are out of range. Also does the calls that
+  // are joined to this one, which lie behind it.
   void (*run)(const NodeCall& call, const Workspace& work);
+  // Whether `next`, the call after `call` or after those joined to it, can be done along with it.
+  bool (*joins)(const NodeCall& call, const NodeCall& next) = nullptr;
 };
 
 const OpDef* find_op(const std::string& name);

@@ -63,6 +63,7 @@ class ProgramFile {
   const SectionRecord& section(SectionKind kind) const;
   const uint8_t* bytes(const SectionRecord& section) const { return file_.data() + section.offset; }
   uint64_t size() const { return file_.size(); }
+  int descriptor() const { return file_.descriptor(); }
 
  private:
   void read_sections();

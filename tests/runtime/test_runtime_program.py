@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -130,6 +131,51 @@ def test_loading_does_not_read_the_weights(tmp_path: Path) -> None:
     assert resident() < 1 << 20
     program.method("forward")(np.ones((1, 1024), np.float32))
     assert resident() > 16 << 20
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc/self/smaps")
+def test_a_program_that_is_called_often_moves_its_weights_to_huge_pages(tmp_path: Path) -> None:
+    b = GraphBuilder("forward")
+    b.output(b.linear(b.input("x", (1, 1024)), b.weight("w", (4096, 1024))), "y")
+    path = write_program(tmp_path / "w.satchel", [b.finish()], {"w": normal(4096, 1024)})
+    script = """
+import sys, time
+import numpy as np
+from satchel.runtime.program import load
+
+program = load(sys.argv[1])
+method = program.method("forward")
+x = np.random.default_rng(0).standard_normal((1, 1024)).astype(np.float32)
+
+def mapped():
+    total, ours = 0, False
+    for line in open("/proc/self/smaps"):
+        if "-" in line.split(" ")[0]:
+            ours = line.rstrip().endswith(sys.argv[1])
+        elif ours and line.startswith("Size:"):
+            total += int(line.split()[1]) << 10
+    return total
+
+before, first = mapped(), method(x)
+end = time.monotonic() + float(sys.argv[2])
+while mapped() > before - (12 << 20) and time.monotonic() < end:
+    assert np.array_equal(method(x), first)
+assert np.array_equal(method(x), first)
+program.verify()
+print(before - mapped())
+"""
+
+    def moved(setting: str, seconds: int) -> int:
+        environment = os.environ | {"SATCHEL_HUGE_PAGES": setting}
+        command = [sys.executable, "-c", script, str(path), str(seconds)]
+        return int(subprocess.run(command, env=environment, check=True, capture_output=True).stdout)
+
+    assert moved("0", 1) == 0
+    enabled = Path("/sys/kernel/mm/transparent_hugepage/enabled")
+    if not enabled.exists() or "[never]" in enabled.read_text():
+        assert moved("1", 1) == 0
+    else:
+        assert moved("1", 30) >= 12 << 20
 
 
 def test_the_checksum_stands_for_the_whole_file(path: Path, program: Program) -> None:

@@ -108,7 +108,7 @@ void quantize(const Tensor& x, int64_t digits, const QuantizedRows& out, MatrixE
 }
 
 // Tiles [begin, end) as a matrix of their own.
-PackedMatrix tiles_of(const PackedMatrix& w, int64_t begin, int64_t end) {
+PackedMatrix part_of(const PackedMatrix& w, int64_t begin, int64_t end) {
   PackedMatrix part = w;
   const int64_t tile_bytes = w.cols * kTileRows / (w.encoding == MatrixEncoding::q8 ? 1 : 2);
   part.rows = std::min(w.rows, end * kTileRows) - begin * kTileRows;
@@ -139,26 +139,62 @@ void put_together(const float* results, int64_t tokens, int64_t digits, int64_t 
   }
 }
 
+// Results of a quantised layer that need no more than its kernel.
+bool is_simple(const NodeCall& call) {
+  const WeightEntry& weight = *call.in(1).weight;
+  return digits_of(call) == 1 && !weight.row_factors() && !weight.group_offsets();
+}
+
+// Layers with the same input, as of queries, keys and values, share its quantisation and one sharing
+// out of work: between two layers all threads wait for the last, and read nothing.
+bool joins(const NodeCall& call, const NodeCall& next) {
+  return call.inputs[0] == next.inputs[0] && is_simple(call) && is_simple(next) &&
+         call.in(1).weight->group == next.in(1).weight->group;
+}
+
+int64_t tiles_of(const NodeCall& call) { return (call.in(1).shape[0] + kTileRows - 1) / kTileRows; }
+
+// Tiles [begin, end) of a layer.
+void run_simple(const NodeCall& call, const QuantizedRows& rows, int64_t begin, int64_t end, const Workspace& work) {
+  const PackedMatrix matrix = call.in(1).weight->matrix();
+  const float* bias = call.has(2) ? call.in(2).f32() : nullptr;
+  const KernelTable& k = work.kernels;
+  float* y = call.output->f32();
+  (matrix.encoding == MatrixEncoding::q8 ? k.linear_q8 : k.linear_q4)(rows, matrix, bias, begin, end, y, matrix.rows);
+  if (call.params.activation == Activation::none) return;
+  const int64_t first = begin * kTileRows, count = std::min(end * kTileRows, matrix.rows) - first;
+  for (int64_t row = 0; row < rows.rows; ++row) {
+    float* results = y + row * matrix.rows + first;
+    k.activate(call.params.activation, results, count, results);
+  }
+}
+
+// The tiles of `call` and of all that are joined to it, one behind the other.
+void run_joined(const NodeCall& call, const QuantizedRows& rows, const Workspace& work) {
+  int64_t tiles = 0;
+  for (size_t i = 0; i <= call.joined; ++i) tiles += tiles_of((&call)[i]);
+  work.pool.parallel_for(tiles, grain_for(tiles, work.pool.size(), 1), [&](int64_t begin, int64_t end, int) {
+    int64_t first = 0;  // of the layer's tiles
+    for (size_t i = 0; i <= call.joined; ++i) {
+      const NodeCall& layer = (&call)[i];
+      const int64_t last = first + tiles_of(layer), from = std::max(begin, first), to = std::min(end, last);
+      if (from < to) run_simple(layer, rows, from - first, to - first, work);
+      first = last;
+    }
+  });
+}
+
 void run_linear(const NodeCall& call, const Workspace& work) {
   const Tensor &x = call.in(0), &y = *call.output;
   const WeightEntry& weight = *call.in(1).weight;
   const PackedMatrix matrix = weight.matrix();
   const float* bias = call.has(2) ? call.in(2).f32() : nullptr;
   const int64_t tokens = x.product(0, x.rank - 1), digits = digits_of(call);
-  const int64_t tiles = round_up(matrix.rows, kTileRows) / kTileRows;
-  const int64_t grain = grain_for(tiles, work.pool.size(), 1);
   const KernelTable& k = work.kernels;
   if (!digits) {
     float_layer(x.f32(), tokens, matrix, bias, call.params.activation, y.f32(), work);
     return;
   }
-  const auto activate = [&](int64_t begin, int64_t end) {
-    if (call.params.activation == Activation::none) return;
-    for (int64_t t = 0; t < tokens; ++t) {
-      float* row = y.f32() + t * matrix.rows + begin;
-      k.activate(call.params.activation, row, end - begin, row);
-    }
-  };
   const QuantizedLayout layout = quantized_layout(tokens, digits, weight, work.pool.size());
   const QuantizedRows rows{layout.rows, matrix.cols, layout.stride, matrix.group,
                            reinterpret_cast<int8_t*>(work.scratch),
@@ -167,21 +203,23 @@ void run_linear(const NodeCall& call, const Workspace& work) {
   const std::optional<PackedMatrix> offsets = weight.group_offsets();
   float* group_inputs = offsets ? reinterpret_cast<float*>(work.scratch + layout.group_inputs) : nullptr;
   quantize(x, digits, rows, matrix.encoding, group_inputs, work);
+  if (is_simple(call)) return run_joined(call, rows, work);
   const auto kernel = matrix.encoding == MatrixEncoding::q8 ? k.linear_q8 : k.linear_q4;
-  if (!layout.chunk_tiles) {
-    work.pool.parallel_for(tiles, grain, [&](int64_t begin, int64_t end, int) {
-      kernel(rows, matrix, bias, begin, end, y.f32(), matrix.rows);
-      activate(begin * kTileRows, std::min(end * kTileRows, matrix.rows));
-    });
-    return;
-  }
+  const auto activate = [&](int64_t begin, int64_t end) {
+    if (call.params.activation == Activation::none) return;
+    for (int64_t t = 0; t < tokens; ++t) {
+      float* row = y.f32() + t * matrix.rows + begin;
+      k.activate(call.params.activation, row, end - begin, row);
+    }
+  };
+  const int64_t tiles = tiles_of(call), grain = grain_for(tiles, work.pool.size(), 1);
   const float* factors = weight.row_factors();
   work.pool.parallel_for(tiles, grain, [&](int64_t begin, int64_t end, int thread) {
     float* results =
         reinterpret_cast<float*>(work.scratch + layout.results + static_cast<size_t>(thread) * layout.thread_size);
     for (int64_t tile = begin; tile < end; tile += layout.chunk_tiles) {
       const int64_t chunk_end = std::min(tile + layout.chunk_tiles, end), first = tile * kTileRows;
-      const PackedMatrix part = tiles_of(matrix, tile, chunk_end);
+      const PackedMatrix part = part_of(matrix, tile, chunk_end);
       kernel(rows, part, nullptr, 0, chunk_end - tile, results, part.rows);
       if (offsets) {
         const auto add_offsets = offsets->encoding == MatrixEncoding::f16 ? k.linear_f16 : k.linear_f32;
@@ -295,7 +333,7 @@ void run_matmul(const NodeCall& call, const Workspace& work) {
 }
 
 const OpDef kOps[] = {
-    {"linear", 2, 3, false, {"activations", "activation"}, check_linear, run_linear},
+    {"linear", 2, 3, false, {"activations", "activation"}, check_linear, run_linear, joins},
     {"embedding", 2, 2, false, {}, check_embedding, run_embedding},
     {"matmul", 2, 2, false, {}, check_matmul, run_matmul},
 };

@@ -1,0 +1,114 @@
+#include "huge_pages.h"
+
+#if defined(__linux__)
+
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <fstream>
+#include <string>
+#include <system_error>
+
+namespace satchel {
+
+namespace {
+
+constexpr uint64_t kHugePage = uint64_t{2} << 20;
+constexpr uint64_t kChunk = 2 * kHugePage;  // moved at a time
+
+bool switched_off() {
+  const char* value = std::getenv("SATCHEL_HUGE_PAGES");
+  return value && std::string(value) == "0";
+}
+
+bool system_has_them() {
+  std::ifstream in("/sys/kernel/mm/transparent_hugepage/enabled");
+  std::string line;
+  return std::getline(in, line) && line.find("[never]") == std::string::npos;
+}
+
+// Bytes that can be had without pushing others out: of the machine, or of the group of processes
+// that this one is limited with.
+uint64_t available_memory() {
+  uint64_t bytes = 0;
+  std::ifstream info("/proc/meminfo");
+  for (std::string name, rest; info >> name; std::getline(info, rest)) {
+    if (name != "MemAvailable:") continue;
+    info >> bytes;
+    bytes <<= 10;
+    break;
+  }
+  uint64_t limit;
+  if (std::ifstream("/sys/fs/cgroup/memory.max") >> limit) bytes = std::min(bytes, limit);
+  return bytes;
+}
+
+// Reads the whole range or says that it cannot.
+bool read_all(int file, uint64_t offset, uint8_t* out, uint64_t size) {
+  while (size > 0) {
+    const ssize_t got = ::pread(file, out, size, static_cast<off_t>(offset));
+    if (got <= 0) return false;
+    out += got;
+    offset += static_cast<uint64_t>(got);
+    size -= static_cast<uint64_t>(got);
+  }
+  return true;
+}
+
+// `target` and `size` are whole huge pages. The copy takes the mapping's place in one call of the
+// system, so that no reader ever sees anything but the file's bytes.
+void move_chunk(int file, uint64_t offset, uint8_t* target, uint64_t size) {
+  const uint64_t space = size + kHugePage;
+  void* address = ::mmap(nullptr, space, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (address == MAP_FAILED) return;
+  auto* begin = static_cast<uint8_t*>(address);
+  const uint64_t before = -reinterpret_cast<uintptr_t>(begin) % kHugePage;
+  uint8_t* copy = begin + before;
+  const bool ready = ::madvise(copy, size, MADV_HUGEPAGE) == 0 && read_all(file, offset, copy, size) &&
+                     ::mprotect(copy, size, PROT_READ) == 0;
+  if (!ready || ::mremap(copy, size, size, MREMAP_MAYMOVE | MREMAP_FIXED, target) == MAP_FAILED) {
+    ::munmap(begin, space);
+    return;
+  }
+  if (before > 0) ::munmap(begin, before);
+  ::munmap(copy + size, kHugePage - before);
+}
+
+}  // namespace
+
+HugePageMover::~HugePageMover() {
+  stop_.store(true);
+  if (thread_.joinable()) thread_.join();
+}
+
+void HugePageMover::start(int file, uint64_t offset, const uint8_t* data, uint64_t size) {
+  const uint64_t before = -reinterpret_cast<uintptr_t>(data) % kHugePage;
+  if (size < before + kHugePage || switched_off() || !system_has_them()) return;
+  if (available_memory() / 2 < size) return;
+  uint8_t* target = const_cast<uint8_t*>(data) + before;
+  const uint64_t whole = (size - before) / kHugePage * kHugePage;
+  const auto move = [=, this] {
+    for (uint64_t at = 0; at < whole && !stop_.load(); at += kChunk) {
+      move_chunk(file, offset + before + at, target + at, std::min(kChunk, whole - at));
+    }
+  };
+  try {
+    thread_ = std::thread(move);
+  } catch (const std::system_error&) {  // no more threads: small pages do as well, only slower
+  }
+}
+
+}  // namespace satchel
+
+#else
+
+namespace satchel {
+
+HugePageMover::~HugePageMover() = default;
+void HugePageMover::start(int, uint64_t, const uint8_t*, uint64_t) {}
+
+}  // namespace satchel
+
+#endif
