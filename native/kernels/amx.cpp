@@ -270,13 +270,6 @@ void amx_linear_q8(const QuantizedRows& x, const PackedMatrix& w, const float* b
   }
 }
 
-void amx_attention(const AttentionArgs& args, int64_t kv_head, int64_t query_begin,
-                   int64_t query_end, float* scratch) {
-  const bool is_long = args.queries >= kLongBlock && !args.byte_cache && !args.parents;
-  const auto kernel = is_long ? avx512_long_attention : avx512_table.attention;
-  kernel(args, kv_head, query_begin, query_end, scratch);
-}
-
 bool amx_self_test() {
   alignas(64) int8_t a[16][64];
   alignas(64) uint8_t b[16][64];  // [columns / 4][16 outputs][4]

@@ -186,15 +186,16 @@ void attend_long(const AttentionArgs& args, int64_t kv_head, int64_t query_begin
   }
 }
 
-}  // namespace
-
-void avx512_long_attention(const AttentionArgs& args, int64_t kv_head, int64_t query_begin,
-                           int64_t query_end, float* scratch) {
-  if (args.half_cache) {
+void attention_by_length(const AttentionArgs& args, int64_t kv_head, int64_t query_begin,
+                         int64_t query_end, float* scratch) {
+  if (args.queries < kLongBlock || args.byte_cache || args.parents) {
+    attention(args, kv_head, query_begin, query_end, scratch);
+  } else if (args.half_cache) {
     attend_long<uint16_t>(args, kv_head, query_begin, query_end, scratch);
   } else {
     attend_long<float>(args, kv_head, query_begin, query_end, scratch);
   }
 }
 
+}  // namespace
 }  // namespace satchel

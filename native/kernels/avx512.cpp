@@ -289,6 +289,11 @@ void linear_q8(const QuantizedRows& x, const PackedMatrix& w, const float* bias,
 
 namespace satchel {
 
-constinit const KernelTable avx512_table = make_table("avx512");
+constexpr KernelTable with_long_attention(KernelTable table) {
+  table.attention = attention_by_length;
+  return table;
+}
+
+constinit const KernelTable avx512_table = with_long_attention(make_table("avx512"));
 
 }  // namespace satchel

@@ -1,5 +1,5 @@
 // Many rows of activations against quantised weights: the bytes of a few tiles stay in the
-// first-level cache while all rows pass over them. Every output is summed in the order of a single
+// second-level cache while all rows pass over them. Every output is summed in the order of a single
 // row, so that both give the same floats. Included in avx512.cpp.
 
 namespace satchel {
@@ -7,7 +7,7 @@ namespace {
 
 constexpr int kRowsTogether = 4;
 constexpr int kTilesTogether = 3;       // 12 sums hide the latency of a multiplication
-constexpr int64_t kColumnsTogether = 512;
+constexpr int64_t kColumnsTogether = 2048;
 constexpr int64_t kMostRows = 256;      // that pass over the weights of one unpacking
 
 // A chunk of whole groups of the matrix, as bytes [cols/4][16][4] of each tile.
@@ -99,6 +99,32 @@ __attribute__((noinline)) void chunk_rows(const QuantizedRows& x, int64_t row,
   }
 }
 
+// The codes of the chunk after this one, asked for in shares while rows pass over this one: unpacking
+// would wait for memory with nothing else to do.
+template <class Code, int T>
+struct NextChunk {
+  const uint8_t* codes;  // of its first tile
+  int64_t tile_bytes, bytes, share, asked = 0;
+
+  NextChunk(const PackedMatrix& w, int64_t tile, int64_t group, int64_t groups, int64_t blocks)
+      : tile_bytes(w.cols / Code::kColumns * 64),
+        bytes(groups * w.group / Code::kColumns * 64),
+        share((bytes / 64 + blocks) / (blocks + 1) * 64) {
+    const bool same_tiles = (group + groups) * w.group < w.cols;
+    codes = w.codes + (same_tiles ? tile * tile_bytes + (group + groups) * w.group / Code::kColumns * 64
+                                  : (tile + T) * tile_bytes);
+  }
+
+  void ask() {
+    for (const int64_t end = asked + share < bytes ? asked + share : bytes; asked < end; asked += 64) {
+      SATCHEL_UNROLL
+      for (int t = 0; t < T; ++t) {
+        _mm_prefetch(reinterpret_cast<const char*>(codes + t * tile_bytes + asked), _MM_HINT_T1);
+      }
+    }
+  }
+};
+
 // `rows` rows from row `first` against T tiles.
 template <class Code, int T>
 void tiles_for_rows(const QuantizedRows& x, int64_t first, int64_t rows, const PackedMatrix& w,
@@ -112,8 +138,10 @@ void tiles_for_rows(const QuantizedRows& x, int64_t first, int64_t rows, const P
       chunk.bytes[t] =
           Code::bytes_of(w, tile + t, g * w.group, chunk.groups * w.group, work.bytes[t]);
     }
+    NextChunk<Code, T> next(w, tile, g, chunk.groups, rows / kRowsTogether);
     int64_t r = 0;
     for (; r + kRowsTogether <= rows; r += kRowsTogether) {
+      next.ask();
       chunk_rows<Code, kRowsTogether, T>(x, first + r, w, bias, tile, chunk, work.results + r, y,
                                          ldy);
     }

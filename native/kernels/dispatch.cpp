@@ -150,12 +150,8 @@ std::vector<const KernelTable*> find_kernels() {
 #ifdef SATCHEL_X86_64
   if (features().avx2) tables.push_back(&avx2_table);
   if (features().avx512) tables.push_back(&avx512_table);
-  static const KernelTable amx = [] {
-    KernelTable table = derived_table(avx512_table, "amx", amx_linear_q4, amx_linear_q8,
-                                      amx_linear_i8);
-    table.attention = amx_attention;
-    return table;
-  }();
+  static const KernelTable amx =
+      derived_table(avx512_table, "amx", amx_linear_q4, amx_linear_q8, amx_linear_i8);
   if (amx_problem().empty()) tables.push_back(&amx);
 #endif
 #ifdef SATCHEL_AARCH64

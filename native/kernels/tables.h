@@ -29,11 +29,6 @@ void amx_linear_q4(const QuantizedRows& x, const PackedMatrix& w, const float* b
                    int64_t tile_begin, int64_t tile_end, float* y, int64_t ldy);
 void amx_linear_q8(const QuantizedRows& x, const PackedMatrix& w, const float* bias,
                    int64_t tile_begin, int64_t tile_end, float* y, int64_t ldy);
-void amx_attention(const AttentionArgs& args, int64_t kv_head, int64_t query_begin,
-                   int64_t query_end, float* scratch);
-// For long blocks, with sums in another order than those of a single query.
-void avx512_long_attention(const AttentionArgs& args, int64_t kv_head, int64_t query_begin,
-                           int64_t query_end, float* scratch);
 void amx_linear_i8(const uint8_t* x, int64_t ldx, int64_t m, const IntegerMatrix& w,
                    const IntegerResult& result, int64_t tile_begin, int64_t tile_end);
 // One tile product compared with plain arithmetic. May fault where AMX does not work.
