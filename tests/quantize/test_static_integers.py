@@ -26,6 +26,7 @@ from satchel.quantize.static import (
     read_lowered,
 )
 from support.arrays import normal
+from support.integer_layers import LayerComparison
 from support.programs import write_program
 
 Array = np.ndarray[Any, Any]
@@ -135,6 +136,20 @@ def test_a_native_run_is_the_references_to_one_step(name: str, tmp_path: Path) -
         # The rounded float run differs where a sum falls on the edge between two codes.
         near = rounded.run(example)["y"]
         assert np.abs(got - near).max() <= 0.03 * np.abs(near).max()
+
+
+@pytest.mark.parametrize("name", NETS)
+def test_every_node_is_the_quantised_runs_to_one_step(name: str, tmp_path: Path) -> None:
+    """From the same codes: what a node before it has rounded the other way is not counted again."""
+    graph, weights, _, plan, examples = _prepared(name)
+    run = LayerComparison(graph, plan, weights, examples[0], tmp_path / "x.satchel")
+    found = run.differences()
+    layers = {one.name for one in found if one.op in ("conv2d", "linear")}
+    merged = {one.layer.inputs[1].name for one in plan.residuals.values() if one.layer.inputs[1]}
+    assert layers | merged == set(weights)
+    for one in found:
+        assert one.steps is None or one.steps <= 1, one
+        assert one.relative is None or one.relative < 1e-4, one
 
 
 def test_a_vision_model_never_leaves_8_bits() -> None:

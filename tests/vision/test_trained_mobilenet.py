@@ -2,17 +2,27 @@
 
 from __future__ import annotations
 
+import copy
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from torch import nn
+from torch.nn.utils.fusion import fuse_conv_bn_eval
 
 import satchel
+from satchel.graph.passes import IMPORTED, optimize
+from satchel.quantize.static import calibrate, plan_integers
+from satchel.torch.capture import capture
+from satchel.torch.importer import import_program
 from satchel.torch.vision_models import read_weights
+from satchel.torch.weights import take_weights
 from satchel.vision.classifier import Classifier, class_metadata
 from satchel.vision.images import image_paths, open_image
 from satchel.vision.preprocess import Preprocessing
+from support.compare import assert_close
+from support.integer_layers import LayerComparison
 from support.mobilenet_v3 import MobileNetV3Small
 
 DATA = Path(__file__).parents[3] / "shared" / "data" / "mobilenetv3_small_3class"
@@ -37,9 +47,29 @@ def photographs() -> dict[str, np.ndarray]:
     return {p.stem: PREPROCESSING.prepare(open_image(p, p.name)) for p in image_paths(DATA)}
 
 
+@pytest.fixture(scope="module")
+def folded(module: torch.nn.Module) -> torch.nn.Module:
+    """Torch's own folding of batch norm, with the weights then rounded to 16 bits."""
+    model = copy.deepcopy(module)
+    for sequence in [m for m in model.modules() if isinstance(m, nn.Sequential)]:
+        for i in range(len(sequence) - 1):
+            layer, norm = sequence[i], sequence[i + 1]
+            if isinstance(layer, nn.Conv2d) and isinstance(norm, nn.BatchNorm2d):
+                sequence[i], sequence[i + 1] = fuse_conv_bn_eval(layer, norm), nn.Identity()
+    for layer in model.modules():
+        if isinstance(layer, (nn.Conv2d, nn.Linear)):
+            layer.weight.data = layer.weight.data.half().float()
+    assert not any(isinstance(m, nn.BatchNorm2d) for m in model.modules())
+    return model
+
+
 @pytest.mark.parametrize("recipe", ["fp32", "fp16", "int8"])
 def test_all_six_are_right(
-    recipe: str, module: torch.nn.Module, photographs: dict[str, np.ndarray], tmp_path: Path
+    recipe: str,
+    module: torch.nn.Module,
+    folded: torch.nn.Module,
+    photographs: dict[str, np.ndarray],
+    tmp_path: Path,
 ) -> None:
     assert len(photographs) == 6
     calibration = list(photographs.values()) if recipe == "int8" else None
@@ -59,6 +89,11 @@ def test_all_six_are_right(
             want = module(torch.from_numpy(array)).numpy()
         worst = np.abs(forward(array) - want).max() / np.abs(want).max()
         assert worst < {"fp32": 1e-4, "fp16": 0.05, "int8": 0.5}[recipe], (name, worst)
+        if recipe == "fp16":
+            # Batch norm is part of the weights before these are rounded, and nothing else is.
+            with torch.no_grad():
+                rounded = folded(torch.from_numpy(array)).numpy()
+            assert_close(forward(array), rounded, 1e-4)
     if recipe == "int8":
         ops = classifier.program.methods[0]["ops"]
         assert ops["qconv2d"] + ops["qlinear"] == 53 and ops["transpose"] == 1
@@ -88,3 +123,21 @@ def test_all_six_are_right_on_an_npu(
     assert meta["placement"] == {"nodes": {"qnn": 81}, "fallbacks": []}
     # Half of the layers, the noisiest: with only the first depthwise one, a photograph is wrong.
     assert meta["in_16_bits"][0] == "features.1.block.0.0.weight" and len(meta["in_16_bits"]) == 27
+
+
+def test_every_layer_is_the_quantised_runs_to_one_step(
+    module: torch.nn.Module, photographs: dict[str, np.ndarray], tmp_path: Path
+) -> None:
+    graph = optimize(
+        import_program(capture(module, (torch.zeros(1, 3, 224, 224),))).graph, IMPORTED
+    )
+    weights = take_weights(graph)
+    examples = [{graph.inputs[0].name: array} for array in photographs.values()]
+    encodings = calibrate(graph, lambda w: weights[w.name], examples, native=True)
+    plan = plan_integers(graph, encodings)
+    run = LayerComparison(graph, plan, weights, examples[0], tmp_path / "x.satchel")
+    found = run.differences()
+    assert sum(one.op in ("conv2d", "linear", "add") for one in found) >= 54
+    for one in found:
+        assert one.steps is None or one.steps <= 1, one
+        assert one.relative is None or one.relative < 1e-4, one

@@ -23,10 +23,14 @@ Array = NDArray[Any]
 
 @dataclass
 class LoweredGraph:
-    """``codes`` are the weights that became whole numbers, by name."""
+    """``codes`` are the weights that became whole numbers, by name. ``coded`` and ``floats`` are
+    the values that stand for those of the float graph, by their names there.
+    """
 
     graph: Graph
     codes: dict[str, Array] = field(default_factory=dict)
+    coded: dict[str, Value] = field(default_factory=dict)
+    floats: dict[str, Value] = field(default_factory=dict)
 
 
 def lower_integers(graph: Graph, plan: IntegerPlan, read_weight: WeightReader) -> LoweredGraph:
@@ -62,7 +66,12 @@ class _Lowering:
                 self._float(node)
         for value in self.source.outputs:
             self.builder.output(self.as_float(value), value.name)
-        return LoweredGraph(self.builder.finish(), self.codes)
+        names = {id(v): v.name for v in self.source.values()}
+        coded, floats = (
+            {names[number]: value for number, value in made.items()}
+            for made in (self.coded, self.floats)
+        )
+        return LoweredGraph(self.builder.finish(), self.codes, coded, floats)
 
     # --- a value in either form ---
 
