@@ -111,6 +111,13 @@ enum class Activation : uint8_t {
 };
 inline constexpr int kActivations = 10;
 
+// What a layer in floats does to its result, and what it adds before: [rows][ldy], as the result, or null.
+struct FloatFinish {
+  Activation activation;
+  const float* residual;
+  FloatFinish(Activation a, const float* r = nullptr) : activation(a), residual(r) {}
+};
+
 // What becomes of the sums of products of an integer layer, in f32, each step rounded by itself:
 //   t = float(sum - x_zero * row_sum) * scale + bias + float(residual - residual_zero) * residual_scale
 //   out = activation(t), or clamp(rint(activation(t) * inverse_out_scale) + out_zero, 0, 255)
@@ -167,13 +174,13 @@ struct KernelTable {
 
   void (*quantize_rows)(const float* x, int64_t ldx, const QuantizedRows& out);
 
-  // y[m][n] = activation(sum_k x[m][k] * w[n][k] + bias[n]) for the rows of tiles [tile_begin,
-  // tile_end). bias may be null. Only the first w.rows columns of y are written.
+  // y[m][n] = activation(sum_k x[m][k] * w[n][k] + bias[n] + residual[m][n]) for the rows of tiles
+  // [tile_begin, tile_end). bias may be null. Only the first w.rows columns of y are written.
   void (*linear_f32)(const float* x, int64_t ldx, int64_t m, const PackedMatrix& w,
-                     const float* bias, Activation activation, int64_t tile_begin,
+                     const float* bias, FloatFinish finish, int64_t tile_begin,
                      int64_t tile_end, float* y, int64_t ldy);
   void (*linear_f16)(const float* x, int64_t ldx, int64_t m, const PackedMatrix& w,
-                     const float* bias, Activation activation, int64_t tile_begin,
+                     const float* bias, FloatFinish finish, int64_t tile_begin,
                      int64_t tile_end, float* y, int64_t ldy);
   void (*linear_q4)(const QuantizedRows& x, const PackedMatrix& w, const float* bias,
                     int64_t tile_begin, int64_t tile_end, float* y, int64_t ldy);

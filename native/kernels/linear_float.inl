@@ -54,6 +54,7 @@ struct FloatPart {
   const float* bias;
   int64_t outputs;  // that are left from the first tile on
   Activation activation;
+  const float* residual;  // of the first tile, or null
   bool first, last;  // whether these are the first columns, the last
   float* y;
   int64_t ldy;
@@ -66,7 +67,10 @@ inline void float_block(const FloatPart<Weight>& part) {
   SATCHEL_UNROLL
   for (int m = 0; m < M; ++m) {
     SATCHEL_UNROLL
-    for (int t = 0; t < T; ++t) __builtin_prefetch(part.y + m * part.ldy + t * kTileRows, 1);
+    for (int t = 0; t < T; ++t) {
+      __builtin_prefetch(part.y + m * part.ldy + t * kTileRows, 1);
+      if (part.residual) __builtin_prefetch(part.residual + m * part.ldy + t * kTileRows);
+    }
   }
   for (int m = 0; m < M; ++m) {
     for (int t = 0; t < T; ++t) {
@@ -113,8 +117,16 @@ inline void float_block(const FloatPart<Weight>& part) {
     F offset[kTileVectors];
     if (part.last) load_bias(part.bias ? part.bias + t * kTileRows : nullptr, n, offset);
     for (int m = 0; m < M; ++m) {
-      for (int v = 0; part.last && v < kTileVectors; ++v) {
-        acc[m][t][v] = activated(part.activation, acc[m][t][v] + offset[v]);
+      if (part.last) {
+        for (int v = 0; v < kTileVectors; ++v) acc[m][t][v] = acc[m][t][v] + offset[v];
+        if (part.residual) {
+          F more[kTileVectors];
+          load_tile(part.residual + m * part.ldy + t * kTileRows, n, more);
+          for (int v = 0; v < kTileVectors; ++v) acc[m][t][v] = acc[m][t][v] + more[v];
+        }
+        for (int v = 0; v < kTileVectors; ++v) {
+          acc[m][t][v] = activated(part.activation, acc[m][t][v]);
+        }
       }
       store_tile(part.y + m * part.ldy + t * kTileRows, acc[m][t], n);
     }
@@ -132,10 +144,11 @@ inline void float_rows(int64_t m, const FloatPart<Weight>& part) {
 
 // Columns that stay in the first-level cache, for a block's tiles, while all rows pass over them.
 constexpr int64_t kFloatCols = 512;
+constexpr int64_t kStayingBytes = 1 << 18;
 
 template <class Weight>
 void linear_float(const float* x, int64_t ldx, int64_t m, const PackedMatrix& w,
-                  const float* bias, Activation activation, int64_t tile_begin, int64_t tile_end,
+                  const float* bias, FloatFinish finish, int64_t tile_begin, int64_t tile_end,
                   float* y, int64_t ldy) {
   const Weight* weights = reinterpret_cast<const Weight*>(w.codes);
   const int64_t tile_stride = w.cols * kTileRows;
@@ -144,7 +157,9 @@ void linear_float(const float* x, int64_t ldx, int64_t m, const PackedMatrix& w,
     return FloatPart<Weight>{x + row * ldx + begin, ldx,
                              weights + tile * tile_stride + begin * kTileRows, tile_stride,
                              end - begin, bias ? bias + output : nullptr, w.rows - output,
-                             activation, begin == 0, end == w.cols, y + row * ldy + output, ldy};
+                             finish.activation,
+                             finish.residual ? finish.residual + row * ldy + output : nullptr,
+                             begin == 0, end == w.cols, y + row * ldy + output, ldy};
   };
   if (m == 1) {
     int64_t tile = tile_begin;
@@ -156,6 +171,21 @@ void linear_float(const float* x, int64_t ldx, int64_t m, const PackedMatrix& w,
   }
   // Blocks of rows as equal as can be.
   const int64_t blocks = (m + kFloatRows - 1) / kFloatRows;
+  const int64_t bytes = (tile_end - tile_begin) * tile_stride * static_cast<int64_t>(sizeof(Weight));
+  if (bytes <= kStayingBytes && w.cols <= kFloatCols) {
+    // All of the weight stays in the second-level cache: results are written row by row.
+    for (int64_t block = 0; block < blocks; ++block) {
+      const int64_t row = block * m / blocks, rows = (block + 1) * m / blocks - row;
+      for (int64_t tile = tile_begin; tile < tile_end; tile += kFloatTiles) {
+        if (tile + kFloatTiles <= tile_end) {
+          float_rows<kFloatRows, kFloatTiles, Weight>(rows, part(tile, row, 0, w.cols));
+        } else {
+          float_rows<kFloatRows, 1, Weight>(rows, part(tile, row, 0, w.cols));
+        }
+      }
+    }
+    return;
+  }
   for (int64_t tile = tile_begin; tile < tile_end; tile += kFloatTiles) {
     for (int64_t begin = 0; begin < w.cols; begin += kFloatCols) {
       const int64_t end = begin + kFloatCols < w.cols ? begin + kFloatCols : w.cols;

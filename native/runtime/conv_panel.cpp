@@ -22,8 +22,9 @@ void check_conv_weight(NodeCall& call) {
 
 int64_t panel_rows(int64_t pixels, int64_t bytes, int threads) {
   const int64_t fitting = std::clamp(kPanelBytes / bytes, kFewestRows, kMostRows);
-  const int64_t share = (pixels + threads - 1) / threads;
-  return std::max<int64_t>(1, std::min(fitting, share));
+  // As many panels for each thread.
+  const int64_t panels = round_up((pixels + fitting - 1) / fitting, threads);
+  return std::max<int64_t>(1, (pixels + panels - 1) / panels);
 }
 
 }  // namespace satchel

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 import satchel
 from satchel.graph import passes
 from satchel.graph.builder import GraphBuilder
-from satchel.graph.ir import DType, Graph
+from satchel.graph.ir import DType, Graph, Value
 from satchel.graph.reference import ReferenceInterpreter
 from support.arrays import i32, normal
 from support.compare import assert_close
@@ -171,6 +171,49 @@ def test_a_squared_gate_is_not_fused() -> None:
 def _run(graph: Graph, rows: int) -> list[np.ndarray]:
     outputs = ReferenceInterpreter(lambda w: WEIGHTS[w.name]).run(graph, inputs_for(rows))
     return list(outputs.values())
+
+
+def _image_layers(b: GraphBuilder, count: int, **attrs: int) -> list[Value]:
+    x = b.input("x", (1, 5, 6, 8))
+    weights = (
+        b.constant(f"w{i}", normal(8, 8 // attrs.get("groups", 1), seed=i)) for i in range(count)
+    )
+    return [x, *(b.conv2d(x, weight, kernel=(1, 1), **attrs) for weight in weights)]
+
+
+def test_a_sum_and_its_activation_go_into_the_later_convolution() -> None:
+    b = GraphBuilder("forward")
+    _, first, second = _image_layers(b, 2)
+    b.output(b.relu(b.add(first, second)), "y")
+    reference, inputs = ReferenceInterpreter(lambda w: WEIGHTS[w.name]), {"x": normal(1, 5, 6, 8)}
+    before = reference.run(b.graph, inputs)["y"]
+    passes.optimize(b.graph, passes.FLOATS)
+    assert _ops(b.graph) == ["conv2d", "conv2d"]
+    fused = b.graph.nodes[1]
+    assert fused.inputs[3] is first and fused.attrs["activation"] == "relu"
+    assert_close(reference.run(b.graph, inputs)["y"], before, 1e-6)
+
+
+def test_a_convolution_that_takes_in_a_sum_runs_when_the_other_image_is_there() -> None:
+    b = GraphBuilder("forward")
+    x, layer = _image_layers(b, 1)
+    b.output(b.add(layer, b.exp(x)))
+    passes.optimize(b.graph, passes.FLOATS)
+    assert _ops(b.graph) == ["exp", "conv2d"]
+
+
+@pytest.mark.parametrize("case", ["read twice", "twice itself", "groups", "activated", "broadcast"])
+def test_sums_that_a_convolution_does_not_take_in(case: str) -> None:
+    b = GraphBuilder("forward")
+    x, layer = _image_layers(b, 1, **({"groups": 2} if case == "groups" else {}))
+    if case == "activated":
+        b.graph.nodes[-1].attrs["activation"] = "relu"
+    other = b.constant("c", normal(8)) if case == "broadcast" else x
+    b.output(b.add(layer, layer if case == "twice itself" else other))
+    if case == "read twice":
+        b.output(b.exp(layer), "second")
+    passes.optimize(b.graph, passes.FLOATS)
+    assert "add" in _ops(b.graph)
 
 
 @given(spec=graph_specs(), rows=st.integers(1, 6))

@@ -136,6 +136,25 @@ def _layer_rows() -> list[OpCase]:
     return rows
 
 
+def _residual_rows() -> list[OpCase]:
+    rows = []
+    for name in ("plain", "plain_wide", "three", "deep"):
+        image, outputs, attrs = CONVOLUTIONS[name]
+        cols = int(np.prod(attrs["kernel"])) * image[2]
+        for encoding in FLOATS:
+            weight = Stored(normal(outputs, cols, seed="w"), encoding)
+            residual = normal(2, *image[:2], outputs, seed="r")
+            bias = Stored(normal(outputs, seed="b"), F32)
+
+            def layer(t: Any, x: Any, w: Any, b: Any, r: Any, a: Any = attrs) -> Any:
+                return t.relu(conv2d(t, x, w, b, a) + r)
+
+            inputs = [normal(2, *image), weight, bias, residual]
+            kind = f"{name}_residual_{encoding.layout}"
+            rows.append(case("conv2d", kind, inputs, layer, activation="relu", **attrs))
+    return rows
+
+
 def _activation_rows() -> list[OpCase]:
     rows = []
     for name in ACTIVATIONS:
@@ -217,4 +236,4 @@ def _pool_rows() -> list[OpCase]:
     return rows
 
 
-ROWS = [*_layer_rows(), *_activation_rows(), *_pool_rows()]
+ROWS = [*_layer_rows(), *_residual_rows(), *_activation_rows(), *_pool_rows()]

@@ -208,6 +208,13 @@ REFUSED: list[Rule] = [
     ),
     ("conv2d", [IMAGE, f32(4, 18)], {"kernel": (3, 3), "padding": (0, -1, 0, 0)}, "negative"),
     ("conv2d", [IMAGE, f32(4, 18)], {"kernel": (9, 1)}, "larger than the image"),
+    ("conv2d", [IMAGE, f32(4, 2), None, f32(1, 8, 8, 3)], {"kernel": (1, 1)}, "like the result"),
+    (
+        "conv2d",
+        [IMAGE, f32(4, 1), None, f32(1, 8, 8, 4)],
+        {"kernel": (1, 1), "groups": 2},
+        "groups take no residual",
+    ),
     (
         "conv_transpose2d",
         [IMAGE, f32(4, 2)],

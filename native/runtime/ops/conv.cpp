@@ -13,8 +13,19 @@ struct Panel {
 
   Panel(const ConvShape& s, int threads)
       : rows(0), cols(s.group_cols()), results(s.groups_fill_tiles() ? 0 : s.most_group_tile_rows()) {
-    if (!s.is_plain()) rows = panel_rows(s.pixels, cols * 4, threads);
+    if (is_direct(s)) return;
+    if (collide(cols)) cols += kApart;
+    rows = panel_rows(s.pixels, cols * 4, threads);
   }
+  // Whether the image itself serves as a panel.
+  static bool is_direct(const ConvShape& s) { return s.is_plain() && !(collide(s.channels) && s.pixels >= kMany); }
+
+ private:
+  // Rows a page apart have the same places in a first-level cache, which has not enough for a block of them.
+  static bool collide(int64_t floats) { return floats % 1024 == 0; }
+  static constexpr int64_t kApart = 16, kMany = 28;
+
+ public:
   size_t results_at() const { return static_cast<size_t>(round_up(rows * cols * 4, 64) + kPanelSlack); }
   size_t bytes() const { return results_at() + static_cast<size_t>(round_up(rows * results * 4, 64)); }
 };
@@ -28,6 +39,11 @@ void check_layer(NodeCall& call, bool transposed) {
   if (call.has(2)) {
     require_array(call, call.in(2), DType::f32);
     require(call.in(2).rank == 1 && call.in(2).shape[0] == call.in(1).shape[0], call, "the bias does not fit");
+  }
+  if (call.has(3)) {
+    require_array(call, call.in(3), DType::f32);
+    require(call.params.integer[kGroups] == 1, call, "a layer of groups takes no residual");
+    require(same_shape(call.in(3), *call.output), call, "the residual does not fit");
   }
   call.params.activation = activation_attribute(call);
 }
@@ -58,6 +74,7 @@ void run(const NodeCall& call, const Workspace& work, const ConvShape& s) {
   const float *x = call.in(0).f32(), *bias = call.has(2) ? call.in(2).f32() : nullptr;
   float* y = call.output->f32();
   const Activation activation = call.params.activation;
+  const FloatFinish finish(activation, call.has(3) ? call.in(3).f32() : nullptr);
   if (s.is_depthwise()) {
     const auto depthwise =
         matrix.encoding == MatrixEncoding::f32 ? work.kernels.depthwise_f32 : work.kernels.depthwise_f16;
@@ -65,7 +82,7 @@ void run(const NodeCall& call, const Workspace& work, const ConvShape& s) {
       depthwise(pixels, matrix, bias, activation, y + first * s.outputs);
     });
   }
-  if (s.is_plain()) return float_layer(x, s.pixels, matrix, bias, activation, y, work);
+  if (Panel::is_direct(s)) return float_layer(x, s.pixels, matrix, bias, finish, y, work);
   const Panel layout(s, work.pool.size());
   const int64_t blocks = (s.pixels + layout.rows - 1) / layout.rows;
   work.pool.parallel_for(blocks, 1, [&](int64_t first, int64_t last, int thread) {
@@ -78,7 +95,8 @@ void run(const NodeCall& call, const Workspace& work, const ConvShape& s) {
         const int64_t from = group * s.group_outputs(), to = from + s.group_outputs();
         const int64_t tile = from / kTileRows, tile_end = (to + kTileRows - 1) / kTileRows;
         if (s.groups_fill_tiles()) {
-          kernel(panel, layout.cols, rows, matrix, bias, activation, tile, tile_end, y + begin * s.outputs, s.outputs);
+          kernel(panel, layout.cols, rows, matrix, bias, rows_from(finish, begin * s.outputs), tile, tile_end,
+                 y + begin * s.outputs, s.outputs);
           continue;
         }
         // Tiles that the group shares with others are computed as a whole, and its part is kept.
@@ -98,7 +116,7 @@ void run_conv(const NodeCall& call, const Workspace& work) { run(call, work, con
 void run_conv_transpose(const NodeCall& call, const Workspace& work) { run(call, work, conv_shape(call, true)); }
 
 const OpDef kOps[] = {
-    {"conv2d", 2, 3, false, {"kernel", "stride", "padding", "dilation", "groups", "activation"}, check_conv, run_conv},
+    {"conv2d", 2, 4, false, {"kernel", "stride", "padding", "dilation", "groups", "activation"}, check_conv, run_conv},
     {"conv_transpose2d", 2, 3, false, {"kernel", "stride", "padding", "dilation", "groups", "activation"},
      check_conv_transpose, run_conv_transpose},
 };

@@ -52,6 +52,49 @@ def fuse_activations(graph: Graph) -> None:
     graph.nodes = [node for node in graph.nodes if id(node) not in gone]
 
 
+def fuse_residuals(graph: Graph) -> None:
+    """A convolution whose result is only added to another image like it adds that itself.
+
+    It then runs where the sum stood, so that the other image is there.
+    """
+    uses = _users(graph)
+    makers = {id(v): node for node in graph.nodes for v in node.outputs}
+    order = {id(node): i for i, node in enumerate(graph.nodes)}
+    moved: dict[int, Node] = {}  # by the id of the sum
+    for node in graph.nodes:
+        if node.op != "add":
+            continue
+        found = []
+        for value, other in (node.inputs, node.inputs[::-1]):
+            assert value is not None and other is not None
+            layer = makers.get(id(value))
+            if layer is not None and uses[id(value)] == 1 and _takes_residual(layer, value, other):
+                found.append((order[id(layer)], layer, other))
+        if found:
+            # The later of two: what it reads lives until then anyway.
+            _, layer, other = max(found, key=lambda item: item[0])
+            bias = layer.inputs[2] if len(layer.inputs) > 2 else None
+            layer.inputs = [*layer.inputs[:2], bias, other]
+            layer.outputs = node.outputs
+            makers[id(node.outputs[0])] = layer
+            moved[id(node)] = layer
+    late = {id(layer) for layer in moved.values()}
+    kept = (moved.get(id(n), None if id(n) in late else n) for n in graph.nodes)
+    graph.nodes = [node for node in kept if node is not None]
+
+
+def _takes_residual(layer: Node, value: Value, other: Value) -> bool:
+    return (
+        layer.op == "conv2d"
+        and len(layer.inputs) < 4
+        and layer.attrs.get("groups", 1) == 1
+        and layer.attrs.get("activation", "none") == "none"
+        and value is not other
+        and value.type == other.type
+        and other.constant is None
+    )
+
+
 def fold_affine_into_layers(graph: Graph) -> None:
     """Batch norm and its like: constants that multiply or shift each channel of a layer's result
     become part of its weight and bias.

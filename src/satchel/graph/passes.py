@@ -8,7 +8,7 @@ from collections.abc import Callable
 import numpy as np
 
 from satchel.graph.attention_fusion import fuse_attention
-from satchel.graph.fusion import fold_affine_into_layers, fuse_activations
+from satchel.graph.fusion import fold_affine_into_layers, fuse_activations, fuse_residuals
 from satchel.graph.ir import Graph, Node, Value, constant_name
 from satchel.graph.layout import simplify_moves, sink_transposes
 from satchel.graph.ops import find_op
@@ -108,6 +108,10 @@ IMPORTED: tuple[Pass, ...] = (
     simplify_moves,
     remove_dead_nodes,
 )
+
+
+# For layers that are to run in floats; integer layers take residuals in as they are made.
+FLOATS: tuple[Pass, ...] = (fuse_residuals, fuse_activations)
 
 
 def optimize(graph: Graph, passes: tuple[Pass, ...] = STANDARD) -> Graph:

@@ -16,7 +16,7 @@ from satchel.exporter.checks import check_free_space
 from satchel.exporter.weights import WeightPacker
 from satchel.files import refuse_existing
 from satchel.graph.ir import Weight
-from satchel.graph.passes import IMPORTED, WRITTEN_OUT, optimize
+from satchel.graph.passes import FLOATS, IMPORTED, WRITTEN_OUT, optimize
 from satchel.machine import cores
 from satchel.program.writer import ProgramWriter, encode_metadata
 from satchel.quantize.encoding import Encoding
@@ -100,6 +100,8 @@ class ModuleExportJob:
         elif self.is_static:
             self._quantize(arrays, calibration)
             graphs = [self.graph]
+        else:
+            optimize(self.graph, FLOATS)
         self.checkpoint = ArrayCheckpoint(arrays, Path(self.name))
         self.placement = self.npu.report if self.npu else cpu.place(graphs)
         self.writer = ProgramWriter(graphs, self.encodings)

@@ -59,9 +59,12 @@ def window_sums(
     return np.moveaxis(total, 0, 3).reshape(x.shape[0], *out, outputs)
 
 
-@define("conv2d", (2, 3), "kernel", "stride", "padding", "dilation", "groups", "activation")
+@define("conv2d", (2, 4), "kernel", "stride", "padding", "dilation", "groups", "activation")
 class Conv2d:
-    """Each window's product with the weight, plus bias, through the activation."""
+    """Each window's product with the weight, plus bias and residual, through the activation.
+
+    Inputs: x, weight, bias?, residual? The residual is like the result; groups take none.
+    """
 
     @staticmethod
     def types(types: Types, attrs: Attrs) -> list[TensorType]:
@@ -69,7 +72,11 @@ class Conv2d:
         outputs = _check_float("conv2d", types, attrs, window)
         height, width, _ = image_size("conv2d", types)
         assert types[0]
-        return [image_type(types[0], window.output("conv2d", height, width), outputs)]
+        result = image_type(types[0], window.output("conv2d", height, width), outputs)
+        if len(types) > 3 and types[3] is not None:
+            require(types[3] == result, "conv2d", "the residual must be like the result", types)
+            require(attr_int(attrs, "groups", 1) == 1, "conv2d", "groups take no residual", types)
+        return [result]
 
     @staticmethod
     def run(arrays: Arrays, attrs: Attrs) -> list[Array]:
@@ -77,8 +84,9 @@ class Conv2d:
         window = Window.of("conv2d", attrs)
         out = window.output("conv2d", *x.shape[1:3])
         result = window_sums(x, weight, window, out, attr_int(attrs, "groups", 1), 0.0)
-        if len(arrays) > 2 and arrays[2] is not None:
-            result = result + arrays[2]
+        for more in arrays[2:]:
+            if more is not None:
+                result = result + more
         return [activate(result.astype(np.float32), attrs)]
 
 
