@@ -152,7 +152,7 @@ def add_export_options(parser: argparse.ArgumentParser) -> None:
         "--prefill-ar-len",
         type=positive,
         metavar="N",
-        help="hybrid: the most prompt tokens read at once (128)",
+        help="hybrid: the most prompt tokens read at once (256; 128 for an NPU)",
     )
     group.add_argument(
         "--context",

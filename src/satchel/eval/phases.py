@@ -15,7 +15,6 @@ from satchel.backends import open_instance
 from satchel.errors import EvaluationError
 from satchel.exporter import ExportJob, ExportOptions
 from satchel.exporter.cached import program_for
-from satchel.exporter.options import DEFAULT_PREFILL_AR_LEN
 from satchel.llm.session import Session
 from satchel.runtime.program import Program
 from satchel.sources.cache import checkpoints_folder
@@ -54,9 +53,7 @@ class PhaseMaker:
         self.context = int(self.program.states[0]["shape"][1])
         if "fp" in self.names:
             self.checkpoint = self.checkpoint or find_checkpoint(self.program)
-            self._float = ExportOptions(
-                recipe="fp32", context=self.context, prefill_ar_len=DEFAULT_PREFILL_AR_LEN
-            )
+            self._float = ExportOptions(recipe="fp32", context=self.context)
             self._check_model(ExportJob(self.checkpoint, self._float, self.progress))
 
     def _check_model(self, job: ExportJob) -> None:

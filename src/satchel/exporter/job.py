@@ -21,9 +21,9 @@ from satchel.exporter.kept import KeptTensors, check_preq, check_recipe, take_co
 from satchel.exporter.npu import CALIBRATION_BLOCK, CALIBRATION_METHOD, NpuExport, NpuPlan
 from satchel.exporter.options import (
     DEFAULT_CONTEXT,
-    DEFAULT_PREFILL_AR_LEN,
     METADATA,
     ExportOptions,
+    usual_prefill_ar_len,
 )
 from satchel.exporter.rotating import rotate
 from satchel.exporter.rounding import RoundingPlan
@@ -135,7 +135,7 @@ class ExportJob:
         """All methods of the model, then those of each adapter that is kept apart."""
         methods: dict[str, Dim] = {"kv_forward": 1}
         if self.options.mode != "kv":
-            methods["prefill_forward"] = Sym("S", min(self.options.prefill_ar_len, self.context))
+            methods["prefill_forward"] = Sym("S", min(self.options.prefill_tokens, self.context))
         if self.options.mode == "kv" and is_qnn(self.options.target):
             methods[CALIBRATION_METHOD] = Sym("S", min(CALIBRATION_BLOCK, self.context))
         sizes = self.options.lookahead_sizes()
@@ -232,8 +232,8 @@ class ExportJob:
             yield "rotated" + ("_online" if options.rotate_online else "")
         if options.mode != "hybrid":
             yield options.mode
-        if options.mode != "kv" and options.prefill_ar_len != DEFAULT_PREFILL_AR_LEN:
-            yield f"ar{options.prefill_ar_len}"
+        if options.mode != "kv" and options.prefill_tokens != usual_prefill_ar_len(options.target):
+            yield f"ar{options.prefill_tokens}"
         if options.context != DEFAULT_CONTEXT:
             yield f"c{options.context}"
         if options.num_sharding is not None:
@@ -301,7 +301,7 @@ class ExportJob:
         self.progress(f"Packing {self.name}", total, total)
 
     def _metadata(self, errors: Mapping[str, WeightError]) -> dict[str, Any]:
-        ar_len = self.options.prefill_ar_len if self.options.mode != "kv" else None
+        ar_len = self.options.prefill_tokens if self.options.mode != "kv" else None
         lookahead = self.options.lookahead_sizes()
         embedding = self.recipe.embedding
         return {
@@ -395,7 +395,7 @@ def export(
     rotate: bool = False,
     rotate_online: bool = False,
     mode: str = "hybrid",
-    prefill_ar_len: int = 128,
+    prefill_ar_len: int | None = None,
     context: int = 2048,
     ngram: int | None = None,
     window: int | None = None,

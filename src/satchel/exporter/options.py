@@ -19,12 +19,19 @@ MODES = ("hybrid", "kv", "lookahead")
 PREQ_MODES = ("8da4w", "8da4w_output_8da8w")
 DEFAULT_RECIPE = "8da4w"
 DEFAULT_CONTEXT = 2048
-DEFAULT_PREFILL_AR_LEN = 128
+# Prompt tokens read at once: the more, the less often weights are unpacked; an NPU's compiler takes
+# longer the larger its graphs are.
+CPU_PREFILL_AR_LEN = 256
+NPU_PREFILL_AR_LEN = 128
 
 _ADAPTER = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
 
 # What `metadata` may override, and the field of the tokenizer that it sets.
 METADATA = {"get_bos_id": "bos_id", "get_eos_ids": "eos_ids"}
+
+
+def usual_prefill_ar_len(target: str) -> int:
+    return NPU_PREFILL_AR_LEN if is_qnn(target) else CPU_PREFILL_AR_LEN
 
 
 @dataclass(frozen=True)
@@ -63,7 +70,7 @@ class ExportOptions:
     rotate: bool = False
     rotate_online: bool = False
     mode: str = "hybrid"
-    prefill_ar_len: int = DEFAULT_PREFILL_AR_LEN
+    prefill_ar_len: int | None = None  # None: the target's
     context: int = DEFAULT_CONTEXT
     ngram: int | None = None
     window: int | None = None
@@ -84,9 +91,9 @@ class ExportOptions:
             raise ConfigError(f"there is no mode {self.mode!r}", f"Modes: {', '.join(MODES)}.")
         if self.context < 2:
             raise ConfigError(f"a context of {self.context} tokens is too short", "Use 2 or more.")
-        if self.prefill_ar_len < 2:
+        if self.prefill_tokens < 2:
             raise ConfigError(
-                f"prefill_ar_len must be at least 2, not {self.prefill_ar_len}", "Or use mode kv."
+                f"prefill_ar_len must be at least 2, not {self.prefill_tokens}", "Or use mode kv."
             )
         if self.preq_mode not in (None, *PREQ_MODES):
             raise ConfigError(
@@ -105,6 +112,13 @@ class ExportOptions:
         check_keys(self.metadata, METADATA, "the metadata")
         _check_ids(self.metadata)
         self.lookahead_sizes()
+
+    @property
+    def prefill_tokens(self) -> int:
+        """``prefill_ar_len``, or what is usual for the target."""
+        if self.prefill_ar_len is not None:
+            return self.prefill_ar_len
+        return usual_prefill_ar_len(self.target)
 
     def lookahead_sizes(self) -> LookaheadSizes | None:
         """What the program guesses by default; None unless the mode is lookahead."""
