@@ -85,12 +85,25 @@ inline int32_t key_in_block(int64_t key) {
   return static_cast<int32_t>(key < 0 ? 0 : key < kKeyBlock ? key : kKeyBlock);
 }
 
+// Asks the memory for the lines of four rows that usually lie one behind the other.
+template <class Cache>
+inline void ask_for_rows(const Cache* rows, int64_t dim) {
+  const auto* bytes = reinterpret_cast<const char*>(rows);
+  const int64_t size = 4 * row_stride<Cache>(dim) * static_cast<int64_t>(sizeof(Cache));
+  for (int64_t at = 0; at < size; at += 64) __builtin_prefetch(bytes + at);
+}
+
 // scores[r][key] = q[r] · k[key] for keys [begin, end), four at a time; the last keys are
-// computed twice rather than read past the end.
+// computed twice rather than read past the end. Whoever comes first to a block asks for what is
+// read next: its values, and the keys of the block after it.
 template <int R, class Cache, class Rows>
-inline void dot_products(const float* q, int64_t padded, const Rows& k, int64_t dim,
-                         int64_t begin, int64_t end, float* scores) {
+inline void dot_products(const float* q, int64_t padded, const Rows& k, const Rows& v, bool first,
+                         int64_t dim, int64_t begin, int64_t end, float* scores) {
   for (int64_t key = begin / 4 * 4; key < end; key += 4) {
+    if (first) {
+      ask_for_rows(v[key], dim);
+      ask_for_rows(k[key] + kKeyBlock * row_stride<Cache>(dim), dim);
+    }
     const Cache* keys[4];
     for (int j = 0; j < 4; ++j) keys[j] = k[key + j < end ? key + j : end - 1];
     F acc[R][4];
@@ -204,7 +217,7 @@ inline void weighted_sum(float* acc, int64_t padded, const RowState* rows, const
 
 // One register block of rows against one block of keys.
 template <int R, class Cache, class Rows, class CacheTails>
-inline void attend_block(const AttentionArgs& args, const Rows& k, const Rows& v,
+inline void attend_block(const AttentionArgs& args, const Rows& k, const Rows& v, bool first,
                          const CacheTails& k_tails, const CacheTails& v_tails, const float* q,
                          float* acc, int64_t padded, RowState* rows, float* scores) {
   int64_t begin = kKeyBlock, end = 0;
@@ -214,7 +227,7 @@ inline void attend_block(const AttentionArgs& args, const Rows& k, const Rows& v
     end = rows[r].end > end ? rows[r].end : end;
   }
   if (begin >= end) return;
-  dot_products<R, Cache>(q, padded, k, args.dim, begin, end, scores);
+  dot_products<R, Cache>(q, padded, k, v, first, args.dim, begin, end, scores);
   dequantize_scores<R>(q, padded, k_tails, begin, end, scores);
   for (int r = 0; r < R; ++r) {
     float* row_scores = scores + r * kKeyBlock;
@@ -256,12 +269,12 @@ inline void attend_rows(const AttentionArgs& args, const Rows& k, const Rows& v,
   v_tails.read(v, args.dim, keys);
   int64_t row = 0;
   for (; row + kAttentionRows <= rows; row += kAttentionRows) {
-    attend_block<kAttentionRows, Cache>(args, k, v, k_tails, v_tails, q + row * padded,
+    attend_block<kAttentionRows, Cache>(args, k, v, row == 0, k_tails, v_tails, q + row * padded,
                                         acc + row * padded, padded, states + row, scores);
   }
   for (; row < rows; ++row) {
-    attend_block<1, Cache>(args, k, v, k_tails, v_tails, q + row * padded, acc + row * padded,
-                           padded, states + row, scores);
+    attend_block<1, Cache>(args, k, v, row == 0, k_tails, v_tails, q + row * padded,
+                           acc + row * padded, padded, states + row, scores);
   }
 }
 
