@@ -246,6 +246,13 @@ struct KernelTable {
                         const float* bias, Activation activation, float* out);
   void (*depthwise_i8)(const DepthwisePixels<uint8_t>& pixels, const IntegerMatrix& w,
                        const IntegerResult& result);
+
+  // Convolution with a kernel of 3 x 3 by products of transformed tiles: see winograd.inl. The weight is
+  // f32 with 9 * channels columns, and becomes 16 such matrices with `channels` columns.
+  void (*winograd_weights)(const PackedMatrix& w, int64_t tile_begin, int64_t tile_end, float* out);
+  void (*winograd_input)(const float* const* pixels, int64_t tiles, int64_t channels, float* out);
+  void (*winograd_output)(const float* sums, int64_t tiles, int64_t outputs, const float* bias,
+                          FloatFinish finish, const int64_t* at, float* y);
 };
 
 // Scratch that one attention call needs, in floats; the same for every table.

@@ -1,5 +1,7 @@
 // The table of a translation unit, from the functions defined above its inclusion.
 
+#include "winograd.inl"
+
 namespace satchel {
 namespace {
 
@@ -33,7 +35,10 @@ constexpr KernelTable make_table(const char* name) {
                      .mul_codes = mul_codes,
                      .depthwise_f32 = depthwise_float<float>,
                      .depthwise_f16 = depthwise_float<uint16_t>,
-                     .depthwise_i8 = depthwise_i8};
+                     .depthwise_i8 = depthwise_i8,
+                     .winograd_weights = winograd_weights,
+                     .winograd_input = winograd_input,
+                     .winograd_output = winograd_output};
 }
 
 }  // namespace

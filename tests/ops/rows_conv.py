@@ -93,6 +93,10 @@ CONVOLUTIONS: dict[str, tuple[tuple[int, int, int], int, dict[str, Any]]] = {
         20,
         {"kernel": (1, 31), "groups": 20, "padding": (0, 0, 15, 15)},
     ),
+    # Large enough for Winograd's tiles of 2 x 2 pixels, with odd sizes and uneven padding.
+    "tiles": ((13, 15, 33), 35, {"kernel": (3, 3), "padding": (1, 1, 1, 1)}),
+    "tiles_unpadded": ((12, 17, 32), 48, {"kernel": (3, 3)}),
+    "tiles_uneven": ((9, 18, 40), 90, {"kernel": (3, 3), "padding": (2, 0, 1, 2)}),
     "mostly_padding": ((2, 2, 3), 5, {"kernel": (5, 5), "padding": (4, 4, 4, 4)}),
 }
 
@@ -138,7 +142,7 @@ def _layer_rows() -> list[OpCase]:
 
 def _residual_rows() -> list[OpCase]:
     rows = []
-    for name in ("plain", "plain_wide", "three", "deep"):
+    for name in ("plain", "plain_wide", "three", "deep", "tiles"):
         image, outputs, attrs = CONVOLUTIONS[name]
         cols = int(np.prod(attrs["kernel"])) * image[2]
         for encoding in FLOATS:

@@ -2,6 +2,7 @@
 #include "../conv_panel.h"
 #include "../depthwise.h"
 #include "../float_layer.h"
+#include "../winograd.h"
 
 namespace satchel {
 
@@ -53,7 +54,8 @@ size_t check_conv(NodeCall& call, int threads) {
   require_images(call, window_of(call), call.in(1).shape[0]);
   const ConvShape s = conv_shape(call);
   if (s.is_depthwise()) return depthwise_scratch(call, s, sizeof(float), threads);
-  return Panel(s, threads).bytes() * static_cast<size_t>(threads);
+  if (Winograd::suits(s, call.in(1).weight->matrix().encoding)) return Winograd(s, threads).scratch();
+  return scratch_apart(Panel(s, threads).bytes(), threads) * static_cast<size_t>(threads);
 }
 
 size_t check_conv_transpose(NodeCall& call, int threads) {
@@ -65,7 +67,7 @@ size_t check_conv_transpose(NodeCall& call, int threads) {
               y.shape[2] == (x.shape[2] - 1) * w.stride_w + w.reach_w() - w.left - w.right &&
               y.shape[3] == call.in(1).shape[0],
           call, "the output does not fit");
-  return Panel(conv_shape(call, true), threads).bytes() * static_cast<size_t>(threads);
+  return scratch_apart(Panel(conv_shape(call, true), threads).bytes(), threads) * static_cast<size_t>(threads);
 }
 
 void run(const NodeCall& call, const Workspace& work, const ConvShape& s) {
@@ -82,11 +84,12 @@ void run(const NodeCall& call, const Workspace& work, const ConvShape& s) {
       depthwise(pixels, matrix, bias, activation, y + first * s.outputs);
     });
   }
+  if (Winograd::suits(s, matrix.encoding)) return run_winograd(s, x, matrix, bias, finish, y, work);
   if (Panel::is_direct(s)) return float_layer(x, s.pixels, matrix, bias, finish, y, work);
   const Panel layout(s, work.pool.size());
   const int64_t blocks = (s.pixels + layout.rows - 1) / layout.rows;
   work.pool.parallel_for(blocks, 1, [&](int64_t first, int64_t last, int thread) {
-    uint8_t* scratch = work.scratch + static_cast<size_t>(thread) * layout.bytes();
+    uint8_t* scratch = work.scratch + static_cast<size_t>(thread) * scratch_apart(layout.bytes(), work.pool.size());
     float *panel = reinterpret_cast<float*>(scratch), *results = reinterpret_cast<float*>(scratch + layout.results_at());
     for (int64_t block = first; block < last; ++block) {
       const int64_t begin = block * s.pixels / blocks, end = (block + 1) * s.pixels / blocks, rows = end - begin;

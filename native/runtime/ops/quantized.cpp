@@ -138,7 +138,7 @@ size_t check_qconv(NodeCall& call, int threads) {
   require_images(call, window_of(call), call.in(1).shape[0]);
   const ConvShape s = conv_shape(call);
   if (is_depthwise(s)) return depthwise_scratch(call, s, 1, threads);
-  return Panel(s, threads).bytes() * static_cast<size_t>(threads);
+  return scratch_apart(Panel(s, threads).bytes(), threads) * static_cast<size_t>(threads);
 }
 
 void run_qconv(const NodeCall& call, const Workspace& work) {
@@ -156,7 +156,7 @@ void run_qconv(const NodeCall& call, const Workspace& work) {
   const Panel layout(s, work.pool.size());
   const int64_t blocks = (s.pixels + layout.rows - 1) / layout.rows;
   work.pool.parallel_for(blocks, 1, [&](int64_t first, int64_t last, int thread) {
-    uint8_t* panel = work.scratch + static_cast<size_t>(thread) * layout.bytes();
+    uint8_t* panel = work.scratch + static_cast<size_t>(thread) * scratch_apart(layout.bytes(), work.pool.size());
     uint8_t* results = panel + layout.results_at();
     for (int64_t block = first; block < last; ++block) {
       const int64_t begin = block * s.pixels / blocks, end = (block + 1) * s.pixels / blocks, rows = end - begin;
