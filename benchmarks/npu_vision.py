@@ -88,7 +88,8 @@ def main() -> None:
         span = float(wanted.max() - wanted.min())
         print(
             f"{name} as {arguments.recipe} for {arguments.target}: "
-            f"compiled in {shard['seconds']:.1f} s with {shard['peak_memory_bytes'] / 1e6:.0f} MB, "
+            f"compiled in {shard['processor_seconds']:.1f} s of processor time with "
+            f"{shard['peak_memory_bytes'] / 1e6:.0f} MB, "
             f"binary {shard['binary_bytes'] / 1e6:.1f} MB, file {program.size / 1e6:.1f} MB, "
             f"the export's own memory {peak_rss() / 1e6:.0f} MB\n"
             f"  {meta['placement']['nodes']} nodes, {len(meta['in_16_bits'])} of "

@@ -46,7 +46,8 @@ class Worker:
                 ("last" if last else "more") if share else None,
             )
             seconds.append(time.perf_counter() - started)
-        return {"seconds": seconds, "peak_bytes": peak_rss()}, {}
+        processor = time.process_time()
+        return {"seconds": seconds, "processor_s": processor, "peak_bytes": peak_rss()}, {}
 
     def open(self, message: Message, _: Arrays) -> tuple[Message, Arrays]:
         """Open compiled models."""

@@ -105,6 +105,7 @@ class ModuleCompiler:
             "files": files,
             "binary_bytes": sum(path.stat().st_size for path in binaries),
             "seconds": round(seconds, 2),
+            "processor_seconds": round(answer["processor_s"], 2),
             "peak_memory_bytes": answer["peak_bytes"],
             **checked,
         }
