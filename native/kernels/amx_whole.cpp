@@ -10,6 +10,8 @@
 // The sums are more exact than those of the other kernels, but not the same floats: this is why
 // there is a smallest number of rows, below which a row gives the same result alone or in a block.
 
+#include <algorithm>
+
 #include "amx_tiles.h"
 
 namespace satchel {
@@ -19,6 +21,9 @@ constexpr int64_t kChunkColumns = 1024;
 constexpr int64_t kLargestGroup = 128;  // scaling the sums of longer groups costs little
 constexpr int64_t kBlockRows = 2 * kTileRows;
 constexpr int64_t kMostRows = 512;  // that pass over the weights of one unpacking
+// Bytes of activations that stay in the second-level cache while all tiles pass over them: past it,
+// unpacking again for every part of the rows costs less than fetching them for every tile.
+constexpr int64_t kPassBytes = 1 << 20;
 
 using Sums = int32_t[4][kTileRows * 16];  // [high, low of the first rows; of the second][16][16]
 
@@ -199,6 +204,13 @@ inline void multiply_chunk(const Job& job, Workspace& work) {
   }
 }
 
+// How many of the rows pass over the weights together, in passes as equal as can be.
+inline int64_t rows_in_pass(const QuantizedRows& x) {
+  const int64_t fit = std::clamp<int64_t>(kPassBytes / x.stride, kLongBlock, kMostRows);
+  const int64_t passes = (x.rows + fit - 1) / fit, rows = (x.rows + passes - 1) / passes;
+  return (rows + kBlockRows - 1) / kBlockRows * kBlockRows;
+}
+
 }  // namespace
 
 bool amx_whole_fits(const QuantizedRows& x, const PackedMatrix& w) {
@@ -214,8 +226,9 @@ void amx_whole_linear_q4(const QuantizedRows& x, const PackedMatrix& w, const fl
   std::memset(work.a, 0, sizeof work.a);
   finish_writes(x.codes);
   configure_tiles(64);
-  for (int64_t row = 0; row < x.rows; row += kMostRows) {
-    const int64_t rows = x.rows - row < kMostRows ? x.rows - row : kMostRows;
+  const int64_t pass = rows_in_pass(x);
+  for (int64_t row = 0; row < x.rows; row += pass) {
+    const int64_t rows = std::min(x.rows - row, pass);
     Job job{x, w, bias, y, ldy, w.cols / w.group, row, rows};
     for (job.tile = tile_begin; job.tile < tile_end; ++job.tile) {
       for (job.first = 0; job.first < w.cols; job.first += kChunkColumns) {
