@@ -125,7 +125,7 @@ def preparation(results: list[Result]) -> str:
     for result in results:
         known = result.prepared
         if known and not result.name.startswith("satchel-") and result.name != "llamacpp-avx2":
-            load = f"{result.median('load_s'):.2f}" if result.runs and not result.is_satchel else ""
+            load = f"{result.median('load_s'):.2f}" if result.runs else ""
             peak = figure(known["peak_rss_bytes"] / 1e6)
             rows.append([result.label, f"{known['seconds']:.1f}", peak, load])
     return table(("preparing", "s", "peak MB", "loading s"), rows)

@@ -1,10 +1,14 @@
 #include "bandwidth.h"
 
+#include <sys/mman.h>
+
 #include <algorithm>
 #include <atomic>
 #include <cstdint>
+#include <cstdlib>
 #include <cstring>
 #include <memory>
+#include <new>
 
 #include "measure.h"
 
@@ -35,6 +39,22 @@ uint64_t read_all(const unsigned char* data, size_t bytes) {
   return total[0] + total[1];
 }
 
+struct Free {
+  void operator()(unsigned char* p) const { std::free(p); }
+};
+
+// In huge pages where the system has them, which are read fastest.
+std::unique_ptr<unsigned char, Free> buffer(size_t size) {
+  constexpr size_t kHugePage = size_t{2} << 20;
+  const size_t whole = (size + kHugePage - 1) / kHugePage * kHugePage;
+  std::unique_ptr<unsigned char, Free> data(static_cast<unsigned char*>(std::aligned_alloc(kHugePage, whole)));
+  if (!data) throw std::bad_alloc();
+#ifdef MADV_HUGEPAGE
+  ::madvise(data.get(), whole, MADV_HUGEPAGE);
+#endif
+  return data;
+}
+
 }  // namespace
 
 double measure_read_bandwidth(int threads, size_t bytes, int repeats) {
@@ -45,7 +65,7 @@ double measure_read_bandwidth(int threads, size_t bytes, int repeats) {
   std::atomic<uint64_t> sink{0};  // so that the sums, and with them the reads, are needed
   const double seconds = shortest_round(threads, repeats, [&] {
     // Each thread touches its own part first, so that the pages lie near it.
-    std::unique_ptr<unsigned char[]> data(new unsigned char[part]);
+    std::unique_ptr<unsigned char, Free> data = buffer(part);
     std::memset(data.get(), 1, part);
     return [&sink, part, data = std::move(data)] {
       sink.fetch_add(read_all(data.get(), part), std::memory_order_relaxed);

@@ -15,7 +15,7 @@ from satchel.bench.lookahead import LookaheadBench, measure_lookahead
 from satchel.errors import ConfigError
 from satchel.llm.session import Session
 from satchel.machine import peak_rss
-from satchel.runtime.program import Program
+from satchel.runtime.program import Program, load
 
 Tell = Callable[[str], None]
 
@@ -42,7 +42,11 @@ def measure(program: Program, options: BenchOptions, tell: Tell = lambda _: None
     The prompt is random tokens from a fixed seed and end tokens are ignored, so that every run
     does the same work.
     """
+    started = time.perf_counter()
+    program = load(program.path)
     session = Session(program, options.threads)
+    session.feed([0])
+    load_s = time.perf_counter() - started
     asked = options.lookahead.prompt if options.lookahead else None
     for length in (options.prompt_tokens, len(asked or ())):
         _require_room(session, length, options.new_tokens)
@@ -79,6 +83,7 @@ def measure(program: Program, options: BenchOptions, tell: Tell = lambda _: None
         "decode_tok_s_spread": [min(decode), max(decode)] if decode else [0.0, 0.0],
         "ttft_s": ttft,
         "ttft_kv_s": ttft,
+        "load_s": load_s,
         "bytes_per_token": bytes_per_token,
         "read_bandwidth_bytes_s": bandwidth,
         "bandwidth_share": decode_tok_s * bytes_per_token / bandwidth,

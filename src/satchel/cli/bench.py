@@ -127,6 +127,7 @@ def execute(arguments: argparse.Namespace) -> None:
         print(
             f"                     {result['ttft_kv_s']:9.3f} s      kv, {ratio:.1f} times as long"
         )
+    print(f"load to first token  {result['load_s']:9.3f} s      of a prompt of one token")
     guessing = result["lookahead"]
     if guessing:
         low, high = guessing["speedup_spread"]
