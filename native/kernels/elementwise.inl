@@ -125,8 +125,17 @@ void layer_norm(const float* x, const float* weight, const float* bias, float ep
     for (; i < cols; ++i) squares += (x[i] - mean) * (x[i] - mean);
     const F factor = broadcast(1.0f / sqrtf(squares / count + eps));
     const F centre = broadcast(mean);
-    for_each(x, weight, cols, out, [=](F v, F w) { return (v - centre) * factor * w; });
-    if (bias != nullptr) add(out, bias, cols, out);
+    if (bias == nullptr) {
+      for_each(x, weight, cols, out, [=](F v, F w) { return (v - centre) * factor * w; });
+      continue;
+    }
+    for (i = 0; i + kLanes <= cols; i += kLanes) {
+      store(out + i, (load(x + i) - centre) * factor * load(weight + i) + load(bias + i));
+    }
+    if (const int64_t n = cols - i; n > 0) {
+      const F last = (load_n(x + i, n) - centre) * factor * load_n(weight + i, n);
+      store_n(out + i, last + load_n(bias + i, n), n);
+    }
   }
 }
 

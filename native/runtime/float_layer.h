@@ -10,8 +10,9 @@ inline FloatFinish rows_from(const FloatFinish& finish, int64_t values) {
   return {finish.activation, finish.residual ? finish.residual + values : nullptr};
 }
 
-// y [m, w.rows] = activation(x [m, w.cols] * w + bias + residual [m, w.rows]); bias may be null.
-inline void float_layer(const float* x, int64_t m, const PackedMatrix& w, const float* bias, FloatFinish finish,
+// y [m, w.rows] = activation(x [m, w.cols] * w + bias + residual [m, w.rows]); bias may be null, and rows of x are
+// ldx apart.
+inline void float_layer(const float* x, int64_t ldx, int64_t m, const PackedMatrix& w, const float* bias, FloatFinish finish,
                         float* y, const Workspace& work) {
   const bool wide = w.encoding == MatrixEncoding::f32;
   const auto kernel = wide ? work.kernels.linear_f32 : work.kernels.linear_f16;
@@ -19,7 +20,7 @@ inline void float_layer(const float* x, int64_t m, const PackedMatrix& w, const 
   const int64_t weights = w.rows * w.cols;
   const LayerPieces pieces(m, tiles, (w.rows + w.cols) * 4, weights, weights * (wide ? 4 : 2), 126, work.pool.size());
   pieces.run(work.pool, [&](int64_t first, int64_t last, int64_t tile, int64_t after) {
-    kernel(x + first * w.cols, w.cols, last - first, w, bias, rows_from(finish, first * w.rows), tile, after,
+    kernel(x + first * ldx, ldx, last - first, w, bias, rows_from(finish, first * w.rows), tile, after,
            y + first * w.rows, w.rows);
   });
 }

@@ -76,8 +76,9 @@ def _name(encoding: Encoding, *shape: int) -> str:
 
 def _linear_rows() -> list[OpCase]:
     rows = []
+    shapes = (((1,), 1), ((7,), 5), ((1, 64), 32), ((3, 33), 17), ((2, 1, 3, 65), 40))
     for encoding in FLOATS:
-        for shape, out in (((1,), 1), ((7,), 5), ((1, 64), 32), ((3, 33), 17), ((2, 1, 3, 65), 40)):
+        for shape, out in (*shapes, ((31, 1024), 20)):  # rows of a page are copied apart
             weight = Stored(normal(out, shape[-1], seed="w"), encoding)
             rows.append(
                 case("linear", _name(encoding, *shape, out), [normal(*shape), weight], _linear)

@@ -35,7 +35,7 @@ struct Problem {
 // A thread's scratch, in bytes.
 struct Layout {
   int64_t padded, steps;  // keys in whole tiles, and in steps of four
-  size_t keys, key_sums, values, zeros, factors, queries, scores, codes, totals, sums, total;
+  size_t keys, key_sums, values, zeros, factors, queries, scores, codes, totals, sums, results, total;
 
   explicit Layout(const Problem& p)
       : padded(whole_tiles(p.windows.tokens)), steps((p.windows.tokens + 3) / 4) {
@@ -56,6 +56,7 @@ struct Layout {
     codes = place(kQueries * padded);
     totals = place(kQueries * 4);
     sums = place(kQueries * p.size * 4);
+    results = place(p.to_codes ? kQueries * p.size : 0);
     total = at;
   }
 };
@@ -146,12 +147,20 @@ void attend(const Problem& p, const KernelTable& k, int64_t entry, int64_t head,
     k.linear_i8(scratch + at.codes, at.padded, rows, values, floats(0, f32(at.factors), f32(at.sums), p.size), 0,
                 whole_tiles(p.size) / kTileRows);
     for (int64_t i = 0; i < rows; ++i) {
-      float* from = f32(at.sums) + i * p.size;
+      float* sums = f32(at.sums) + i * p.size;
       const float inverse = 1.0f / std::max(f32(at.totals)[i], 1.0f);
-      const int64_t place = (p.windows.row(entry, first + i) * heads + head) * p.size;
-      float* to = p.to_codes ? from : reinterpret_cast<float*>(p.out) + place;
-      for (int64_t d = 0; d < p.size; ++d) to[d] = from[d] * inverse;
-      if (p.to_codes) k.quantize_codes(from, p.size, p.out_step, p.out + place);
+      for (int64_t d = 0; d < p.size; ++d) sums[d] *= inverse;
+    }
+    const uint8_t* results = scratch + at.sums;
+    size_t bytes = static_cast<size_t>(p.size) * sizeof(float);
+    if (p.to_codes) {
+      k.quantize_codes(f32(at.sums), rows * p.size, p.out_step, scratch + at.results);
+      results = scratch + at.results;
+      bytes = static_cast<size_t>(p.size);
+    }
+    for (int64_t i = 0; i < rows; ++i) {
+      const auto place = static_cast<size_t>(p.windows.row(entry, first + i) * heads + head);
+      std::memcpy(p.out + place * bytes, results + static_cast<size_t>(i) * bytes, bytes);
     }
   }
 }
