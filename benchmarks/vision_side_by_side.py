@@ -7,6 +7,8 @@ Models are torchvision's with random weights, one image at a time. Satchel runs 
 interpreter, which needs ``satchel[torch]`` and torchvision; every other measurement is a process in
 the peer's own environment. Rounds go over all contenders in turn, so that a slow minute of the
 machine hits all of them; the table has the medians over the rounds, and each contender's spread.
+On a machine that is busy with other work, ``--cpu-time --threads 1`` compares what a call costs the
+processor, which waiting for it does not change.
 """
 
 from __future__ import annotations
@@ -37,7 +39,7 @@ PEERS = {
 PRECISIONS = ("int8", "fp32")
 # Those that run in another's environment.
 ENVIRONMENTS = {"torch": "onnxruntime"}
-MEASURED = ("median_ms", "fastest_ms", "p95_ms")
+MEASURED = ("median_ms", "fastest_ms", "p95_ms", "cpu_ms")
 
 
 @dataclass
@@ -51,19 +53,16 @@ class Result:
     problem: str = ""  # why there are no runs
     runs: list[dict[str, float]] = field(default_factory=list)
 
-    @property
-    def median_ms(self) -> float:
-        return statistics.median(run["median_ms"] for run in self.runs)
+    def median_of(self, measure: str) -> float:
+        return statistics.median(run[measure] for run in self.runs)
 
-    def cell(self, best: float) -> str:
+    def cell(self, measure: str, best: float) -> str:
         """The median, the range over the rounds, and how much slower than the best it is."""
         if not self.runs:
             return f"– ({self.problem})"
-        medians = [run["median_ms"] for run in self.runs]
-        return (
-            f"{self.median_ms:.2f} ({min(medians):.2f}–{max(medians):.2f}), "
-            f"×{self.median_ms / best:.2f}"
-        )
+        rounds = [run[measure] for run in self.runs]
+        middle = self.median_of(measure)
+        return f"{middle:.2f} ({min(rounds):.2f}–{max(rounds):.2f}), ×{middle / best:.2f}"
 
 
 @dataclass(frozen=True)
@@ -140,10 +139,11 @@ def run_model(model: str, peers: list[str], settings: Settings, rounds: int) -> 
     return results
 
 
-def markdown(results: list[Result], settings: Settings) -> str:
+def markdown(results: list[Result], settings: Settings, measure: str) -> str:
     """A table for each precision: medians in ms, their range, and the ratio to the best."""
     models = list(dict.fromkeys(r.model for r in results))
-    lines = [f"{settings.threads} threads, one image, ms: median (range over rounds), × the best"]
+    what = "ms of the processor" if measure == "cpu_ms" else "ms"
+    lines = [f"{settings.threads} threads, one image, {what}: median (range of rounds), × the best"]
     for precision in PRECISIONS:
         lines += [
             "",
@@ -153,9 +153,9 @@ def markdown(results: list[Result], settings: Settings) -> str:
         rows: dict[str, list[str]] = {}
         for model in models:
             these = [r for r in results if (r.model, r.precision) == (model, precision)]
-            best = min((r.median_ms for r in these if r.runs), default=1.0)
+            best = min((r.median_of(measure) for r in these if r.runs), default=1.0)
             for r in sorted(these, key=lambda r: list(PEERS).index(r.peer)):
-                rows.setdefault(PEERS[r.peer], []).append(r.cell(best))
+                rows.setdefault(PEERS[r.peer], []).append(r.cell(measure, best))
         lines += [f"| {name} | " + " | ".join(cells) + " |" for name, cells in rows.items()]
     versions = sorted({r.version for r in results if r.version})
     return "\n".join([*lines, "", "Versions: " + "; ".join(versions)])
@@ -172,6 +172,9 @@ def main() -> None:
     parser.add_argument("--work", type=Path, default=folder / "vision", help="for all files")
     parser.add_argument("--environments", type=Path, default=folder / "environments")
     parser.add_argument("--fresh", action="store_true", help="prepare again what is there")
+    parser.add_argument(
+        "--cpu-time", action="store_true", help="show what the fastest call of a round cost the CPU"
+    )
     parser.add_argument("--json", action="store_true", help="one JSON object instead of tables")
     a = parser.parse_args()
     settings = Settings(a.work.resolve(), a.environments.resolve(), a.threads, a.runs, a.fresh)
@@ -182,7 +185,8 @@ def main() -> None:
         # After each model, so that an interrupted run keeps what it has.
         document = {"threads": a.threads, "results": [asdict(r) for r in results]}
         (settings.work / "results.json").write_text(json.dumps(document, indent=1))
-    print(json.dumps(document) if a.json else markdown(results, settings))
+    measure = "cpu_ms" if a.cpu_time else "median_ms"
+    print(json.dumps(document) if a.json else markdown(results, settings, measure))
 
 
 if __name__ == "__main__":

@@ -20,16 +20,18 @@ Load = Callable[[Path, int], tuple[str, Run]]  # what prepare wrote, threads: ve
 
 
 def measure(run: Run, runs: int, warmup: int) -> dict[str, float]:
-    """Milliseconds of a call."""
+    """Milliseconds of a call; ``cpu_ms`` is what it cost the processor, in all threads."""
     for _ in range(warmup):
         run()
-    times = []
+    times, processor = [], []
     for _ in range(runs):
-        started = time.perf_counter()
+        started, used = time.perf_counter(), time.process_time()
         run()
+        processor.append(1000 * (time.process_time() - used))
         times.append(1000 * (time.perf_counter() - started))
     times.sort()
     return {
+        "cpu_ms": min(processor),
         "median_ms": statistics.median(times),
         "fastest_ms": times[0],
         "p95_ms": times[min(len(times) - 1, round(0.95 * len(times)))],
