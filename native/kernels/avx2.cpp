@@ -19,8 +19,8 @@ namespace satchel {
 namespace {
 
 constexpr int kRowsAtOnce = 4;
-constexpr int kTilesForOneRow = 2;
-constexpr int64_t kPrefetch = 1024;  // bytes ahead in each tile
+// A single row waits for memory: more tiles at once are more streams for the prefetchers.
+constexpr int kTilesForOneRow = 4;
 
 inline __m256i load_bytes(const uint8_t* p) {
   return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p));
@@ -33,11 +33,11 @@ inline __m256i broadcast4(const int8_t* p) {
   return _mm256_set1_epi32(four);
 }
 
-// M rows of activations against T tiles, each in two registers of eight rows. `Code` says how an
-// encoding adds columns [begin, end) of a group.
+// M rows of activations against T tiles at a distance, each in two registers of eight rows. `Code`
+// says how an encoding adds columns [begin, end) of a group.
 template <class Code, int M, int T>
 void block(const QuantizedRows& x, int64_t first, const PackedMatrix& w, const float* bias,
-           int64_t tile, float* y, int64_t ldy) {
+           int64_t tile, int64_t distance, float* y, int64_t ldy) {
   constexpr int kParts = 2 * T;
   const int64_t groups = w.cols / w.group, tile_bytes = w.cols * Code::kColumnBytes;
   const uint8_t* codes = w.codes + tile * tile_bytes;
@@ -56,11 +56,11 @@ void block(const QuantizedRows& x, int64_t first, const PackedMatrix& w, const f
       SATCHEL_UNROLL
       for (int p = 0; p < kParts; ++p) dots[m][p] = start;
     }
-    Code::template add<M, kParts>(codes, tile_bytes, activations, x.stride, g * w.group,
+    Code::template add<M, kParts>(codes, distance * tile_bytes, activations, x.stride, g * w.group,
                                   (g + 1) * w.group, dots);
     SATCHEL_UNROLL
     for (int p = 0; p < kParts; ++p) {
-      const F scale = load_half(scales + (p / 2 * groups + g) * kTileRows + p % 2 * 8);
+      const F scale = load_half(scales + (p / 2 * distance * groups + g) * kTileRows + p % 2 * 8);
       SATCHEL_UNROLL
       for (int m = 0; m < M; ++m) {
         acc[m][p] = fma(_mm256_cvtepi32_ps(dots[m][p]), scale, acc[m][p]);
@@ -68,14 +68,14 @@ void block(const QuantizedRows& x, int64_t first, const PackedMatrix& w, const f
     }
   }
   for (int t = 0; t < T; ++t) {
-    const int64_t n = rows_in_tile(w, tile + t);
+    const int64_t at = tile + t * distance, n = rows_in_tile(w, at);
     F offset[2];
-    load_bias(bias, tile + t, n, offset);
+    load_bias(bias, at, n, offset);
     for (int m = 0; m < M; ++m) {
       const F scale = broadcast(x.scales[first + m]);
       const F result[2] = {acc[m][2 * t] * scale + offset[0],
                            acc[m][2 * t + 1] * scale + offset[1]};
-      store_tile(y + (first + m) * ldy + (tile + t) * kTileRows, result, n);
+      store_tile(y + (first + m) * ldy + at * kTileRows, result, n);
     }
   }
 }
@@ -128,16 +128,7 @@ struct Q4 {
                          int64_t stride, int64_t begin, int64_t end, __m256i (*dots)[P]) {
     int64_t c = begin;
     for (; c + 32 <= end; c += 32) {
-      const uint8_t* step = codes + c * kColumnBytes;
-      if constexpr (M == 1) {
-        SATCHEL_UNROLL
-        for (int i = 0; i < 4 * P / 2; ++i) {
-          _mm_prefetch(reinterpret_cast<const char*>(step + i / 4 * tile_bytes + i % 4 * 64 +
-                                                     kPrefetch),
-                       _MM_HINT_T0);
-        }
-      }
-      add_steps<M, P>(step, tile_bytes, x + c, stride, 4, dots);
+      add_steps<M, P>(codes + c * kColumnBytes, tile_bytes, x + c, stride, 4, dots);
     }
     if (c < end) {
       add_steps<M, P>(codes + c * kColumnBytes, tile_bytes, x + c, stride,
@@ -160,9 +151,6 @@ struct Q8 {
       SATCHEL_UNROLL
       for (int p = 0; p < P; ++p) {
         const uint8_t* bytes = codes + c * kColumnBytes + p / 2 * tile_bytes + p % 2 * 32;
-        if (M == 1 && p % 2 == 0) {
-          _mm_prefetch(reinterpret_cast<const char*>(bytes + kPrefetch), _MM_HINT_T0);
-        }
         const __m256i q = _mm256_xor_si256(load_bytes(bytes), offset);
         const __m256i size = _mm256_abs_epi8(q);
         SATCHEL_UNROLL
@@ -181,16 +169,19 @@ void linear_q(const QuantizedRows& x, const PackedMatrix& w, const float* bias,
               int64_t tile_begin, int64_t tile_end, float* y, int64_t ldy) {
   int64_t tile = tile_begin;
   if (x.rows == 1) {
-    for (; tile + kTilesForOneRow <= tile_end; tile += kTilesForOneRow) {
-      block<Code, 1, kTilesForOneRow>(x, 0, w, bias, tile, y, ldy);
+    // Streams that stay apart, so that each is long.
+    const int64_t distance = (tile_end - tile_begin) / kTilesForOneRow;
+    for (; tile < tile_begin + distance; ++tile) {
+      block<Code, 1, kTilesForOneRow>(x, 0, w, bias, tile, distance, y, ldy);
     }
+    tile = tile_begin + distance * kTilesForOneRow;
   }
   for (; tile < tile_end; ++tile) {
     int64_t i = 0;
     for (; i + kRowsAtOnce <= x.rows; i += kRowsAtOnce) {
-      block<Code, kRowsAtOnce, 1>(x, i, w, bias, tile, y, ldy);
+      block<Code, kRowsAtOnce, 1>(x, i, w, bias, tile, 1, y, ldy);
     }
-    for (; i < x.rows; ++i) block<Code, 1, 1>(x, i, w, bias, tile, y, ldy);
+    for (; i < x.rows; ++i) block<Code, 1, 1>(x, i, w, bias, tile, 1, y, ldy);
   }
 }
 

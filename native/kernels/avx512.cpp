@@ -24,7 +24,6 @@ constexpr int kRowsAtOnce = 4;
 constexpr int kTilesAtOnce = 2;
 // A single row waits for memory: more tiles at once are more streams for the prefetchers.
 constexpr int kTilesForOneRow = 4;
-constexpr int64_t kPrefetch = 1024;  // bytes ahead in each stream
 
 inline __m512i load_bytes(const uint8_t* p) { return _mm512_loadu_si512(p); }
 
@@ -110,14 +109,15 @@ struct Q8 {
 namespace satchel {
 namespace {
 
-// M rows of activations against T tiles. The sums start at minus the codes' offset times the sum
+// M rows of activations against T tiles at a distance. The sums start at minus the codes' offset times the sum
 // of the activations, which leaves the product with the signed weights.
 template <class Code, int M, int T>
 void block(const QuantizedRows& x, int64_t first, const PackedMatrix& w, const float* bias,
-           int64_t tile, float* y, int64_t ldy) {
+           int64_t tile, int64_t distance, float* y, int64_t ldy) {
   const int64_t groups = w.cols / w.group, steps = w.group / Code::kColumns;
   const int64_t tile_bytes = w.cols / Code::kColumns * 64;
   const uint8_t* codes = w.codes + tile * tile_bytes;
+  const int64_t stream = distance * tile_bytes;
   const uint16_t* scales = w.scales + tile * groups * kTileRows;
   const int8_t* activations = x.codes + first * x.stride;
   const int32_t* sums = x.sums + first * groups;
@@ -139,11 +139,7 @@ void block(const QuantizedRows& x, int64_t first, const PackedMatrix& w, const f
     const auto step = [&](int64_t s) {
       SATCHEL_UNROLL
       for (int t = 0; t < T; ++t) {
-        const uint8_t* p = codes + t * tile_bytes + s * 64;
-        if constexpr (M == 1) {
-          _mm_prefetch(reinterpret_cast<const char*>(p + kPrefetch), _MM_HINT_T0);
-        }
-        Code::template add<M>(p, activations + s * Code::kColumns, x.stride, dots[t]);
+        Code::template add<M>(codes + t * stream + s * 64, activations + s * Code::kColumns, x.stride, dots[t]);
       }
     };
     int64_t s = g * steps;
@@ -157,7 +153,7 @@ void block(const QuantizedRows& x, int64_t first, const PackedMatrix& w, const f
     for (; s < end; ++s) step(s);
     SATCHEL_UNROLL
     for (int t = 0; t < T; ++t) {
-      const F scale = load_half(scales + (t * groups + g) * kTileRows);
+      const F scale = load_half(scales + (t * distance * groups + g) * kTileRows);
       SATCHEL_UNROLL
       for (int m = 0; m < M; ++m) {
         acc[t][m] = fma(_mm512_cvtepi32_ps(dots[t][m]), scale, acc[t][m]);
@@ -165,13 +161,13 @@ void block(const QuantizedRows& x, int64_t first, const PackedMatrix& w, const f
     }
   }
   for (int t = 0; t < T; ++t) {
-    const int64_t n = rows_in_tile(w, tile + t);
+    const int64_t at = tile + t * distance, n = rows_in_tile(w, at);
     F offset;
-    load_bias(bias, tile + t, n, &offset);
+    load_bias(bias, at, n, &offset);
     SATCHEL_UNROLL
     for (int m = 0; m < M; ++m) {
       const F result = acc[t][m] * broadcast(x.scales[first + m]) + offset;
-      store_tile(y + (first + m) * ldy + (tile + t) * kTileRows, &result, n);
+      store_tile(y + (first + m) * ldy + at * kTileRows, &result, n);
     }
   }
 }
@@ -229,30 +225,36 @@ void multiply_rows(const QuantizedRows& x, int64_t first, const PackedMatrix& w,
                    const float* bias, int64_t tile_begin, int64_t tile_end, float* y,
                    int64_t ldy) {
   int64_t tile = tile_begin;
-  for (; tile + T <= tile_end; tile += T) block<Code, M, T>(x, first, w, bias, tile, y, ldy);
-  for (; tile < tile_end; ++tile) block<Code, M, 1>(x, first, w, bias, tile, y, ldy);
+  for (; tile + T <= tile_end; tile += T) block<Code, M, T>(x, first, w, bias, tile, 1, y, ldy);
+  for (; tile < tile_end; ++tile) block<Code, M, 1>(x, first, w, bias, tile, 1, y, ldy);
+}
+
+template <class Code, int T>
+void one_row(const QuantizedRows& x, const PackedMatrix& w, const float* bias, int64_t tile,
+             int64_t distance, float* y) {
+  if constexpr (Code::kColumns == Q4::kColumns) {
+    if (w.group == 32) return one_row_of_groups_of_32<T>(x, w, bias, tile, distance, y);
+  }
+  block<Code, 1, T>(x, 0, w, bias, tile, distance, y, 0);
+}
+
+// A single row: streams of tiles that stay apart, so that each is long.
+template <class Code>
+void linear_row(const QuantizedRows& x, const PackedMatrix& w, const float* bias,
+                int64_t tile_begin, int64_t tile_end, float* y) {
+  const int64_t distance = (tile_end - tile_begin) / kTilesForOneRow;
+  for (int64_t i = 0; i < distance; ++i) {
+    one_row<Code, kTilesForOneRow>(x, w, bias, tile_begin + i, distance, y);
+  }
+  for (int64_t i = tile_begin + distance * kTilesForOneRow; i < tile_end; ++i) {
+    one_row<Code, 1>(x, w, bias, i, 0, y);
+  }
 }
 
 template <class Code>
 void linear_q(const QuantizedRows& x, const PackedMatrix& w, const float* bias,
               int64_t tile_begin, int64_t tile_end, float* y, int64_t ldy) {
-  if constexpr (Code::kColumns == Q4::kColumns) {
-    if (x.rows == 1 && w.group == 32) {
-      // Streams that stay apart, so that each is long.
-      const int64_t distance = (tile_end - tile_begin) / kTilesForOneRow;
-      for (int64_t i = 0; i < distance; ++i) {
-        one_row_of_groups_of_32<kTilesForOneRow>(x, w, bias, tile_begin + i, distance, y);
-      }
-      for (int64_t i = tile_begin + distance * kTilesForOneRow; i < tile_end; ++i) {
-        one_row_of_groups_of_32<1>(x, w, bias, i, 0, y);
-      }
-      return;
-    }
-  }
-  if (x.rows == 1) {
-    multiply_rows<Code, 1, kTilesForOneRow>(x, 0, w, bias, tile_begin, tile_end, y, ldy);
-    return;
-  }
+  if (x.rows == 1) return linear_row<Code>(x, w, bias, tile_begin, tile_end, y);
   if (x.rows >= kLongBlock && w.group <= kColumnsTogether) {
     linear_rows<Code>(x, w, bias, tile_begin, tile_end, y, ldy);
     return;
