@@ -18,7 +18,7 @@ inline __m512i interleave(__m512i taps) {
 }
 
 // The taps of a column in groups of four; what the last group lacks is zero.
-inline void order_column(const uint8_t* const* column, int64_t taps, int64_t first, __mmask16 there,
+__attribute__((always_inline)) inline void order_column(const uint8_t* const* column, int64_t taps, int64_t first, __mmask16 there,
                          uint8_t* out) {
   const auto load = [&](int64_t i) { return _mm_maskz_loadu_epi8(there, column[i] + first); };
   int64_t t = 0;
@@ -100,9 +100,20 @@ void depthwise_i8(const DepthwisePixels<uint8_t>& s, const IntegerMatrix& w,
         const uint8_t* const* columns =
             s.columns + (row * s.row_columns + p * s.stride) * kernel_h;
         const int64_t count = (pixels - 1) * step + kernel_w;
-        for (int64_t c = 0; c < count; ++c) {
-          const int64_t from = shared ? c : c / kernel_w * s.stride + c % kernel_w * s.dilation;
-          order_column(columns + from * kernel_h, kernel_h, first, there, ordered + c * depth * 64);
+        // Constants let the compiler write the usual heights out.
+        if (shared && kernel_h == 3) {
+          for (int64_t c = 0; c < count; ++c) {
+            order_column(columns + c * 3, 3, first, there, ordered + c * 64);
+          }
+        } else if (shared && kernel_h == 5) {
+          for (int64_t c = 0; c < count; ++c) {
+            order_column(columns + c * 5, 5, first, there, ordered + c * 128);
+          }
+        } else {
+          for (int64_t c = 0; c < count; ++c) {
+            const int64_t from = shared ? c : c / kernel_w * s.stride + c % kernel_w * s.dilation;
+            order_column(columns + from * kernel_h, kernel_h, first, there, ordered + c * depth * 64);
+          }
         }
         const int64_t bytes = step * depth * 64, groups = kernel_w * depth;
         int64_t done = depthwise_some<8>(ordered, bytes, weights, groups, 0, pixels, sums);

@@ -69,22 +69,38 @@ inline void copy_run(uint8_t* to, const uint8_t* from, int64_t bytes, int64_t re
   for (int64_t i = 0; i < bytes; i += kCopyStep) std::memcpy(to + i, from + i, kCopyStep);
 }
 
-template <int kSteps>
-inline void copy_steps(uint8_t* to, const uint8_t* from, int64_t rows, int64_t run, int64_t pitch) {
-  for (int64_t row = 0; row < rows; ++row, to += run, from += pitch) std::memcpy(to, from, kSteps * kCopyStep);
-}
-
-// Copies short rows in whole steps, if so much can be read before `end`: says whether it did.
+// Windows within the image, in elements: rows of `run` that lie `pitch` apart, windows `next` apart; each fills
+// `stride` of the panel.
 template <typename T>
-inline bool copy_rows(T* to, const T* from, int64_t rows, int64_t run, int64_t pitch, const T* end) {
-  constexpr auto size = static_cast<int64_t>(sizeof(T));
-  const int64_t steps = (run * size + kCopyStep - 1) / kCopyStep;
-  if (steps > 4 || ((rows - 1) * pitch * size + steps * kCopyStep) > (end - from) * size) return false;
-  constexpr void (*kCopies[])(uint8_t*, const uint8_t*, int64_t, int64_t, int64_t) = {
-      copy_steps<1>, copy_steps<1>, copy_steps<2>, copy_steps<3>, copy_steps<4>};
-  kCopies[steps](reinterpret_cast<uint8_t*>(to), reinterpret_cast<const uint8_t*>(from), rows, run * size, pitch * size);
-  return true;
-}
+struct WindowRuns {
+  const T* from;
+  int64_t count, rows, run, pitch, next, stride;
+  T fill;
+
+  // Whether they are short, and can be read in whole steps before `end`.
+  bool are_short(const T* end) const {
+    const int64_t last = (count - 1) * next + (rows - 1) * pitch;
+    return steps() <= 4 && (end - from - last) * static_cast<int64_t>(sizeof(T)) >= steps() * kCopyStep;
+  }
+  int64_t steps() const { return (run * static_cast<int64_t>(sizeof(T)) + kCopyStep - 1) / kCopyStep; }
+
+  template <int kSteps>
+  void copy(T* to) const {
+    const T* window = from;
+    for (int64_t i = 0; i < count; ++i, window += next, to += stride) {
+      for (int64_t row = 0; row < rows; ++row) std::memcpy(to + row * run, window + row * pitch, kSteps * kCopyStep);
+      for (int64_t rest = rows * run; rest < stride; ++rest) to[rest] = fill;
+    }
+  }
+  void copy_all(T* to) const {
+    switch (steps()) {
+      case 1: return copy<1>(to);
+      case 2: return copy<2>(to);
+      case 3: return copy<3>(to);
+      default: return copy<4>(to);
+    }
+  }
+};
 
 // What the windows of the pixels [begin, end) see of a group's channels, [pixels][stride]; `fill` stands for
 // what lies outside of the image and for the columns past group_cols. The panel has kPanelSlack bytes behind it.
@@ -97,6 +113,11 @@ void fill_panel(const ConvShape& s, const T* x, int64_t group, int64_t begin, in
   const bool runs = !s.transposed && s.groups == 1 && w.dilation_w == 1;
   const T* x_end = x + s.pixels / (s.out_h * s.out_w) * s.height * s.width * s.channels;
   int64_t ox = begin % s.out_w, oy = begin / s.out_w % s.out_h, image = begin / s.out_w / s.out_h;
+  const auto next_pixel = [&] {
+    if (++ox < s.out_w) return;
+    ox = 0;
+    if (++oy == s.out_h) oy = 0, ++image;
+  };
   for (int64_t pixel = begin; pixel < end; ++pixel, panel += stride) {
     const T* base = x + image * s.height * s.width * s.channels + group * depth;
     T* out = panel;
@@ -112,13 +133,19 @@ void fill_panel(const ConvShape& s, const T* x, int64_t group, int64_t begin, in
     const int64_t left = ox * w.stride_w - w.left, top = oy * w.stride_h - w.top;
     const int64_t first = std::clamp<int64_t>(-left, 0, w.kernel_w);
     const int64_t last = std::clamp<int64_t>(s.width - left, first, w.kernel_w);
-    // Most windows lie within the image: rows of one length, the same distance apart.
-    const T* corner = base + (top * s.width + left) * depth;
-    const int64_t pitch = w.dilation_h * s.width * depth, run = w.kernel_w * depth;
-    const bool inside = runs && last - first == w.kernel_w && top >= 0 && top + w.reach_h() <= s.height;
-    if (inside && copy_rows(out, corner, w.kernel_h, run, pitch, x_end)) {
-      out += w.kernel_h * run;
-    } else for (int64_t ky = 0; ky < w.kernel_h; ++ky) {
+    // Most windows lie within the image, and those of a row can be copied together.
+    if (runs && left >= 0 && left + w.kernel_w <= s.width && top >= 0 && top + w.reach_h() <= s.height) {
+      const int64_t inside = std::min({end - pixel, s.out_w - ox, (s.width - w.kernel_w - left) / w.stride_w + 1});
+      const WindowRuns<T> windows{base + (top * s.width + left) * depth, inside, w.kernel_h, w.kernel_w * depth,
+                                  w.dilation_h * s.width * depth, w.stride_w * depth, stride, fill};
+      if (windows.are_short(x_end)) {
+        windows.copy_all(panel);
+        pixel += inside - 1, panel += (inside - 1) * stride, ox += inside - 1;
+        next_pixel();
+        continue;
+      }
+    }
+    for (int64_t ky = 0; ky < w.kernel_h; ++ky) {
       const int64_t iy = tap_source(s.transposed, oy, ky, w.stride_h, w.top, w.dilation_h, s.height);
       if (iy < 0) {
         pad(w.kernel_w * depth);
@@ -138,10 +165,7 @@ void fill_panel(const ConvShape& s, const T* x, int64_t group, int64_t begin, in
       }
     }
     pad(rest);
-    if (++ox == s.out_w) {
-      ox = 0;
-      if (++oy == s.out_h) oy = 0, ++image;
-    }
+    next_pixel();
   }
 }
 
