@@ -13,7 +13,13 @@ from PIL import Image
 
 import satchel
 from satchel.cli.main import main
+from satchel.graph.passes import IMPORTED, optimize
+from satchel.quantize.static import HeadSteps, calibrate, plan_integers
+from satchel.torch.capture import capture
+from satchel.torch.importer import import_program
+from satchel.torch.weights import take_weights
 from support.compare import assert_close
+from support.integer_layers import LayerComparison
 
 
 def _torchvision() -> Any:
@@ -44,6 +50,26 @@ def test_fp32_is_torchs(name: str, tmp_path: Path) -> None:
         want = module(x).numpy()
     path = satchel.export(module, (x,), tmp_path / "x.satchel")
     assert_close(satchel.load(path).method()(x.numpy()), want, 1e-4)
+
+
+def test_every_node_of_swin_is_the_quantised_runs_to_one_step(tmp_path: Path) -> None:
+    """Windows, masks and attention in integers, at the sizes of the real network."""
+    torch.manual_seed(0)
+    module = torchvision.models.swin_t(weights=None).eval()
+    x = torch.randn(2, 1, 3, 224, 224)
+    graph = optimize(import_program(capture(module, (x[0],))).graph, IMPORTED)
+    weights = take_weights(graph)
+    examples = [{graph.inputs[0].name: one.numpy()} for one in x]
+    heads: dict[str, HeadSteps] = {}
+    read = lambda w: weights[w.name]  # noqa: E731
+    encodings = calibrate(graph, read, examples, native=True, heads=heads)
+    plan = plan_integers(graph, encodings, (), heads)
+    run = LayerComparison(graph, plan, weights, examples[0], tmp_path / "x.satchel")
+    found = run.differences()
+    assert sum(one.op == "attention_qkv" for one in found) == 12
+    for one in found:
+        assert one.steps is None or one.steps <= 1, one
+        assert one.relative is None or one.relative < 1e-4, one
 
 
 def test_export_by_name_and_run(
