@@ -199,22 +199,16 @@ def attention_row(heads: int, kv_heads: int, dim: int, context: int, tokens: int
 
     def build(b: GraphBuilder, v: list[Value]) -> Value:
         q, k, value, old_keys, old_values, mask = v
-        q = b.reshape(b.affine(q, scale=dim**-0.5), shape=(1, tokens, heads * dim))
+        slots = context + tokens
+        q = b.transpose(b.affine(q, scale=dim**-0.5), perm=(1, 0, 2))
+        q = b.reshape(q, shape=(kv_heads, heads // kv_heads, tokens, dim))
         keys = b.concat(old_keys, b.affine(b.transpose(k, perm=(1, 2, 0)), scale=1.0), axis=2)
         turned = b.affine(b.transpose(value, perm=(1, 0, 2)), scale=1.0)
         values = b.concat(old_values, turned, axis=1)
-        made = []
-        for head in range(heads):
-            at = head * kv_heads // heads
-            own = {"axis": 0, "start": at, "stop": at + 1}
-            query = b.slice(q, axis=2, start=head * dim, stop=(head + 1) * dim)
-            scores = b.matmul(query, b.slice(keys, **own))
-            weights = b.softmax(b.add(scores, mask), axis=-1)
-            made.append(b.matmul(weights, b.slice(values, **own)))
-        while len(made) > 1:
-            parts = [made[i : i + 8] for i in range(0, len(made), 8)]
-            made = [b.concat(*part, axis=2) if len(part) > 1 else part[0] for part in parts]
-        return b.node("reshape", made[0], shape=(tokens, heads, dim))
+        scores = b.matmul(q, b.reshape(keys, shape=(kv_heads, 1, dim, slots)))
+        weights = b.softmax(b.add(scores, mask), axis=-1)
+        out = b.matmul(weights, b.reshape(values, shape=(kv_heads, 1, slots, dim)))
+        return b.node("transpose", b.reshape(out, shape=(heads, tokens, dim)), perm=(1, 0, 2))
 
     mask = np.where(normal(tokens, context + tokens) > 0.3, 0.0, -90.0).astype(np.float32)
     mask[:, -1] = 0

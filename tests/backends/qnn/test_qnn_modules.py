@@ -18,6 +18,7 @@ from torch.nn import functional
 
 import satchel
 from satchel.backends import open_instance
+from satchel.backends.qnn import vendor
 from satchel.backends.qnn.kit import write_kit
 from satchel.backends.qnn.modules import compiler
 from satchel.backends.qnn.modules.lower import lower_module
@@ -230,6 +231,12 @@ def test_what_an_npu_cannot_do(options: dict[str, Any], message: str, tmp_path: 
     with pytest.raises(RecipeError, match=message):
         _export(Mobile, tmp_path / "p.satchel", **options)
     assert not list(tmp_path.iterdir())
+
+
+def test_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(vendor, "missing_packages", lambda: ["onnxruntime-qnn"])
+    with pytest.raises(BackendError, match=r"needs onnxruntime-qnn.*pip install 'satchel\[qnn\]'"):
+        _export(Mobile, tmp_path / "p.satchel")
 
 
 def test_sizes_must_be_known(tmp_path: Path) -> None:

@@ -10,14 +10,14 @@ from satchel.backends.qnn.annotate import CACHE_BITS, is_cache
 from satchel.backends.qnn.shards import NodeSize
 from satchel.graph.ir import Graph, Node
 
-# Measured with benchmarks/npu_compile.py on two cores; docs/qnn.md has the figures.
+# Measured with benchmarks/npu_compile.py and npu_heads.py; docs/qnn.md has the figures.
 _BINARY_PER_BYTE = 1.02
 _BINARY_PER_NODE = 4_500
 _MEMORY_BASE = 200_000_000
 _MEMORY_PER_BYTE = 10.5
 _MEMORY_PER_NODE = 250_000
-_SECONDS_PER_NODE = 0.025
-_SECONDS_PER_BYTE = 40e-9
+_SECONDS_PER_NODE = 0.008
+_SECONDS_PER_BYTE = 150e-9
 
 
 @dataclass(frozen=True)
