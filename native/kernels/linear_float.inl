@@ -115,7 +115,7 @@ inline void float_block(const FloatPart<Weight>& part) {
   for (int t = 0; t < T; ++t) {
     const int64_t n = part.outputs - t * kTileRows;
     F offset[kTileVectors];
-    if (part.last) load_bias(part.bias ? part.bias + t * kTileRows : nullptr, n, offset);
+    load_bias(part.last && part.bias ? part.bias + t * kTileRows : nullptr, n, offset);
     for (int m = 0; m < M; ++m) {
       if (part.last) {
         for (int v = 0; v < kTileVectors; ++v) acc[m][t][v] = acc[m][t][v] + offset[v];

@@ -243,7 +243,7 @@ void run_pairwise(const Case& c, const KernelTable& kernels, Outcome& outcome) {
 }  // namespace
 
 Outcome run_case(const Case& c, const KernelTable& kernels) {
-  static const std::map<std::string, void (*)(const Case&, const KernelTable&, Outcome&)> runners{
+  static const std::map<std::string, Runner> runners{
       {"linear", run_linear},
       {"quantize_rows", run_quantize_rows},
       {"quantize_rows16", run_quantize_rows},
@@ -259,8 +259,9 @@ Outcome run_case(const Case& c, const KernelTable& kernels) {
       {"mul", run_pairwise},
       {"silu_mul", run_pairwise},
       {"gelu_tanh_mul", run_pairwise}};
-  const auto found = runners.find(c.op);
-  if (found == runners.end()) throw std::runtime_error("there is no op named '" + c.op + "'");
+  const auto& table = image_runners().count(c.op) != 0 ? image_runners() : runners;
+  const auto found = table.find(c.op);
+  if (found == table.end()) throw std::runtime_error("there is no op named '" + c.op + "'");
   Outcome outcome;
   found->second(c, kernels, outcome);
   return outcome;

@@ -14,4 +14,8 @@ struct Outcome {
   std::vector<std::string> changed_bits;
 };
 
+using Runner = void (*)(const Case& c, const satchel::KernelTable& kernels, Outcome& outcome);
+// By op: what only images need.
+const std::map<std::string, Runner>& image_runners();
+
 Outcome run_case(const Case& c, const satchel::KernelTable& kernels);

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from arm.check_cases import CheckCase, all_cases, write_cases
+from arm.image_cases import image_cases
 from arm.kernel_program import ARM_COMPILER, EMULATOR, KernelProgram, build, need
 
 TABLES = {
@@ -24,7 +25,9 @@ TABLES = {
 
 @pytest.fixture(scope="module")
 def checks() -> list[CheckCase]:
-    return all_cases()
+    checks = [*all_cases(), *image_cases(np.random.default_rng(8))]
+    assert len({check.name for check in checks}) == len(checks)
+    return checks
 
 
 @pytest.fixture(scope="module")
@@ -104,6 +107,9 @@ def test_checker_agrees_with_this_machine(
         ("linear-f16-33x77-tokens3", "y"),
         ("quantize-80-group40", "codes"),
         ("rms-norm-33", "y"),
+        ("linear-i8-33x20-rows3-relu-codes", "y"),
+        ("depthwise-i8-6x9x16x3x3-stride1-dilation1", "y"),
+        ("winograd-7x9x33-to37", "y"),
         ("attention-f16-5x8x64-at0-window0-softcap0.0", "y"),
     ],
 )
