@@ -121,8 +121,8 @@ def test_all_six_are_right_on_an_npu(
         assert classifier.classify(array)[0].label == name.split("_")[0], name
     meta = classifier.program.metadata
     assert meta["placement"] == {"nodes": {"qnn": 81}, "fallbacks": []}
-    # Half of the layers, the noisiest: with only the first depthwise one, a photograph is wrong.
-    assert meta["in_16_bits"][0] == "features.1.block.0.0.weight" and len(meta["in_16_bits"]) == 27
+    # With only the first depthwise layer in 16 bits, one of the photographs is wrong.
+    assert "features.1.block.0.0.weight" in meta["in_16_bits"] and len(meta["in_16_bits"]) > 13
 
 
 def test_every_layer_is_the_quantised_runs_to_one_step(

@@ -111,17 +111,19 @@ class _WidthSearch:
         return names[: max(found)[1]]
 
     def _output_snr(self, wide: Collection[str]) -> float:
+        """Of the example whose outputs are hurt the most."""
         encodings = annotate(self._graph, self._ranges, 8, wide_values(self._graph, wide))
-        signal = noise = 0.0
         made = self._outputs(_rounded_in_8_bits(self._graph, encodings), self._read)
+        found = []
         for exact, rounded in zip(self._exact, made, strict=True):
-            powers = signal_to_noise(exact, rounded)
-            signal, noise = signal + powers[0], noise + powers[1]
-        return decibels(signal, noise)
+            powers = [signal_to_noise(a, b) for a, b in zip(exact, rounded, strict=True)]
+            found.append(decibels(sum(p[0] for p in powers), sum(p[1] for p in powers)))
+        return min(found)
 
-    def _outputs(self, graph: Graph, read: WeightReader) -> list[Array]:
+    def _outputs(self, graph: Graph, read: WeightReader) -> list[list[Array]]:
+        """For each example, all outputs."""
         run = native_runner(graph, read, graph.outputs)
-        return [array for example in self._examples for _, array in run(example)]
+        return [[array for _, array in run(example)] for example in self._examples]
 
 
 def _rounded_in_8_bits(graph: Graph, encodings: Encodings) -> Graph:
