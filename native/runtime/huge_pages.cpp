@@ -29,8 +29,22 @@ bool system_has_them() {
   return std::getline(in, line) && line.find("[never]") == std::string::npos;
 }
 
-// Bytes that can be had without pushing others out: of the machine, or of the group of processes
-// that this one is limited with.
+// The least that this process and the groups of processes around it are limited to.
+uint64_t group_limit() {
+  uint64_t least = UINT64_MAX;
+  std::ifstream groups("/proc/self/cgroup");
+  for (std::string line; std::getline(groups, line);) {
+    if (line.rfind("0::/", 0) != 0) continue;
+    for (std::string path = line.substr(3);; path.resize(path.rfind('/'))) {
+      uint64_t limit;  // the file may also say "max"
+      if (std::ifstream("/sys/fs/cgroup" + path + "/memory.max") >> limit) least = std::min(least, limit);
+      if (path.empty()) break;
+    }
+  }
+  return least;
+}
+
+// Bytes that can be had without pushing others out.
 uint64_t available_memory() {
   uint64_t bytes = 0;
   std::ifstream info("/proc/meminfo");
@@ -40,9 +54,7 @@ uint64_t available_memory() {
     bytes <<= 10;
     break;
   }
-  uint64_t limit;
-  if (std::ifstream("/sys/fs/cgroup/memory.max") >> limit) bytes = std::min(bytes, limit);
-  return bytes;
+  return std::min(bytes, group_limit());
 }
 
 // Reads the whole range or says that it cannot.
