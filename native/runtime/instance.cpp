@@ -10,9 +10,9 @@ namespace satchel {
 namespace {
 
 constexpr int kMaxThreads = 1024;
-// After so many calls there will be more: the weights are worth a copy. Not at once, so that the
-// first answer does not wait for it.
-constexpr uint64_t kCallsBeforeSettling = 4;
+// A program that is called again will be called often: its weights are worth a copy. Not at once, so
+// that the first answer does not wait for it.
+constexpr uint64_t kCallsBeforeSettling = 2;
 
 int checked_threads(int threads) {
   if (threads < 0 || threads > kMaxThreads) {
