@@ -109,8 +109,8 @@ struct Q8 {
 namespace satchel {
 namespace {
 
-// M rows of activations against T tiles at a distance. The sums start at minus the codes' offset times the sum
-// of the activations, which leaves the product with the signed weights.
+// M rows of activations against T tiles at a distance. The sums start at minus the codes' offset
+// times the sum of the activations, which leaves the product with the signed weights.
 template <class Code, int M, int T>
 void block(const QuantizedRows& x, int64_t first, const PackedMatrix& w, const float* bias,
            int64_t tile, int64_t distance, float* y, int64_t ldy) {
@@ -139,7 +139,8 @@ void block(const QuantizedRows& x, int64_t first, const PackedMatrix& w, const f
     const auto step = [&](int64_t s) {
       SATCHEL_UNROLL
       for (int t = 0; t < T; ++t) {
-        Code::template add<M>(codes + t * stream + s * 64, activations + s * Code::kColumns, x.stride, dots[t]);
+        Code::template add<M>(codes + t * stream + s * 64, activations + s * Code::kColumns,
+                              x.stride, dots[t]);
       }
     };
     int64_t s = g * steps;
