@@ -97,6 +97,18 @@ nb::list run(Instance& instance, size_t method, const std::vector<InputArray>& a
   return result;
 }
 
+nb::dict take_profile(Instance& instance) {
+  Profile profile;
+  {
+    nb::gil_scoped_release release;
+    const std::lock_guard<std::mutex> lock(instance.mutex());
+    profile = instance.take_profile();
+  }
+  nb::dict rows;
+  for (const auto& [op, row] : profile.rows()) rows[op.c_str()] = nb::make_tuple(row.calls, row.seconds);
+  return rows;
+}
+
 nb::dict describe(const Program& program, const Method& method) {
   const auto value_dict = [&](const ValueInfo& v) {
     nb::list shape;
@@ -218,6 +230,11 @@ void bind_program(nb::module_& m) {
         new (self) Instance(std::move(program), threads);
       }, nb::arg("program"), nb::arg("threads") = 0)
       .def("run", &run, nb::arg("method"), nb::arg("inputs"))
+      .def("start_profile", [](Instance& i) {
+        const std::lock_guard<std::mutex> lock(i.mutex());
+        i.start_profile();
+      }, nb::call_guard<nb::gil_scoped_release>())
+      .def("take_profile", &take_profile)
       .def_prop_ro("threads", &Instance::threads)
       .def_prop_ro("kernels", [](const Instance& i) { return i.kernels(); });
 }

@@ -188,7 +188,9 @@ std::vector<ArrayView> Instance::run(size_t number, const std::vector<ArrayView>
   for (size_t i = 0; i < calls.size(); i += 1 + calls[i].joined) {
     const NodeCall& call = calls[i];
     const NodeGuard guard(guarded_, call);
+    const Profile::Clock::time_point started = profile_ ? Profile::Clock::now() : Profile::Clock::time_point{};
     call.info->op->run(call, work);
+    if (profile_) profile_->add(call, Profile::Clock::now() - started);
   }
   std::vector<ArrayView> outputs;
   for (const uint32_t id : method.outputs) {

@@ -3,10 +3,13 @@
 
 #include <memory>
 #include <mutex>
+#include <optional>
+#include <utility>
 #include <vector>
 
 #include "guard.h"
 #include "op.h"
+#include "profile.h"
 #include "program.h"
 
 namespace satchel {
@@ -50,6 +53,10 @@ class Instance {
   // Runs a method. The views point into the arena and are valid until the next call.
   std::vector<ArrayView> run(size_t method, const std::vector<ArrayView>& inputs);
 
+  // From here on calls are timed, op by op, until the times are taken.
+  void start_profile() { profile_.emplace(); }
+  Profile take_profile() { return std::exchange(profile_, std::nullopt).value_or(Profile{}); }
+
   int threads() const { return pool_.size(); }
   const char* kernels() const { return kernels_.name; }
   std::mutex& mutex() { return mutex_; }
@@ -65,6 +72,7 @@ class Instance {
   std::vector<BoundMethod> methods_;
   std::mutex mutex_;
   uint64_t calls_ = 0;
+  std::optional<Profile> profile_;
 };
 
 }  // namespace satchel

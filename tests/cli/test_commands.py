@@ -10,7 +10,10 @@ from typing import Any
 
 import pytest
 
+from satchel.bench.profile import require_profile
 from satchel.cli.main import COMMANDS, main
+from satchel.errors import ConfigError
+from satchel.runtime.program import load
 from support.tiny_llm import write_tiny_llm
 
 Capture = pytest.CaptureFixture[str]
@@ -176,6 +179,25 @@ def test_bench(capsys: Capture, program: Path) -> None:
     assert "hybrid, 20 prompt tokens" in out
     assert re.search(r"kv, [\d.]+ times as long", out)
     assert "more than the context" in failure(capsys, "bench", program, "--new-tokens", 90)
+
+
+def test_bench_times_every_op(capsys: Capture, program: Path) -> None:
+    sizes = ["--prompt-tokens", "20", "--new-tokens", "8", "--runs", "2"]
+    assert run_json(capsys, "bench", program, *sizes)["profile"] is None
+    profile = run_json(capsys, "bench", program, *sizes, "--profile")["profile"]
+    ops = {m["name"]: m["ops"] for m in run_json(capsys, "inspect", program)["methods"]}
+    for phase, method, calls in (("prefill", "prefill_forward", 1), ("decode", "kv_forward", 7)):
+        rows = profile[phase]["ops"]
+        wanted = {op: calls * count for op, count in ops[method].items()}
+        assert {row["op"]: row["calls"] for row in rows} == wanted
+        assert 0 < sum(row["seconds"] for row in rows) <= profile[phase]["seconds"]
+        assert rows == sorted(rows, key=lambda row: -row["share"])
+    assert main(["bench", str(program), *sizes, "--profile"]) == 0
+    assert re.search(r"^  linear +\d+ +[\d.]+ +[\d.]+%$", capsys.readouterr().out, re.M)
+    for_npu = load(program)
+    for_npu.metadata["target"] = "qnn:SM8750"
+    with pytest.raises(ConfigError, match="one by one"):
+        require_profile(for_npu)
 
 
 def test_inspect(capsys: Capture, program: Path) -> None:

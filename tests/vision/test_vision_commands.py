@@ -126,6 +126,11 @@ def test_bench_of_a_module(capsys: pytest.CaptureFixture[str], colours: Path) ->
     assert 0 < found["fastest_s"] <= found["median_s"] <= found["p95_s"]
     assert main(["bench", str(colours), "--runs", "3"]) == 0
     assert "95th percentile" in capsys.readouterr().out
+    assert found["profile"] is None
+    profile = run(capsys, "bench", colours, "--runs", 5, "--profile")["profile"]["forward"]
+    method = satchel.load(colours).methods[0]
+    assert {row["op"]: row["calls"] for row in profile["ops"]} == method["ops"]
+    assert 0 < sum(row["seconds"] for row in profile["ops"]) <= profile["seconds"]
 
 
 def test_preprocessing_goes_through_the_file() -> None:

@@ -12,6 +12,7 @@ import numpy as np
 
 from satchel import _native
 from satchel.bench.lookahead import LookaheadBench, measure_lookahead
+from satchel.bench.profile import profile_of, require_profile
 from satchel.errors import ConfigError
 from satchel.llm.session import Session
 from satchel.machine import peak_rss
@@ -28,6 +29,7 @@ class BenchOptions:
     runs: int = 3
     threads: int = 0
     lookahead: LookaheadBench | None = None
+    profile: bool = False
 
 
 @dataclass
@@ -42,6 +44,8 @@ def measure(program: Program, options: BenchOptions, tell: Tell = lambda _: None
     The prompt is random tokens from a fixed seed and end tokens are ignored, so that every run
     does the same work.
     """
+    if options.profile:
+        require_profile(program)
     started = time.perf_counter()
     program = load(program.path)
     session = Session(program, options.threads)
@@ -90,7 +94,11 @@ def measure(program: Program, options: BenchOptions, tell: Tell = lambda _: None
         "peak_rss_bytes": memory,
         "file_size_bytes": program.size,
         "lookahead": None,
+        "profile": None,
     }
+    if options.profile:
+        tell("the time of each op")
+        document["profile"] = _profile(session, prompt, options)
     if options.lookahead:
         text = options.lookahead.prompt or prompt
         document["lookahead"] = measure_lookahead(
@@ -121,6 +129,22 @@ def _run(session: Session, prompt: list[int], new_tokens: int) -> Run:
     for _ in range(new_tokens - 1):
         token = int(session.feed([token]).argmax())
     return Run(first - started, time.perf_counter() - first)
+
+
+def _profile(session: Session, prompt: list[int], options: BenchOptions) -> dict[str, Any]:
+    def prefill() -> None:
+        session.rewind(0)
+        session.feed(prompt)
+
+    def decode() -> None:
+        session.rewind(len(prompt))
+        for i in range(options.new_tokens - 1):
+            session.feed([prompt[i % len(prompt)]])
+
+    return {
+        phase.__name__: profile_of(session.instance, phase, options.runs)
+        for phase in (prefill, decode)
+    }
 
 
 def _bytes_per_token(program: Program, options: BenchOptions) -> int:

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from satchel.bench.profile import profile_of, require_profile
 from satchel.machine import peak_rss
 from satchel.runtime.program import Program
 
@@ -19,6 +20,7 @@ class ModuleBench:
     runs: int = 20
     threads: int = 0
     method: str = "forward"
+    profile: bool = False
 
 
 def random_inputs(program: Program, method: str) -> list[NDArray[Any]]:
@@ -37,6 +39,8 @@ def random_inputs(program: Program, method: str) -> list[NDArray[Any]]:
 
 def measure_module(program: Program, options: ModuleBench) -> dict[str, Any]:
     """Times in seconds: the fields are those of docs/json.md."""
+    if options.profile:
+        require_profile(program)
     instance = program.instance(options.threads)
     method = instance.method(options.method)
     inputs = random_inputs(program, options.method)
@@ -48,6 +52,9 @@ def measure_module(program: Program, options: ModuleBench) -> dict[str, Any]:
         method.run(*inputs)
         times.append(time.perf_counter() - started)
     info = next(m for m in program.methods if m["name"] == options.method)
+    profile = None
+    if options.profile:
+        profile = {options.method: profile_of(instance, lambda: method.run(*inputs), options.runs)}
     return {
         "mean_s": float(np.mean(times)),
         "median_s": float(np.median(times)),
@@ -61,4 +68,5 @@ def measure_module(program: Program, options: ModuleBench) -> dict[str, Any]:
         "threads": instance.threads,
         "kernels": instance.kernels,
         "emulated": instance.kernels.endswith("emulator"),
+        "profile": profile,
     }

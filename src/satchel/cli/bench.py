@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from satchel.cli.arguments import (
     add_lookahead_sizes,
@@ -33,6 +33,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--warmup", type=int, default=1, metavar="N", help="runs that do not count")
     parser.add_argument("--runs", type=positive, default=3, metavar="N", help="runs that count")
+    parser.add_argument(
+        "--profile", action="store_true", help="also time every op, in runs of their own"
+    )
     group = parser.add_argument_group("lookahead")
     group.add_argument(
         "--lookahead",
@@ -77,7 +80,9 @@ def prompt_tokens(program: Program, text: str) -> list[int]:
 def _bench_module(program: Program, arguments: argparse.Namespace) -> None:
     from satchel.bench.module import ModuleBench, measure_module
 
-    options = ModuleBench(max(1, arguments.warmup), arguments.runs, threads(arguments))
+    options = ModuleBench(
+        max(1, arguments.warmup), arguments.runs, threads(arguments), profile=arguments.profile
+    )
     result = measure_module(program, options)
     if arguments.json:
         print_json(result)
@@ -92,6 +97,15 @@ def _bench_module(program: Program, arguments: argparse.Namespace) -> None:
     print(f"{'with':<16} {result['threads']} threads, {result['kernels']} kernels")
     if result["emulated"]:
         print(_EMULATED)
+    _print_profile(result)
+
+
+def _print_profile(result: dict[str, Any]) -> None:
+    from satchel.bench.profile import profile_lines
+
+    for name, profile in (result["profile"] or {}).items():
+        print()
+        print("\n".join(profile_lines(name, profile)))
 
 
 def execute(arguments: argparse.Namespace) -> None:
@@ -109,6 +123,7 @@ def execute(arguments: argparse.Namespace) -> None:
         arguments.runs,
         threads(arguments),
         _lookahead(arguments, program),
+        arguments.profile,
     )
     result = measure(program, options, say)
     if arguments.json:
@@ -148,3 +163,4 @@ def execute(arguments: argparse.Namespace) -> None:
     print(f"with                 {result['threads']} threads, {result['kernels']} kernels")
     if result["emulated"]:
         print(_EMULATED)
+    _print_profile(result)

@@ -241,6 +241,14 @@ class Instance:
         self.threads: int = self._native.threads
         self.kernels: str = self._native.kernels
 
+    def start_profile(self) -> None:
+        """Time every op of the calls from here on, until :meth:`take_profile`."""
+        self._native.start_profile()
+
+    def take_profile(self) -> dict[str, tuple[int, float]]:
+        """How often each op ran, and for how many seconds; timing ends."""
+        return self._native.take_profile()
+
     def method(self, name: str) -> Method:
         for number, info in enumerate(self.program.methods):
             if info["name"] == name:
