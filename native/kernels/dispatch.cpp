@@ -150,8 +150,12 @@ std::vector<const KernelTable*> find_kernels() {
 #ifdef SATCHEL_X86_64
   if (features().avx2) tables.push_back(&avx2_table);
   if (features().avx512) tables.push_back(&avx512_table);
-  static const KernelTable amx =
-      derived_table(avx512_table, "amx", amx_linear_q4, amx_linear_q8, amx_linear_i8);
+  static const KernelTable amx = [] {
+    KernelTable table =
+        derived_table(avx512_table, "amx", amx_linear_q4, amx_linear_q8, amx_linear_i8);
+    table.rows_apart = 1024;  // weights take longer to unpack than to multiply with a few rows
+    return table;
+  }();
   if (amx_problem().empty()) tables.push_back(&amx);
 #endif
 #ifdef SATCHEL_AARCH64

@@ -171,6 +171,8 @@ struct DepthwisePixels {
 
 struct KernelTable {
   const char* name;
+  // Rows that are worth a thread's own way through the weights of linear_q4 and linear_q8.
+  int64_t rows_apart = 64;
 
   void (*quantize_rows)(const float* x, int64_t ldx, const QuantizedRows& out);
 

@@ -38,8 +38,8 @@ class NodeGuard {
     for (const Region& r : regions_) {
       if (r.size <= kLargest) ASAN_POISON_MEMORY_REGION(r.data, r.size);
     }
-    allow(regions_[0].data, call.scratch);
     for (size_t i = 0; i <= call.joined; ++i) {
+      allow(regions_[0].data, (&call)[i].scratch);
       for (const Tensor* t : (&call)[i].inputs) allow(t);
       allow((&call)[i].output);
     }

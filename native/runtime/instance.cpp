@@ -89,9 +89,13 @@ BoundMethod::BoundMethod(const Program& program, const Method& method, const std
     NodeCall call;
     call.info = &node;
     for (const uint32_t id : node.inputs) call.inputs.push_back(id == kAbsent ? nullptr : &tensors_[id]);
+    for (Tensor* input : call.inputs) {
+      if (input) ++input->uses;
+    }
     call.output = &tensors_[node.outputs[0]];
     calls_.push_back(std::move(call));
   }
+  for (const uint32_t id : method.outputs) ++tensors_[id].uses;
 }
 
 size_t BoundMethod::bind(const std::vector<int64_t>& sizes, int threads) {
@@ -119,8 +123,9 @@ void BoundMethod::join_calls() {
     NodeCall& call = calls_[i];
     const OpDef* op = call.info->op;
     call.joined = 0;
-    for (size_t next = i + 1; op->joins && next < calls_.size(); ++next, ++call.joined) {
-      if (calls_[next].info->op != op || !op->joins(call, calls_[next])) break;
+    while (op->joins && i + 1 + call.joined < calls_.size() &&
+           op->joins({&call, call.joined + 1}, calls_[i + 1 + call.joined])) {
+      ++call.joined;
     }
   }
 }

@@ -19,6 +19,7 @@ struct Tensor {
   size_t rank = 0;
   int64_t shape[kMaxRank] = {};
   uint8_t* data = nullptr;  // null for weights that are packed matrices
+  size_t uses = 0;          // as inputs of nodes and outputs of the method
 
   int64_t elements() const { return product(0, rank); }
   int64_t last() const { return rank ? shape[rank - 1] : 1; }
@@ -70,8 +71,8 @@ struct OpDef {
   // May throw ExecutionError for values (not shapes) that are out of range. Also does the calls that
   // are joined to this one, which lie behind it.
   void (*run)(const NodeCall& call, const Workspace& work);
-  // Whether `next`, the call after `call` or after those joined to it, can be done along with it.
-  bool (*joins)(const NodeCall& call, const NodeCall& next) = nullptr;
+  // Whether the call after `calls`, the first of which is this op's, can be done along with them.
+  bool (*joins)(std::span<const NodeCall> calls, const NodeCall& next) = nullptr;
 };
 
 const OpDef* find_op(const std::string& name);

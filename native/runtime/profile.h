@@ -18,11 +18,16 @@ class Profile {
     double seconds = 0.0;
   };
 
-  // A call, and those that are joined to it.
+  // A call and those that are joined to it: the time counts for the first that has a matrix of weights.
   void add(const NodeCall& call, Clock::duration time) {
-    Row& row = rows_[call.info->op->name];
-    row.calls += 1 + call.joined;
-    row.seconds += std::chrono::duration<double>(time).count();
+    const NodeCall* main = nullptr;
+    for (const NodeCall& one : std::span(&call, call.joined + 1)) {
+      ++rows_[one.info->op->name].calls;
+      for (const Tensor* input : one.inputs) {
+        if (!main && input && input->weight && input->weight->is_matrix()) main = &one;
+      }
+    }
+    rows_[(main ? main : &call)->info->op->name].seconds += std::chrono::duration<double>(time).count();
   }
 
   const std::map<std::string, Row>& rows() const { return rows_; }

@@ -1,4 +1,4 @@
-"""Linear layers with one input are done together, with the same bits as each alone."""
+"""Ops that are done together with quantised linear layers have the same bits as each alone."""
 
 from __future__ import annotations
 
@@ -53,3 +53,54 @@ def test_together_as_alone(tmp_path: Path, tokens: int, threads: int) -> None:
         alone = np.asarray(instance.method(f"only_{name}")(x))
         assert np.abs(alone).max() > 0
         np.testing.assert_array_equal(together[f"{name}_out"], alone)
+
+
+HIDDEN, FFN = 64, 200
+
+
+def mlp(name: str, kept: bool, gate: str) -> Graph:
+    """A norm, two layers with a gate, one with a residual; ``kept``: every value is an output,
+    which leaves the gate and the addition to themselves."""
+    b = GraphBuilder(name)
+    x = b.input("x", (Sym("S", 300), HIDDEN))
+    weights = {n: b.weight(n, (FFN, HIDDEN)) for n in ("gate", "up")}
+    normed = b.node("rms_norm", x, b.weight("norm", (HIDDEN,)), eps=1e-6)
+    bias = b.weight("gate_bias", (FFN,))
+    first = b.node("linear", normed, weights["gate"], bias, activations="int8")
+    second = b.node("linear", normed, weights["up"], activations="int8")
+    hidden = b.node(gate, first, second)
+    down = b.node("linear", hidden, b.weight("down", (HIDDEN, FFN)), activations="int8")
+    values = {"sum": b.add(x, down)}
+    if kept:
+        values |= {"normed": normed, "first": first, "second": second, "hidden": hidden}
+        values["down"] = down
+    for label, value in values.items():
+        b.output(value, label)
+    return b.finish()
+
+
+@pytest.mark.parametrize("gate", ["silu_mul", "gelu_tanh_mul"])
+@pytest.mark.parametrize("threads", [1, 2, 5])
+def test_norm_gate_and_residual_join(tmp_path: Path, threads: int, gate: str) -> None:
+    shapes = {"gate": (FFN, HIDDEN), "up": (FFN, HIDDEN), "down": (HIDDEN, FFN)}
+    weights = {name: normal(*shape, seed=i) for i, (name, shape) in enumerate(shapes.items())}
+    weights |= {"norm": normal(HIDDEN, seed=4), "gate_bias": normal(FFN, seed=5)}
+    encodings = {name: Encoding("matrix_q4", 8) for name in shapes}
+    graphs = [mlp("together", False, gate), mlp("apart", True, gate)]
+    program = load(write_program(tmp_path / "p.satchel", graphs, weights, encodings))
+    instance = program.instance(threads)
+    for tokens in (1, 2, 63, 64, 130, 300):
+        x = normal(tokens, HIDDEN, seed=tokens)
+        instance.start_profile()
+        together = np.asarray(instance.method("together")(x))
+        assert {op for op, (_, seconds) in instance.take_profile().items() if seconds} == {"linear"}
+        instance.start_profile()
+        apart = instance.method("apart")(x)
+        assert {op for op, (_, seconds) in instance.take_profile().items() if seconds} == {
+            *("linear", gate, "add")
+        }
+        assert isinstance(apart, dict)
+        np.testing.assert_array_equal(together, apart["sum"])
+        np.testing.assert_array_equal(together, x + apart["down"])
+        root = np.sqrt((x.astype(np.float64) ** 2).mean(-1, keepdims=True) + 1e-6)
+        np.testing.assert_allclose(apart["normed"], x / root * weights["norm"], rtol=1e-5)

@@ -4,6 +4,7 @@
 #include <limits>
 
 #include "../op.h"
+#include "../quantized_layer.h"
 
 namespace satchel {
 
@@ -46,6 +47,7 @@ size_t check_layer_norm(NodeCall& call, int threads) {
 }
 
 void run_rms_norm(const NodeCall& call, const Workspace& work) {
+  if (call.joined) return run_joined(call, work);
   const Tensor& x = call.in(0);
   const int64_t cols = x.last(), rows = x.elements() / cols;
   work.pool.parallel_for(rows, grain_for(rows, work.pool.size(), 4), [&](int64_t begin, int64_t end, int) {
@@ -112,7 +114,7 @@ void run_softmax(const NodeCall& call, const Workspace& work) {
 }
 
 const OpDef kOps[] = {
-    {"rms_norm", 2, 2, false, {"eps"}, check_rms_norm, run_rms_norm},
+    {"rms_norm", 2, 2, false, {"eps"}, check_rms_norm, run_rms_norm, joins_layers},
     {"layer_norm", 2, 3, false, {"eps", "out_scale", "out_zero"}, check_layer_norm, run_layer_norm},
     {"softmax", 1, 1, false, {"axis"}, check_softmax, run_softmax},
 };
