@@ -42,28 +42,27 @@ void for_depthwise_rows(const ConvShape& s, const T* x, T fill, const Workspace&
   std::fill_n(outside, s.channels, fill);
   const Window& w = s.window;
   const int64_t rows = s.pixels / s.out_w, columns = seen_columns(s);
-  const int64_t pieces = (rows + layout.rows - 1) / layout.rows;
-  work.pool.parallel_for(pieces, 1, [&](int64_t begin, int64_t end, int thread) {
+  const auto some_rows = [&](int64_t first, int64_t last, int thread) {
     auto** pointers = reinterpret_cast<const T**>(work.scratch + layout.outside +
                                                   static_cast<size_t>(thread) * layout.pointers);
-    for (int64_t piece = begin; piece < end; ++piece) {
-      const int64_t first = piece * rows / pieces, last = (piece + 1) * rows / pieces;
-      const T** at = pointers;
-      for (int64_t r = first; r < last; ++r) {
-        const T* image = x + r / s.out_h * s.height * s.width * s.channels;
-        const int64_t top = r % s.out_h * w.stride_h - w.top;
-        for (int64_t column = 0; column < columns; ++column) {
-          const int64_t ix = column - w.left;
-          for (int64_t ky = 0; ky < w.kernel_h; ++ky) {
-            const int64_t iy = top + ky * w.dilation_h;
-            const bool inside = iy >= 0 && iy < s.height && ix >= 0 && ix < s.width;
-            *at++ = inside ? image + (iy * s.width + ix) * s.channels : outside;
-          }
+    const T** at = pointers;
+    for (int64_t r = first; r < last; ++r) {
+      const T* image = x + r / s.out_h * s.height * s.width * s.channels;
+      const int64_t top = r % s.out_h * w.stride_h - w.top;
+      for (int64_t column = 0; column < columns; ++column) {
+        const int64_t ix = column - w.left;
+        for (int64_t ky = 0; ky < w.kernel_h; ++ky) {
+          const int64_t iy = top + ky * w.dilation_h;
+          const bool inside = iy >= 0 && iy < s.height && ix >= 0 && ix < s.width;
+          *at++ = inside ? image + (iy * s.width + ix) * s.channels : outside;
         }
       }
-      some(DepthwisePixels<T>{pointers, last - first, s.out_w, columns, w.kernel_h, w.kernel_w, w.stride_w, w.dilation_w},
-           first * s.out_w);
     }
+    some(DepthwisePixels<T>{pointers, last - first, s.out_w, columns, w.kernel_h, w.kernel_w, w.stride_w, w.dilation_w},
+         first * s.out_w);
+  };
+  work.pool.parallel_for(rows, layout.rows, [&](int64_t begin, int64_t end, int thread) {
+    for (int64_t row = begin; row < end; row += layout.rows) some_rows(row, std::min(row + layout.rows, end), thread);
   });
 }
 

@@ -14,36 +14,42 @@ struct LayerPieces {
   static constexpr int64_t kBlockRows = 14;  // that the largest kernels compute together
   static constexpr int64_t kPieceTiles = 4;
 
-  int64_t m, tiles, row_pieces, tile_pieces;
+  int64_t m, tiles, piece_rows;
+  enum class Split { none, rows, tiles } split;
 
-  // Rows in a piece are at most `most_rows`, so that they stay in the cache while the tiles pass.
+  // Rows in a piece are at most `most_rows` (whole blocks), so that they stay in the cache while the tiles pass.
   LayerPieces(int64_t rows, int64_t n_tiles, int64_t row_bytes, int64_t weights, int64_t weight_bytes,
               int64_t most_rows, int threads)
-      : m(rows), tiles(n_tiles), row_pieces((m + most_rows - 1) / most_rows), tile_pieces(1) {
+      : m(rows), tiles(n_tiles), piece_rows(equal_pieces(m, most_rows, 1)), split(Split::none) {
     const double products = static_cast<double>(m) * static_cast<double>(weights);
     if (threads == 1 || stays_on_one_thread(m, products)) return;
     const int64_t blocks = (m + kBlockRows - 1) / kBlockRows;
-    if (blocks < threads || weight_bytes > 4 * m * row_bytes) {
-      tile_pieces = (tiles + kPieceTiles - 1) / kPieceTiles;
-    } else {
-      row_pieces = std::max(row_pieces, std::min<int64_t>(blocks, 2 * threads));
-    }
+    split = blocks < threads || weight_bytes > 4 * m * row_bytes ? Split::tiles : Split::rows;
+    // Two pieces or more for each thread, so that one can help another.
+    if (split == Split::rows) piece_rows = equal_pieces((m + threads - 1) / threads, most_rows, 2);
   }
 
   // Calls work(first row, row after the last, first tile, tile after the last) for all pieces, on all threads.
   template <typename Work>
   void run(ThreadPool& pool, const Work& work) const {
-    // Pieces that share rows follow each other.
-    const int64_t pieces = row_pieces * tile_pieces;
+    const auto all_rows = [&](int64_t tile, int64_t after) {
+      for (int64_t row = 0; row < m; row += piece_rows) work(row, std::min(row + piece_rows, m), tile, after);
+    };
+    if (split == Split::none) return all_rows(0, tiles);
+    if (split == Split::rows) {
+      return pool.parallel_for(m, piece_rows, [&](int64_t begin, int64_t end, int) { work(begin, end, 0, tiles); });
+    }
+    const int64_t pieces = (tiles + kPieceTiles - 1) / kPieceTiles;
     pool.parallel_for(pieces, grain_for(pieces, pool.size(), 1), [&](int64_t begin, int64_t end, int) {
-      for (int64_t piece = begin; piece < end;) {
-        const int64_t row_piece = piece / tile_pieces, stop = std::min(end, (row_piece + 1) * tile_pieces);
-        const int64_t tile = piece % tile_pieces * tiles / tile_pieces;
-        const int64_t after = ((stop - 1) % tile_pieces + 1) * tiles / tile_pieces;
-        work(row_piece * m / row_pieces, (row_piece + 1) * m / row_pieces, tile, after);
-        piece = stop;
-      }
+      all_rows(begin * tiles / pieces, end * tiles / pieces);
     });
+  }
+
+ private:
+  // The rows in each of so few pieces that none has more than `most`, in whole blocks.
+  static int64_t equal_pieces(int64_t rows, int64_t most, int64_t fewest) {
+    const int64_t pieces = std::max(fewest, (rows + most - 1) / most);
+    return std::max<int64_t>(1, ((rows + pieces - 1) / pieces + kBlockRows - 1) / kBlockRows) * kBlockRows;
   }
 };
 

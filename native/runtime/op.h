@@ -103,7 +103,7 @@ inline int64_t grain_for(int64_t count, int threads, int64_t smallest) {
 // Whether a layer over so many pixels stays on one thread: with few of them, the windows of two threads see
 // the same lines, and writing to a line that another core has read costs more than the second thread gives.
 inline bool stays_on_one_thread(int64_t pixels, double multiply_adds) {
-  return pixels > 1 && pixels <= 256 && multiply_adds < 2e6;
+  return pixels > 1 && pixels <= 126 && multiply_adds < 2e6;
 }
 
 // The bytes from one thread's part of the scratch to the next: the same for most layers, so that a part

@@ -49,20 +49,17 @@ void ThreadPool::stop() {
 }
 
 void ThreadPool::run(Call call, const void* context, int64_t count, int64_t grain) {
-  const int64_t pieces = (count + grain - 1) / grain;
   const uint32_t generation = generation_.load(std::memory_order_relaxed) + 1;
   call_.store(call, std::memory_order_relaxed);
   context_.store(context, std::memory_order_relaxed);
   count_.store(count, std::memory_order_relaxed);
   grain_.store(grain, std::memory_order_relaxed);
   done_.store(0, std::memory_order_relaxed);
-  for (size_t i = 0; i < shares_.size(); ++i) {
-    shares_[i].ticket.store(uint64_t{generation} << 32 | static_cast<uint64_t>(share_begin(i, pieces)), std::memory_order_release);
-  }
+  for (Share& share : shares_) share.ticket.store(uint64_t{generation} << 32, std::memory_order_release);
   generation_.store(generation, std::memory_order_release);
   generation_.notify_all();
   take_pieces(generation, 0);
-  while (done_.load(std::memory_order_acquire) != pieces) pause();
+  while (done_.load(std::memory_order_acquire) != count) pause();
   for (Share& share : shares_) share.ticket.store(uint64_t{generation} << 32 | kClosed, std::memory_order_release);
 }
 
@@ -74,21 +71,23 @@ void ThreadPool::take_pieces(uint32_t generation, int thread) {
   }
 }
 
-// Returns how many pieces it has done.
+// Returns how many items it has done.
 int64_t ThreadPool::take_share(uint32_t generation, int thread, size_t share) {
   std::atomic<uint64_t>& next = shares_[share].ticket;
   int64_t done = 0;
   for (uint64_t ticket = next.load(std::memory_order_acquire);;) {
     if (ticket >> 32 != generation) return done;
-    const auto piece = static_cast<int64_t>(ticket & kClosed);
     const Call call = call_.load(std::memory_order_relaxed);
     const void* context = context_.load(std::memory_order_relaxed);
     const int64_t count = count_.load(std::memory_order_relaxed), grain = grain_.load(std::memory_order_relaxed);
-    if (piece >= share_begin(share + 1, (count + grain - 1) / grain)) return done;
+    const int64_t first = share_begin(share, count), last = share_begin(share + 1, count);
+    const auto piece = static_cast<int64_t>(ticket & kClosed);
+    if (piece >= (last - first + grain - 1) / grain) return done;
     // Taking a piece proves that the job above is this generation's and stays until it is done.
     if (!next.compare_exchange_weak(ticket, ticket + 1, std::memory_order_acq_rel)) continue;
-    call(context, piece * grain, std::min((piece + 1) * grain, count), thread);
-    ++done;
+    const int64_t begin = first + piece * grain, end = std::min(begin + grain, last);
+    call(context, begin, end, thread);
+    done += end - begin;
     ticket = next.load(std::memory_order_acquire);
   }
 }

@@ -18,13 +18,13 @@ class ThreadPool {
 
   int size() const { return static_cast<int>(workers_.size()) + 1; }
 
-  // Calls work(begin, end, thread) for pieces of [0, count) of at most `grain` each, on all threads,
-  // and returns when all pieces are done. The caller is thread 0. `work` must not throw.
+  // Calls work(begin, end, thread) for pieces of [0, count) of at most `grain` each, on all threads (one
+  // thread alone takes all at once), and returns when all pieces are done. The caller is thread 0. `work` must not throw.
   //
-  // Each thread begins with a share of its own, the same part of every loop: rows of an image that it
-  // has just written are in its cache when the next layer reads them. Then it helps with the shares
-  // of others, and nobody waits for a thread that has taken no piece: on a busy machine a worker may
-  // not get a core for milliseconds.
+  // Each thread begins with a share of its own, the same part of every loop whatever its grain: rows of
+  // an image that it has just written are in its cache when the next layer reads them. Then it helps with
+  // the shares of others, and nobody waits for a thread that has taken no piece: on a busy machine a
+  // worker may not get a core for milliseconds.
   template <typename Work>
   void parallel_for(int64_t count, int64_t grain, const Work& work) {
     if (count <= grain || workers_.empty()) {
@@ -60,8 +60,8 @@ class ThreadPool {
   };
   static constexpr size_t kMostShares = 8;  // neighbours have one together where there are more threads
   std::vector<Share> shares_;
-  int64_t share_begin(size_t share, int64_t pieces) const {
-    return pieces * static_cast<int64_t>(share) / static_cast<int64_t>(shares_.size());
+  int64_t share_begin(size_t share, int64_t count) const {
+    return count * static_cast<int64_t>(share) / static_cast<int64_t>(shares_.size());
   }
   alignas(64) std::atomic<int64_t> done_{0};
   alignas(64) std::atomic<uint32_t> generation_{0};
