@@ -267,15 +267,22 @@ inline void attend_rows(const AttentionArgs& args, const Rows& k, const Rows& v,
                         float* scores) {
   k_tails.read(k, args.dim, keys);
   v_tails.read(v, args.dim, keys);
+  const auto attend = [&](auto count, int64_t row) {
+    attend_block<count, Cache>(args, k, v, row == 0, k_tails, v_tails, q + row * padded,
+                               acc + row * padded, padded, states + row, scores);
+  };
   int64_t row = 0;
   for (; row + kAttentionRows <= rows; row += kAttentionRows) {
-    attend_block<kAttentionRows, Cache>(args, k, v, row == 0, k_tails, v_tails, q + row * padded,
-                                        acc + row * padded, padded, states + row, scores);
+    attend(std::integral_constant<int, kAttentionRows>(), row);
   }
-  for (; row < rows; ++row) {
-    attend_block<1, Cache>(args, k, v, row == 0, k_tails, v_tails, q + row * padded,
-                           acc + row * padded, padded, states + row, scores);
+  if constexpr (kAttentionRows > 3) {
+    if (rows - row == 3) return attend(std::integral_constant<int, 3>(), row);
   }
+  if (kAttentionRows > 2 && rows - row >= 2) {
+    attend(std::integral_constant<int, 2>(), row);
+    row += 2;
+  }
+  for (; row < rows; ++row) attend(std::integral_constant<int, 1>(), row);
 }
 
 // The rows that a query of a tree sees of the block of keys at `block`, up to its own.

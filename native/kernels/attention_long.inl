@@ -2,7 +2,8 @@
 //
 // The keys of a block are turned, so that a register holds the same value of 16 keys, and nothing
 // has to be summed across a register; both products are then the same small matrix product. Turning
-// pays if many rows use the block. Included after attention.inl, for 16 lanes.
+// pays if many rows use the block. The weights of the softmax are powers of two, made of the scores in
+// registers. Included after attention.inl, for AVX-512.
 
 namespace satchel {
 namespace {
@@ -11,19 +12,27 @@ namespace {
 constexpr int kLongColumns = 4 * kLanes;
 static_assert(kLongColumns == kKeyBlock);
 
-// acc[r][c] += sum over i of a[r][i] * b[i][c], c in four registers.
-template <int R>
+// A row's view of the current block of keys, [begin, end) of it, and its largest score so far.
+struct LongRow {
+  int32_t begin, end;
+  float highest, rescale;
+};
+static_assert(sizeof(LongRow) == kLongRowFloats * sizeof(float));
+constexpr float kLowest = -3.402823466e38f;  // finite, so that differences are
+
+// acc[r][c] += sum over i of a[r][i] * b[i][c], c in C registers.
+template <int C>
 inline void add_matrix_product(const float* a, int64_t lda, const float* b, int64_t ldb, int64_t n,
-                               F (*acc)[4]) {
+                               F (*acc)[C]) {
   for (int64_t i = 0; i < n; ++i, b += ldb) {
-    F columns[4];
+    F columns[C];
     SATCHEL_UNROLL
-    for (int c = 0; c < 4; ++c) columns[c] = load(b + c * kLanes);
+    for (int c = 0; c < C; ++c) columns[c] = load(b + c * kLanes);
     SATCHEL_UNROLL
-    for (int r = 0; r < R; ++r) {
+    for (int r = 0; r < kLongRows; ++r) {
       const F factor = broadcast(a[r * lda + i]);
       SATCHEL_UNROLL
-      for (int c = 0; c < 4; ++c) acc[r][c] = fma(factor, columns[c], acc[r][c]);
+      for (int c = 0; c < C; ++c) acc[r][c] = fma(factor, columns[c], acc[r][c]);
     }
   }
 }
@@ -85,47 +94,125 @@ inline void widen_values(const Cache* v, int64_t dim, int64_t padded, int64_t co
   }
 }
 
-// R rows against one block of keys; `keys` of them are visible to some row.
-template <int R>
+// 2^x to 1e-7 relative; what would be less than 2^-126 is that.
+inline F power_of_two(F x) {
+  const F limited = _mm512_max_ps(broadcast(-126.0f), x);  // the second if one is not a number
+  const F whole = _mm512_roundscale_ps(limited, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+  const F rest = limited - whole;
+  F p = broadcast(1.534581242594868e-4f);
+  p = fma(p, rest, broadcast(1.3399930903688073e-3f));
+  p = fma(p, rest, broadcast(9.618489071726799e-3f));
+  p = fma(p, rest, broadcast(5.550328642129898e-2f));
+  p = fma(p, rest, broadcast(0.24022646248340607f));
+  p = fma(p, rest, broadcast(0.6931471824645996f));
+  p = fma(p, rest, broadcast(1.0f));
+  return _mm512_scalef_ps(p, whole);
+}
+
+// Which lanes are in [begin, end), the first one counting as `first`.
+inline __mmask16 lanes_between(int first, int32_t begin, int32_t end) {
+  const __m512i lanes = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
+  const __mmask16 seen = _mm512_cmpge_epi32_mask(lanes, _mm512_set1_epi32(begin - first));
+  return _mm512_mask_cmplt_epi32_mask(seen, lanes, _mm512_set1_epi32(end - first));
+}
+
+// A row's scores as weights 2^((score - highest) * factor), zero outside of [begin, end), which `total`
+// takes in lane by lane. `scale` is not negative.
+template <int C>
+inline void long_weights(float scale, float softcap, F* scores, LongRow& row, float* total,
+                         float* weights) {
+  constexpr float kLog2E = 1.44269504088896341f;
+  float factor = scale * kLog2E;
+  if (softcap > 0.0f) {
+    const F cap = broadcast(softcap), inner = broadcast(scale / softcap);
+    SATCHEL_UNROLL
+    for (int c = 0; c < C; ++c) scores[c] = hyperbolic_tangent(scores[c] * inner) * cap;
+    factor = kLog2E;
+  }
+  __mmask16 seen[C];
+  F top = broadcast(kLowest);
+  SATCHEL_UNROLL
+  for (int c = 0; c < C; ++c) {
+    seen[c] = lanes_between(c * kLanes, row.begin, row.end);
+    top = _mm512_mask_max_ps(top, seen[c], top, scores[c]);
+  }
+  const float block_highest = highest(top);
+  const float new_highest = block_highest > row.highest ? block_highest : row.highest;
+  row.rescale = _mm512_cvtss_f32(power_of_two(broadcast((row.highest - new_highest) * factor)));
+  row.highest = new_highest;
+  F sum = load(total) * broadcast(row.rescale);
+  SATCHEL_UNROLL
+  for (int c = 0; c < C; ++c) {
+    // The difference first: scores may be large.
+    const F power = power_of_two((scores[c] - broadcast(new_highest)) * broadcast(factor));
+    const F weight = _mm512_maskz_mov_ps(seen[c], power);
+    sum = sum + weight;
+    store(weights + c * kLanes, weight);
+  }
+  store(total, sum);
+}
+
+// kLongRows rows against the first C registers of a block of keys, of which they see [begin, end).
+template <int C>
 inline void attend_long_block(const AttentionArgs& args, const float* keys, const float* values,
-                              int64_t visible, const float* q, float* acc, int64_t padded,
-                              RowState* rows, float* scores) {
-  F sums[R][4];
+                              int64_t begin, int64_t end, const float* q, float* acc, int64_t padded,
+                              LongRow* rows, float* totals, float* weights) {
+  F scores[kLongRows][C];
   SATCHEL_UNROLL
-  for (int r = 0; r < R; ++r) {
+  for (int r = 0; r < kLongRows; ++r) {
     SATCHEL_UNROLL
-    for (int c = 0; c < 4; ++c) sums[r][c] = broadcast(0.0f);
+    for (int c = 0; c < C; ++c) scores[r][c] = broadcast(0.0f);
   }
-  add_matrix_product<R>(q, padded, keys, kKeyBlock, args.dim, sums);
+  add_matrix_product<C>(q, padded, keys, kKeyBlock, args.dim, scores);
   SATCHEL_UNROLL
-  for (int r = 0; r < R; ++r) {
-    SATCHEL_UNROLL
-    for (int c = 0; c < 4; ++c) store(scores + r * kKeyBlock + c * kLanes, sums[r][c]);
-  }
-  for (int r = 0; r < R; ++r) {
-    float* row_scores = scores + r * kKeyBlock;
+  for (int r = 0; r < kLongRows; ++r) {
+    float* row_weights = weights + r * kKeyBlock;
     if (rows[r].begin < rows[r].end) {
-      softmax_weights(args, row_scores, rows[r]);
+      long_weights<C>(__builtin_fabsf(args.scale), args.softcap, scores[r], rows[r], totals + r * kLanes, row_weights);
     } else {
-      for (int64_t i = 0; i < kKeyBlock; ++i) row_scores[i] = 0.0f;
+      for (int c = 0; c < C; ++c) store(row_weights + c * kLanes, broadcast(0.0f));
       rows[r].rescale = 1.0f;
     }
   }
   // The rows of q, acc and values are padded to whole registers, and to four of them by the scratch.
   for (int64_t d = 0; d < padded; d += kLongColumns) {
+    F sums[kLongRows][4];
     SATCHEL_UNROLL
-    for (int r = 0; r < R; ++r) {
+    for (int r = 0; r < kLongRows; ++r) {
       SATCHEL_UNROLL
       for (int c = 0; c < 4; ++c) {
         sums[r][c] = load(acc + r * padded + d + c * kLanes) * broadcast(rows[r].rescale);
       }
     }
-    add_matrix_product<R>(scores, kKeyBlock, values + d, padded, visible, sums);
+    add_matrix_product<4>(weights + begin, kKeyBlock, values + begin * padded + d, padded,
+                          end - begin, sums);
     SATCHEL_UNROLL
-    for (int r = 0; r < R; ++r) {
+    for (int r = 0; r < kLongRows; ++r) {
       SATCHEL_UNROLL
       for (int c = 0; c < 4; ++c) store(acc + r * padded + d + c * kLanes, sums[r][c]);
     }
+  }
+}
+
+// kLongRows rows against what they see of a block of keys.
+inline void attend_long_rows(const AttentionArgs& args, const float* keys, const float* values,
+                             const float* q, float* acc, int64_t padded, LongRow* rows,
+                             float* totals, float* weights) {
+  int64_t begin = kKeyBlock, end = 0;
+  for (int r = 0; r < kLongRows; ++r) {
+    if (rows[r].begin >= rows[r].end) continue;
+    begin = rows[r].begin < begin ? rows[r].begin : begin;
+    end = rows[r].end > end ? rows[r].end : end;
+  }
+  if (begin >= end) return;
+  const auto attend = [&](auto columns) {
+    attend_long_block<columns>(args, keys, values, begin, end, q, acc, padded, rows, totals, weights);
+  };
+  switch ((end + kLanes - 1) / kLanes) {
+    case 1: return attend(std::integral_constant<int, 1>());
+    case 2: return attend(std::integral_constant<int, 2>());
+    case 3: return attend(std::integral_constant<int, 3>());
+    default: return attend(std::integral_constant<int, 4>());
   }
 }
 
@@ -133,13 +220,15 @@ template <class Cache>
 void attend_long(const AttentionArgs& args, int64_t kv_head, int64_t query_begin,
                  int64_t query_end, float* scratch) {
   const int64_t group = args.heads / args.kv_heads, dim = args.dim, padded = long_dim(dim);
-  const int64_t pass = long_queries(group), capacity_rows = pass * group;
+  const int64_t pass = long_queries(group), capacity_rows = long_rows(group);
+  const float sign = args.scale < 0.0f ? -1.0f : 1.0f;
   float* q = scratch;                            // [rows][padded]
   float* acc = q + capacity_rows * padded;       // [rows][padded]
   float* keys = acc + capacity_rows * padded;    // [padded][kKeyBlock]
   float* values = keys + kKeyBlock * padded;     // [kKeyBlock][padded]
-  float* scores = values + kKeyBlock * padded;   // [kLongRows][kKeyBlock]
-  RowState* states = reinterpret_cast<RowState*>(scores + kLongRows * kKeyBlock);
+  float* weights = values + kKeyBlock * padded;  // [kLongRows][kKeyBlock]
+  float* totals = weights + kLongRows * kKeyBlock;  // [rows][kLanes]
+  LongRow* states = reinterpret_cast<LongRow*>(totals + capacity_rows * kLanes);
   const Cache* k = static_cast<const Cache*>(args.k) + kv_head * args.capacity * dim;
   const Cache* v = static_cast<const Cache*>(args.v) + kv_head * args.capacity * dim;
 
@@ -149,10 +238,13 @@ void attend_long(const AttentionArgs& args, int64_t kv_head, int64_t query_begin
     const auto offset = [&](int64_t row) {
       return ((first + row / group) * args.heads + kv_head * group + row % group) * dim;
     };
+    // Rows past the last, which fill up a register block, see no keys.
     std::memset(q, 0, sizeof(float) * static_cast<size_t>(2 * capacity_rows * padded));
-    for (int64_t row = 0; row < rows; ++row) {
-      std::memcpy(q + row * padded, args.q + offset(row), sizeof(float) * dim);
-      states[row] = RowState{0, 0, -__builtin_inff(), 0.0f, 1.0f};
+    std::memset(totals, 0, sizeof(float) * static_cast<size_t>(capacity_rows * kLanes));
+    for (int64_t row = 0; row < capacity_rows; ++row) {
+      states[row] = LongRow{0, 0, kLowest, 1.0f};
+      const float* query = args.q + (row < rows ? offset(row) : 0);
+      for (int64_t d = 0; row < rows && d < dim; ++d) q[row * padded + d] = query[d] * sign;
     }
     const auto oldest = [&](int64_t query) {
       const int64_t seen = args.position + query + 1;
@@ -168,19 +260,14 @@ void attend_long(const AttentionArgs& args, int64_t kv_head, int64_t query_begin
         states[row].begin = key_in_block(oldest(query) - block);
         states[row].end = key_in_block(args.position + query + 1 - block);
       }
-      int64_t row = 0;
-      for (; row + kLongRows <= rows; row += kLongRows) {
-        attend_long_block<kLongRows>(args, keys, values, visible, q + row * padded,
-                                     acc + row * padded, padded, states + row, scores);
-      }
-      for (; row < rows; ++row) {
-        attend_long_block<1>(args, keys, values, visible, q + row * padded, acc + row * padded,
-                             padded, states + row, scores);
+      for (int64_t row = 0; row < rows; row += kLongRows) {
+        attend_long_rows(args, keys, values, q + row * padded, acc + row * padded, padded,
+                         states + row, totals + row * kLanes, weights);
       }
     }
     for (int64_t row = 0; row < rows; ++row) {
       float* out = args.out + offset(row);
-      const float total = states[row].total;
+      const float total = sum(load(totals + row * kLanes));
       for (int64_t d = 0; d < dim; ++d) out[d] = acc[row * padded + d] / total;
     }
   }

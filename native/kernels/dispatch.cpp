@@ -176,9 +176,10 @@ std::vector<const KernelTable*> find_kernels() {
 size_t attention_scratch(int64_t heads_per_kv, int64_t dim) {
   const int64_t rows = queries_per_pass(heads_per_kv) * heads_per_kv;
   const int64_t few = rows * (2 * padded_dim(dim) + kRowStateFloats) + kMaxRegisterRows * kKeyBlock;
-  const int64_t long_rows = long_queries(heads_per_kv) * heads_per_kv, width = 2 * long_dim(dim);
-  const int64_t many = long_rows * (width + kRowStateFloats) + kKeyBlock * (width + kLongRows);
-  return static_cast<size_t>(std::max(few, many));
+  const int64_t width = 2 * long_dim(dim);
+  const int64_t many = long_rows(heads_per_kv) * (width + 16 + kLongRowFloats) +
+                       kKeyBlock * (width + kLongRows);
+  return static_cast<size_t>(std::max(few, many) + 15) / 16 * 16;  // whole cache lines
 }
 
 std::vector<std::string> cpu_features() {

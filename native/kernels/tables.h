@@ -68,9 +68,13 @@ constexpr int64_t kRowStateFloats = 5;
 // Blocks of this many rows or queries and more may be computed in another order than a single one.
 constexpr int64_t kLongBlock = 64;
 constexpr int64_t kLongRows = 6;  // that share a register block
+constexpr int64_t kLongRowFloats = 4;  // what is kept for each row, beside its total in 16 lanes
 // The rows of long blocks that pass over the cache together, and the size their heads are padded to.
 static inline int64_t long_queries(int64_t heads_per_kv) {
   return heads_per_kv >= 128 ? 1 : 128 / heads_per_kv;
+}
+static inline int64_t long_rows(int64_t heads_per_kv) {
+  return (long_queries(heads_per_kv) * heads_per_kv + kLongRows - 1) / kLongRows * kLongRows;
 }
 static inline int64_t long_dim(int64_t dim) { return (dim + 63) / 64 * 64; }
 

@@ -49,13 +49,16 @@ def test_window(table: str, window: int, rng: np.random.Generator) -> None:
 
 @pytest.mark.parametrize("softcap", SOFTCAPS)
 def test_softcap(table: str, softcap: float, rng: np.random.Generator) -> None:
-    check(table, *make_attention(rng, 20, (1, 4), 64, 130), 130, softcap=softcap, window=50)
+    for queries in (20, 70):  # a short block and a long one
+        made = make_attention(rng, queries, (1, 4), 64, 130)
+        check(table, *made, 130, softcap=softcap, window=50)
 
 
 def test_large_scores(table: str, rng: np.random.Generator) -> None:
     """Scores of several hundred; whole numbers, so that only the softmax rounds."""
-    q, k, v = make_attention(rng, 9, (1, 2), 64, 100)
-    check(table, np.rint(q) * 32, np.rint(k), v, 100)
+    for queries in (9, 70):
+        q, k, v = make_attention(rng, queries, (1, 2), 64, 100)
+        check(table, np.rint(q) * 32, np.rint(k), v, 100)
 
 
 def test_a_query_alone_and_in_a_block_gives_the_same_bits(

@@ -9,7 +9,12 @@ namespace satchel {
 
 namespace {
 
-constexpr int64_t kQueryBlock = 16, kLongQueryBlock = 32;  // queries that a thread takes at a time
+// Queries that a thread takes at a time: of long blocks enough that turning the keys for them pays.
+constexpr int64_t kQueryBlock = 16, kLongQueryBlock = 32;
+int64_t query_block(int64_t queries, int64_t heads_per_kv) {
+  if (queries < 2 * kLongQueryBlock) return kQueryBlock;
+  return heads_per_kv > 2 ? kLongQueryBlock : 2 * kLongQueryBlock;
+}
 constexpr int32_t kMaxPosition = 1 << 30;  // so that a position plus a number of tokens is an int32
 
 void require_start(const NodeCall& call, const Tensor& start) {
@@ -224,7 +229,7 @@ void run_attention(const NodeCall& call, const Workspace& work) {
   args.window = call.params.integer[0];
   args.half_cache = k.dtype == DType::f16;
   args.byte_cache = k.dtype == DType::u8;
-  const int64_t block = args.queries < 2 * kLongQueryBlock ? kQueryBlock : kLongQueryBlock;
+  const int64_t block = query_block(args.queries, args.heads / args.kv_heads);
   const int64_t blocks = (args.queries + block - 1) / block;
   const size_t scratch = attention_scratch(args.heads / args.kv_heads, args.dim);
   if (call.has(4)) {
