@@ -169,6 +169,11 @@ struct DepthwisePixels {
   int64_t kernel_h, kernel_w, stride, dilation;
 };
 
+// Winograd's convolution makes tiles of 4 x 4 pixels from 6 x 6 numbers, its places. Each place has a
+// matrix of its own, a line further from the next than it is long, so that they do not collide in caches.
+inline constexpr int64_t kWinogradPixels = 4, kWinogradPlaces = 36;
+inline constexpr int64_t winograd_apart(int64_t numbers) { return numbers + 16; }
+
 struct KernelTable {
   const char* name;
   // Rows that are worth a thread's own way through the weights of linear_q4 and linear_q8.
@@ -250,7 +255,7 @@ struct KernelTable {
                        const IntegerResult& result);
 
   // Convolution with a kernel of 3 x 3 by products of transformed tiles: see winograd.inl. The weight is
-  // f32 with 9 * channels columns, and becomes 16 such matrices with `channels` columns.
+  // f32 with 9 * channels columns, and becomes 36 such matrices with `channels` columns.
   void (*winograd_weights)(const PackedMatrix& w, int64_t tile_begin, int64_t tile_end, float* out);
   void (*winograd_input)(const float* const* pixels, int64_t tiles, int64_t channels, float* out);
   void (*winograd_output)(const float* sums, int64_t tiles, int64_t outputs, const float* bias,

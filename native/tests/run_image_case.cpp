@@ -130,7 +130,7 @@ void run_depthwise(const Case& c, const KernelTable& kernels, Outcome& outcome) 
 // A padded convolution of 3 x 3, all tiles at once.
 void run_winograd(const Case& c, const KernelTable& kernels, Outcome& outcome) {
   const int64_t height = c.integer("height"), width = c.integer("width"), channels = c.integer("channels");
-  const int64_t outputs = c.integer("outputs"), down = (height + 1) / 2, across = (width + 1) / 2;
+  const int64_t outputs = c.integer("outputs"), down = (height + 3) / 4, across = (width + 3) / 4;
   const Guarded<float> x = array(c.floats, "x"), outside(size_of(channels), 0);
   const Guarded<uint8_t> codes = array(c.bytes, "codes");
   Guarded<float> bias = array(c.floats, "bias"), residual = array(c.floats, "residual");
@@ -138,28 +138,29 @@ void run_winograd(const Case& c, const KernelTable& kernels, Outcome& outcome) {
   std::vector<const float*> pixels;
   std::vector<int64_t> at;
   for (int64_t tile = 0; tile < tiles; ++tile) {
-    const int64_t oy = tile / across * 2, ox = tile % across * 2;
-    for (int64_t place = 0; place < 16; ++place) {
-      const int64_t iy = oy - 1 + place / 4, ix = ox - 1 + place % 4;
+    const int64_t oy = tile / across * 4, ox = tile % across * 4;
+    for (int64_t place = 0; place < kWinogradPlaces; ++place) {
+      const int64_t iy = oy - 1 + place / 6, ix = ox - 1 + place % 6;
       const bool inside = iy >= 0 && iy < height && ix >= 0 && ix < width;
       pixels.push_back(inside ? x.get() + (iy * width + ix) * channels : outside.get());
     }
-    for (int64_t pixel = 0; pixel < 4; ++pixel) {
-      const int64_t py = oy + pixel / 2, px = ox + pixel % 2;
+    for (int64_t pixel = 0; pixel < 16; ++pixel) {
+      const int64_t py = oy + pixel / 4, px = ox + pixel % 4;
       at.push_back(py < height && px < width ? (py * width + px) * outputs : -1);
     }
   }
-  Guarded<float> weights(size_of(16 * weight_tiles * kTileRows * channels)), inputs(size_of(16 * tiles * channels));
-  Guarded<float> sums(size_of(16 * tiles * outputs)), y(size_of(height * width * outputs));
+  const int64_t place_weights = winograd_apart(weight_tiles * kTileRows * channels);
+  const int64_t place_inputs = winograd_apart(tiles * channels), place_sums = winograd_apart(tiles * outputs);
+  Guarded<float> weights(size_of(kWinogradPlaces * place_weights)), inputs(size_of(kWinogradPlaces * place_inputs));
+  Guarded<float> sums(size_of(kWinogradPlaces * place_sums)), y(size_of(height * width * outputs));
   const PackedMatrix w{MatrixEncoding::f32, outputs, 9 * channels, 0, codes.get(), nullptr};
   kernels.winograd_weights(w, 0, weight_tiles, weights.get());
   kernels.winograd_input(pixels.data(), tiles, channels, inputs.get());
-  for (int64_t place = 0; place < 16; ++place) {
-    const float* part = weights.get() + place * weight_tiles * kTileRows * channels;
-    const PackedMatrix matrix{MatrixEncoding::f32, outputs, channels, 0, reinterpret_cast<const uint8_t*>(part),
-                              nullptr};
-    kernels.linear_f32(inputs.get() + place * tiles * channels, channels, tiles, matrix, nullptr, Activation::none, 0,
-                       weight_tiles, sums.get() + place * tiles * outputs, outputs);
+  for (int64_t place = 0; place < kWinogradPlaces; ++place) {
+    const PackedMatrix matrix{MatrixEncoding::f32, outputs, channels, 0,
+                              reinterpret_cast<const uint8_t*>(weights.get() + place * place_weights), nullptr};
+    kernels.linear_f32(inputs.get() + place * place_inputs, channels, tiles, matrix, nullptr, Activation::none, 0,
+                       weight_tiles, sums.get() + place * place_sums, outputs);
   }
   kernels.winograd_output(sums.get(), tiles, outputs, or_null(bias), finish_of(c, residual), at.data(), y.get());
   outcome.outputs["y"] = widened(y);
