@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <cstring>
+#include <unordered_map>
+#include <unordered_set>
 
 #include "errors.h"
 
@@ -89,13 +91,36 @@ BoundMethod::BoundMethod(const Program& program, const Method& method, const std
     NodeCall call;
     call.info = &node;
     for (const uint32_t id : node.inputs) call.inputs.push_back(id == kAbsent ? nullptr : &tensors_[id]);
-    for (Tensor* input : call.inputs) {
-      if (input) ++input->uses;
-    }
     call.output = &tensors_[node.outputs[0]];
     calls_.push_back(std::move(call));
   }
-  for (const uint32_t id : method.outputs) ++tensors_[id].uses;
+  count_uses();
+  last_rows_.emplace(calls_);
+}
+
+void BoundMethod::count_uses() {
+  std::unordered_map<uint64_t, Tensor*> written;  // the last value at a place of the arena
+  std::unordered_set<const Tensor*> results;
+  for (const NodeCall& call : calls_) results.insert(call.output);
+  const auto use = [&](Tensor& t) {
+    const bool shares = t.info->storage == Storage::arena && !results.count(&t);
+    Tensor* writer = &t;
+    if (shares) {
+      const auto found = written.find(t.info->location);
+      writer = found == written.end() ? nullptr : found->second;
+      // Nobody wrote exactly there, which no exporter does: then nothing is known of anybody.
+      if (!writer) for (Tensor& other : tensors_) other.uses += 2;
+    }
+    t.source = writer;
+    if (writer) ++writer->uses;
+  };
+  for (const NodeCall& call : calls_) {
+    for (Tensor* input : call.inputs) {
+      if (input) use(*input);
+    }
+    if (call.output->info->storage == Storage::arena) written[call.output->info->location] = call.output;
+  }
+  for (const uint32_t id : method_->outputs) use(tensors_[id]);
 }
 
 size_t BoundMethod::bind(const std::vector<int64_t>& sizes, int threads) {
@@ -112,22 +137,17 @@ size_t BoundMethod::bind(const std::vector<int64_t>& sizes, int threads) {
     call.scratch = call.info->op->check(call, threads);
     scratch = std::max(scratch, call.scratch);
   }
-  join_calls();
+  join_calls(calls_);
+  last_rows_->forget();
   bound_ = sizes;
   scratch_ = scratch;
   return scratch;
 }
 
-void BoundMethod::join_calls() {
-  for (size_t i = 0; i < calls_.size(); i += 1 + calls_[i].joined) {
-    NodeCall& call = calls_[i];
-    const OpDef* op = call.info->op;
-    call.joined = 0;
-    while (op->joins && i + 1 + call.joined < calls_.size() &&
-           op->joins({&call, call.joined + 1}, calls_[i + 1 + call.joined])) {
-      ++call.joined;
-    }
-  }
+size_t BoundMethod::choose_rows(int threads) {
+  const int64_t first = last_rows_->first_wanted();
+  shortened_ = first > 0;
+  return shortened_ ? last_rows_->bind(calls_, first, threads) : 0;
 }
 
 Instance::Instance(std::shared_ptr<const Program> program, int threads)
@@ -181,7 +201,8 @@ std::vector<ArrayView> Instance::run(size_t number, const std::vector<ArrayView>
     bound.tensor(method.inputs[i]).data = static_cast<uint8_t*>(const_cast<void*>(given.data));
   }
   for (int64_t& size : sizes) size = std::max<int64_t>(size, 1);  // a symbol that no input has
-  const size_t scratch = bound.bind(sizes, pool_.size());
+  size_t scratch = bound.bind(sizes, pool_.size());
+  scratch = std::max(scratch, bound.choose_rows(pool_.size()));
   if (scratch > scratch_.size()) {
     require_memory(method.name, scratch);
     scratch_ = ZeroedPages(scratch);
@@ -189,7 +210,7 @@ std::vector<ArrayView> Instance::run(size_t number, const std::vector<ArrayView>
   }
   if (++calls_ == kCallsBeforeSettling) program_->settle();
   const Workspace work{kernels_, pool_, scratch_.data()};
-  const std::vector<NodeCall>& calls = bound.calls();
+  const std::vector<NodeCall>& calls = bound.chosen_calls();
   for (size_t i = 0; i < calls.size(); i += 1 + calls[i].joined) {
     const NodeCall& call = calls[i];
     const NodeGuard guard(guarded_, call);

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "guard.h"
+#include "last_rows.h"
 #include "op.h"
 #include "profile.h"
 #include "program.h"
@@ -26,6 +27,7 @@ class BoundMethod {
   // `states` and `arena` are where the instance keeps them; both may be null to check shapes only.
   BoundMethod(const Program& program, const Method& method, const std::vector<uint8_t*>& states,
               uint8_t* arena);
+  BoundMethod(BoundMethod&&) = default;  // and no copy: calls point to tensors
 
   // Sets the symbols' sizes and checks every node; returns the bytes of scratch needed.
   // Does nothing if the sizes are those of the last call.
@@ -33,14 +35,18 @@ class BoundMethod {
 
   const Method& method() const { return *method_; }
   Tensor& tensor(uint32_t id) { return tensors_[id]; }
-  const std::vector<NodeCall>& calls() const { return calls_; }
+  // Whether some rows can be left out, now that the inputs are there; returns the bytes of scratch needed.
+  size_t choose_rows(int threads);
+  const std::vector<NodeCall>& chosen_calls() const { return shortened_ ? last_rows_->calls() : calls_; }
 
  private:
-  void join_calls();
+  void count_uses();
 
   const Method* method_;
   std::vector<Tensor> tensors_;
   std::vector<NodeCall> calls_;
+  std::optional<LastRows> last_rows_;
+  bool shortened_ = false;
   std::vector<int64_t> bound_;
   size_t scratch_ = 0;
 };

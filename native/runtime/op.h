@@ -19,7 +19,10 @@ struct Tensor {
   size_t rank = 0;
   int64_t shape[kMaxRank] = {};
   uint8_t* data = nullptr;  // null for weights that are packed matrices
-  size_t uses = 0;          // as inputs of nodes and outputs of the method
+  size_t uses = 0;          // of what a node wrote: by nodes, and as outputs of the method
+  // Who wrote what is read here: the value itself, or one at the same place of the arena where no node writes it,
+  // as with a reshape that need not be done.
+  const Tensor* source = this;
 
   int64_t elements() const { return product(0, rank); }
   int64_t last() const { return rank ? shape[rank - 1] : 1; }

@@ -104,3 +104,20 @@ def test_norm_gate_and_residual_join(tmp_path: Path, threads: int, gate: str) ->
         np.testing.assert_array_equal(together, x + apart["down"])
         root = np.sqrt((x.astype(np.float64) ** 2).mean(-1, keepdims=True) + 1e-6)
         np.testing.assert_allclose(apart["normed"], x / root * weights["norm"], rtol=1e-5)
+
+
+def test_a_value_that_is_also_read_in_another_shape_is_there(tmp_path: Path) -> None:
+    """The reshape is no node of the program: its result lies where the layer's does."""
+    b = GraphBuilder("forward")
+    x = b.input("x", (Sym("S", 8), COLS))
+    y = b.node("linear", x, b.weight("w", (COLS, COLS)), activations="int8")
+    split = b.node("reshape", y, shape=(0, 2, COLS // 2))
+    b.output(b.add(x, y), "sum")
+    b.output(b.affine(split, scale=3.0, shift=0.0), "split")
+    weights = {"w": normal(COLS, COLS)}
+    encodings = {"w": Encoding("matrix_q4", 16)}
+    program = load(write_program(tmp_path / "p.satchel", [b.finish()], weights, encodings))
+    assert "reshape" not in program.methods[0]["ops"]
+    given = normal(5, COLS, seed=2)
+    total, thirds = program.instance(1).method("forward").run(given)
+    np.testing.assert_allclose(thirds.reshape(5, COLS) / 3 + given, total, rtol=1e-5, atol=1e-5)
