@@ -77,6 +77,28 @@ def test_a_small_value_fits_in_the_gap_a_large_one_leaves() -> None:
     assert plan_memory(b.finish()).size <= 1024 * 4 + 2 * ALIGNMENT
 
 
+def test_values_that_take_turns_have_the_same_middle() -> None:
+    b = GraphBuilder("forward")
+    x = b.exp(b.input("x", (8192,)))
+    for size in (4096, 1024, 128):
+        x = b.relu(b.slice(x, axis=0, start=0, stop=size))
+    b.output(x)
+    graph = b.finish()
+    plan = plan_memory(graph)
+    made = [value for node in graph.nodes for value in node.outputs]
+    assert len(made) == 7
+    assert len({plan.offsets[id(value)] + value.type.max_bytes // 2 for value in made}) == 2
+
+
+def test_slots_that_would_cost_much_are_left_out() -> None:
+    b = GraphBuilder("forward")
+    x = b.input("x", (4096,))
+    parts = [b.relu(b.slice(x, axis=0, start=0, stop=1024)) for _ in range(4)]
+    whole = b.relu(b.concat(*parts, axis=0))
+    b.output(b.reduce_sum(b.relu(whole), axes=(0,)))
+    assert plan_memory(b.finish()).size <= 2 * 4096 * 4 + ALIGNMENT
+
+
 def test_symbols_count_with_their_maximum() -> None:
     b = GraphBuilder("forward")
     b.output(b.relu(b.input("x", (Sym("S", 100), 16))))

@@ -1,7 +1,10 @@
 """Places every intermediate value in one arena, so that running allocates nothing.
 
-Values that are alive at the same time never overlap; the largest are placed first, each at
-the lowest offset that is free for its whole life.
+Values that are alive at the same time never overlap; the largest are placed first. Values take
+turns in *slots*, each in the middle of its slot: two threads, of which one has the first half of
+every value and the other the second, then never write where the other has just been, which is
+expensive. Where slots need much more memory, or where sizes are known only when a method is called,
+each value lies at the lowest offset that is free for its whole life.
 """
 
 from __future__ import annotations
@@ -11,6 +14,7 @@ from dataclasses import dataclass
 from satchel.graph.ir import Graph, Value
 
 ALIGNMENT = 64
+SLOTS_MAY_COST = 1.25  # times the memory of the tightest plan
 
 
 @dataclass(frozen=True)
@@ -28,6 +32,9 @@ class _Life:
     @property
     def size(self) -> int:
         return -(-self.value.type.max_bytes // ALIGNMENT) * ALIGNMENT
+
+    def meets(self, other: _Life) -> bool:
+        return self.first <= other.last and other.first <= self.last
 
 
 def needs_memory(value: Value) -> bool:
@@ -65,18 +72,47 @@ def plan_memory(graph: Graph) -> MemoryPlan:
         if id(value) in lives:
             lives[id(value)].last = len(graph.nodes)
 
-    offsets: dict[int, int] = {}
+    ordered = sorted(lives.values(), key=lambda one: (-one.size, one.first))
+    plan = _tightest(ordered)
+    if all(isinstance(d, int) for life in ordered for d in life.value.type.shape):
+        slots = _in_slots(ordered)
+        plan = slots if slots.size <= SLOTS_MAY_COST * plan.size else plan
+    for result, root in shared.items():
+        if id(root) in plan.offsets:
+            plan.offsets[result] = plan.offsets[id(root)]
+    assert not inputs & plan.offsets.keys()
+    return plan
+
+
+def _tightest(lives: list[_Life]) -> MemoryPlan:
+    """Each at the lowest offset that is free for its whole life."""
     placed: list[tuple[_Life, int]] = []
-    for life in sorted(lives.values(), key=lambda one: (-one.size, one.first)):
+    for life in lives:
         offset = 0
         for other, start in sorted(placed, key=lambda entry: entry[1]):
-            alive_together = life.first <= other.last and other.first <= life.last
-            if alive_together and start < offset + life.size and offset < start + other.size:
+            overlap = start < offset + life.size and offset < start + other.size
+            if overlap and life.meets(other):
                 offset = start + other.size
         placed.append((life, offset))
-        offsets[id(life.value)] = offset
-    for result, root in shared.items():
-        if id(root) in offsets:
-            offsets[result] = offsets[id(root)]
-    assert not inputs & offsets.keys()
-    return MemoryPlan(offsets, max((at + life.size for life, at in placed), default=0))
+    size = max((at + life.size for life, at in placed), default=0)
+    return MemoryPlan({id(life.value): at for life, at in placed}, size)
+
+
+def _in_slots(lives: list[_Life]) -> MemoryPlan:
+    """Each in the middle of the first slot whose other values do not meet it; largest first."""
+    slots: list[list[_Life]] = []
+    for life in lives:
+        free = (slot for slot in slots if not any(life.meets(other) for other in slot))
+        slot = next(free, None)
+        if slot is None:
+            slots.append(slot := [])
+        slot.append(life)
+    offsets: dict[int, int] = {}
+    start = 0
+    for slot in slots:
+        room = slot[0].size
+        for life in slot:
+            before = (room - life.size) // 2 // ALIGNMENT * ALIGNMENT
+            offsets[id(life.value)] = start + before
+        start += room
+    return MemoryPlan(offsets, start)
