@@ -85,12 +85,13 @@ inline int32_t key_in_block(int64_t key) {
   return static_cast<int32_t>(key < 0 ? 0 : key < kKeyBlock ? key : kKeyBlock);
 }
 
-// Asks the memory for the lines of four rows that usually lie one behind the other.
+// Asks the memory for the lines of four rows that usually lie one behind the other: to the second-level
+// cache, because the first has room for few requests at a time.
 template <class Cache>
 inline void ask_for_rows(const Cache* rows, int64_t dim) {
   const auto* bytes = reinterpret_cast<const char*>(rows);
   const int64_t size = 4 * row_stride<Cache>(dim) * static_cast<int64_t>(sizeof(Cache));
-  for (int64_t at = 0; at < size; at += 64) __builtin_prefetch(bytes + at);
+  for (int64_t at = 0; at < size; at += 64) __builtin_prefetch(bytes + at, 0, 2);
 }
 
 // scores[r][key] = q[r] · k[key] for keys [begin, end), four at a time; the last keys are

@@ -148,10 +148,10 @@ void run_cache_write(const NodeCall& call, const Workspace& work) {
   const Tensor &cache = call.in(0), &x = call.in(1);
   const int64_t tokens = x.shape[0], heads = x.shape[1], dim = x.shape[2], capacity = cache.shape[1];
   const int64_t start = checked_start(call.in(2), tokens, capacity), row = cache.shape[2];
-  for (int64_t t = 0; t < tokens; ++t) {
-    for (int64_t h = 0; h < heads; ++h) {
-      const float* from = x.f32() + (t * heads + h) * dim;
-      const int64_t to = (h * capacity + start + t) * row;
+  work.pool.parallel_for(tokens, grain_for(tokens, work.pool.size(), 16), [&](int64_t begin, int64_t end, int) {
+    for (int64_t item = begin * heads; item < end * heads; ++item) {
+      const int64_t t = item / heads, h = item % heads, to = (h * capacity + start + t) * row;
+      const float* from = x.f32() + item * dim;
       if (cache.dtype == DType::u8) {
         work.kernels.quantize_cache(from, dim, cache.data + to);
       } else if (cache.dtype == DType::f16) {
@@ -160,7 +160,7 @@ void run_cache_write(const NodeCall& call, const Workspace& work) {
         std::copy(from, from + dim, cache.f32() + to);
       }
     }
-  }
+  });
 }
 
 // --- cache_move(cache, rows, start) ---
