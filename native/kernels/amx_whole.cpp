@@ -1,11 +1,14 @@
-// AMX for long blocks of activations and 4-bit weights: weights as whole numbers of 16 bits.
+// AMX for long blocks of activations and 4-bit weights: weights as whole numbers.
 //
 // Scaling the sums of every group of 32 columns costs several times as much as the tiles do. So the
-// groups of a chunk of columns are brought to one step for each output row, a power of two. A code
-// of 4 bits times an fp16 scale of 11 bits is then a whole number, and 16 bits hold it exactly if
-// the group's scale is at least half of the largest in the chunk (a quarter, for half of them);
-// smaller scales are rounded to 1/4096 of the largest. A number of 16 bits is two bytes, which are
-// two weight tiles; nothing is scaled before the end of the chunk.
+// groups of a chunk of columns are brought to one step for each output row, and nothing is scaled
+// before the end of the chunk.
+//
+// Where the scales are whole multiples of a step already (step_bytes.inl), a weight is one byte, and
+// two tiles of weights pass over the rows together. Else the step is a power of two. A code of 4 bits
+// times an fp16 scale of 11 bits is then a whole number, and 16 bits hold it exactly if the group's
+// scale is at least half of the largest in the chunk (a quarter, for half of them); smaller scales are
+// rounded to 1/4096 of the largest. A number of 16 bits is two bytes, which are two weight tiles.
 //
 // The sums are more exact than those of the other kernels, but not the same floats: this is why
 // there is a smallest number of rows, below which a row gives the same result alone or in a block.
@@ -13,11 +16,12 @@
 #include <algorithm>
 
 #include "amx_tiles.h"
+#include "step_bytes.inl"
 
 namespace satchel {
 namespace {
 
-constexpr int64_t kChunkColumns = 1024;
+constexpr int64_t kChunkColumns = kRunColumns;
 constexpr int64_t kLargestGroup = 128;  // scaling the sums of longer groups costs little
 constexpr int64_t kBlockRows = 2 * kTileRows;
 constexpr int64_t kMostRows = 512;  // that pass over the weights of one unpacking
@@ -25,32 +29,97 @@ constexpr int64_t kMostRows = 512;  // that pass over the weights of one unpacki
 // unpacking again for every part of the rows costs less than fetching them for every tile.
 constexpr int64_t kPassBytes = 1 << 20;
 
-using Sums = int32_t[4][kTileRows * 16];  // [high, low of the first rows; of the second][16][16]
+using Plane = uint8_t[kChunkColumns * kTileRows];  // bytes [cols/4][16][4]
+using Sums = int32_t[4][kTileRows * 16];           // [2 * tile of rows + plane][16][16]
 
 struct alignas(64) Workspace {
-  uint8_t high[kChunkColumns * kTileRows];  // [cols/4][16][4], signed
-  uint8_t low[kChunkColumns * kTileRows];   // unsigned
-  int8_t a[kTileRows][kChunkColumns];       // the last rows, padded with zeros to a full tile
-  Sums sums;                                // of a block of rows
-  float step[kTileRows];                    // what the whole numbers of each output row count
+  Plane planes[2];                     // of weights
+  int8_t a[kTileRows][kChunkColumns];  // the last rows, padded with zeros to a full tile
+  Sums sums;                           // of a block of rows
+  float steps[2][kTileRows];           // what the whole numbers of each output row count
   // The results so far, side by side: in y, rows are often so far apart that they share the same
   // few places of the caches.
-  float results[kMostRows][kTileRows];
+  float results[kMostRows][2][kTileRows];
 };
 
-// One call's matrices, and where the current tile and chunk of columns stand.
+// One call's matrices, and where the current tiles and chunk of columns stand.
 struct Job {
   const QuantizedRows& x;
   const PackedMatrix& w;
   const float* bias;
   float* y;
   int64_t ldy;
-  int64_t groups;
   int64_t first_row, rows;
-  int64_t tile = 0, first = 0, columns = 0;  // columns [first, first + columns)
+  int64_t tile = 0, tiles = 0;
+  int64_t first = 0, columns = 0;  // columns [first, first + columns)
 
   bool is_last() const { return first + columns == w.cols; }
-  float* output(int64_t row) const { return y + (first_row + row) * ldy + tile * kTileRows; }
+  float* output(int64_t row, int64_t t) const {
+    return y + (first_row + row) * ldy + (tile + t) * kTileRows;
+  }
+  int64_t padded() const { return (columns + 63) / 64 * 64; }
+};
+
+// Zeros up to a multiple of 64 columns: a zero weight makes whatever stands in the activations there
+// harmless.
+inline void pad(const Job& job, uint8_t* plane) {
+  for (int64_t c = job.columns; c < job.padded(); c += 4) {
+    _mm512_store_si512(plane + c * kTileRows, _mm512_setzero_si512());
+  }
+}
+
+// Adds results to those of earlier chunks; the last chunk applies the activations' scales and the bias.
+inline void put(const Job& job, Workspace& work, int64_t row, int64_t t, F whole, __mmask16 lanes, F bias) {
+  float* result = work.results[row][t];
+  const F total = fma(whole, load(work.steps[t]), job.first > 0 ? load(result) : broadcast(0.0f));
+  if (job.is_last()) {
+    _mm512_mask_storeu_ps(job.output(row, t), lanes,
+                          total * broadcast(job.x.scales[job.first_row + row]) + bias);
+  } else {
+    store(result, total);
+  }
+}
+
+inline __mmask16 lanes_of(const Job& job, int64_t t) {
+  const int64_t left = job.w.rows - (job.tile + t) * kTileRows;
+  return first_lanes(left < kTileRows ? left : kTileRows);
+}
+
+inline F bias_of(const Job& job, int64_t t) {
+  if (job.bias == nullptr) return broadcast(0.0f);
+  return _mm512_maskz_loadu_ps(lanes_of(job, t), job.bias + (job.tile + t) * kTileRows);
+}
+
+// Weights of two tiles, or of one twice, as signed bytes.
+struct OneByte {
+  static void unpack(const Job& job, Workspace& work) {
+    for (int64_t t = 0; t < job.tiles; ++t) {
+      const TileRun run(job.w, job.tile + t, job.first);
+      run.find_steps(work.steps[t]);
+      run.bytes(work.steps[t], 0, work.planes[t]);
+      pad(job, work.planes[t]);
+    }
+  }
+  static const uint8_t* second_plane(const Job& job, const Workspace& work) {
+    return work.planes[job.tiles - 1];
+  }
+  static void multiply_second(bool first_rows) {
+    if (first_rows) {
+      _tile_dpbssd(1, 4, 7);
+    } else {
+      _tile_dpbssd(3, 5, 7);
+    }
+  }
+  static void scale_sums(const Job& job, Workspace& work, int64_t row, int64_t rows) {
+    for (int64_t t = 0; t < job.tiles; ++t) {
+      const __mmask16 lanes = lanes_of(job, t);
+      const F bias = bias_of(job, t);
+      for (int64_t r = 0; r < rows; ++r) {
+        const int32_t* sums = work.sums[(r < kTileRows ? 0 : 2) + t] + r % kTileRows * 16;
+        put(job, work, row + r, t, _mm512_cvtepi32_ps(_mm512_load_si512(sums)), lanes, bias);
+      }
+    }
+  }
 };
 
 // The chunk's largest scales become 2048 .. 4095 steps. A row with a scale that is not finite has
@@ -71,53 +140,71 @@ inline F choose_steps(const uint16_t* scales, int64_t groups, float* step) {
   return _mm512_scalef_ps(broadcast(1.0f), broadcast(11.0f) - exponent);
 }
 
-// The chunk's weights as high and low bytes, zeros up to a multiple of 64 columns: a zero weight
-// makes whatever stands in the activations there harmless.
-inline void unpack(const Job& job, Workspace& work) {
-  const int64_t groups = job.columns / job.w.group;
-  const uint16_t* scales =
-      job.w.scales + (job.tile * job.groups + job.first / job.w.group) * kTileRows;
-  const uint8_t* codes = job.w.codes + (job.tile * job.w.cols + job.first) * 8;
-  const F per_step = choose_steps(scales, groups, work.step);
-  const __m512i nibble = _mm512_set1_epi16(15), low_byte = _mm512_set1_epi16(255);
-  uint8_t *high = work.high, *low = work.low;
-  for (int64_t g = 0; g < groups; ++g) {
-    const __m512i steps = _mm512_cvtps_epi32(load_half(scales + g * kTileRows) * per_step);
-    // The same factor for both halves of a row's 32 bits; codes are offset by 8.
-    const __m512i factor = _mm512_or_si512(_mm512_and_si512(steps, _mm512_set1_epi32(0xffff)),
-                                           _mm512_slli_epi32(steps, 16));
-    const __m512i offset = _mm512_slli_epi16(factor, 3);
-    const auto put = [&](__m512i even, __m512i odd) {
-      even = _mm512_sub_epi16(_mm512_mullo_epi16(even, factor), offset);
-      odd = _mm512_sub_epi16(_mm512_mullo_epi16(odd, factor), offset);
-      constexpr int kFirstWhereMask = 0xca;  // mask ? even : odd
-      _mm512_store_si512(low, _mm512_ternarylogic_epi32(low_byte, even,
-                                                        _mm512_slli_epi16(odd, 8),
-                                                        kFirstWhereMask));
-      _mm512_store_si512(high, _mm512_ternarylogic_epi32(low_byte, _mm512_srli_epi16(even, 8), odd,
-                                                         kFirstWhereMask));
-      low += 64, high += 64;
-    };
-    for (int64_t c = 0; c < job.w.group; c += 8, codes += 64) {
-      const __m512i bytes = _mm512_loadu_si512(codes);
-      put(_mm512_and_si512(bytes, nibble),
-          _mm512_and_si512(_mm512_srli_epi16(bytes, 8), nibble));
-      put(_mm512_and_si512(_mm512_srli_epi16(bytes, 4), nibble), _mm512_srli_epi16(bytes, 12));
+// Weights of one tile: signed high bytes and unsigned low ones.
+struct TwoBytes {
+  static void unpack(const Job& job, Workspace& work) {
+    const int64_t groups = job.columns / job.w.group;
+    const uint16_t* scales =
+        job.w.scales + (job.tile * (job.w.cols / job.w.group) + job.first / job.w.group) * kTileRows;
+    const uint8_t* codes = job.w.codes + (job.tile * job.w.cols + job.first) * 8;
+    const F per_step = choose_steps(scales, groups, work.steps[0]);
+    const __m512i nibble = _mm512_set1_epi16(15), low_byte = _mm512_set1_epi16(255);
+    uint8_t *high = work.planes[0], *low = work.planes[1];
+    for (int64_t g = 0; g < groups; ++g) {
+      const __m512i steps = _mm512_cvtps_epi32(load_half(scales + g * kTileRows) * per_step);
+      // The same factor for both halves of a row's 32 bits; codes are offset by 8.
+      const __m512i factor = _mm512_or_si512(_mm512_and_si512(steps, _mm512_set1_epi32(0xffff)),
+                                             _mm512_slli_epi32(steps, 16));
+      const __m512i offset = _mm512_slli_epi16(factor, 3);
+      const auto put = [&](__m512i even, __m512i odd) {
+        even = _mm512_sub_epi16(_mm512_mullo_epi16(even, factor), offset);
+        odd = _mm512_sub_epi16(_mm512_mullo_epi16(odd, factor), offset);
+        constexpr int kFirstWhereMask = 0xca;  // mask ? even : odd
+        _mm512_store_si512(low, _mm512_ternarylogic_epi32(low_byte, even,
+                                                          _mm512_slli_epi16(odd, 8),
+                                                          kFirstWhereMask));
+        _mm512_store_si512(high, _mm512_ternarylogic_epi32(low_byte, _mm512_srli_epi16(even, 8), odd,
+                                                           kFirstWhereMask));
+        low += 64, high += 64;
+      };
+      for (int64_t c = 0; c < job.w.group; c += 8, codes += 64) {
+        const __m512i bytes = _mm512_loadu_si512(codes);
+        put(_mm512_and_si512(bytes, nibble),
+            _mm512_and_si512(_mm512_srli_epi16(bytes, 8), nibble));
+        put(_mm512_and_si512(_mm512_srli_epi16(bytes, 4), nibble), _mm512_srli_epi16(bytes, 12));
+      }
+    }
+    pad(job, work.planes[0]);
+    pad(job, work.planes[1]);
+  }
+  static const uint8_t* second_plane(const Job&, const Workspace& work) { return work.planes[1]; }
+  static void multiply_second(bool first_rows) {
+    if (first_rows) {
+      _tile_dpbsud(1, 4, 7);
+    } else {
+      _tile_dpbsud(3, 5, 7);
     }
   }
-  for (int64_t c = job.columns; c % 64 != 0; c += 4, low += 64, high += 64) {
-    _mm512_store_si512(low, _mm512_setzero_si512());
-    _mm512_store_si512(high, _mm512_setzero_si512());
+  static void scale_sums(const Job& job, Workspace& work, int64_t row, int64_t rows) {
+    const __mmask16 lanes = lanes_of(job, 0);
+    const F bias = bias_of(job, 0), high_unit = broadcast(256.0f);
+    for (int64_t r = 0; r < rows; ++r) {
+      const int32_t* high = work.sums[r < kTileRows ? 0 : 2] + r % kTileRows * 16;
+      const int32_t* low = work.sums[r < kTileRows ? 1 : 3] + r % kTileRows * 16;
+      const F whole = fma(_mm512_cvtepi32_ps(_mm512_load_si512(high)), high_unit,
+                          _mm512_cvtepi32_ps(_mm512_load_si512(low)));
+      put(job, work, row + r, 0, whole, lanes, bias);
+    }
   }
-  finish_writes(&work);
-}
+};
 
 // Up to 32 rows of activations against the unpacked chunk; the sums stay in the tiles.
-template <int MT>
+template <class Form, int MT>
 inline void multiply(const Job& job, Workspace& work, int64_t row, int64_t rows) {
   const QuantizedRows& x = job.x;
   const int64_t last_rows = rows - (MT - 1) * kTileRows;
-  const int64_t padded = (job.columns + 63) / 64 * 64;
+  const int64_t padded = job.padded();
+  const uint8_t *first = work.planes[0], *second = Form::second_plane(job, work);
   const int8_t* codes = x.codes + (job.first_row + row) * x.stride + job.first;
   const int8_t* start[2] = {codes, codes + kTileRows * x.stride};
   int64_t stride[2] = {x.stride, x.stride};
@@ -136,15 +223,15 @@ inline void multiply(const Job& job, Workspace& work, int64_t row, int64_t rows)
     _tile_zero(3);
   }
   for (int64_t c = 0; c < padded; c += 64) {
-    _tile_loadd(6, work.high + c * kTileRows, 64);
+    _tile_loadd(6, first + c * kTileRows, 64);
     _tile_loadd(4, start[0] + c, stride[0]);
-    _tile_loadd(7, work.low + c * kTileRows, 64);
+    _tile_loadd(7, second + c * kTileRows, 64);
     _tile_dpbssd(0, 4, 6);
-    _tile_dpbsud(1, 4, 7);
+    Form::multiply_second(true);
     if constexpr (MT == 2) {
       _tile_loadd(5, start[1] + c, stride[1]);
       _tile_dpbssd(2, 5, 6);
-      _tile_dpbsud(3, 5, 7);
+      Form::multiply_second(false);
     }
   }
 }
@@ -159,48 +246,36 @@ inline void store_sums(Workspace& work, bool both) {
   finish_writes(&work);
 }
 
-// Adds a block's sums to the results of earlier chunks; the last chunk applies the activations'
-// scales and the bias.
-inline void scale_sums(const Job& job, Workspace& work, int64_t row, int64_t rows) {
-  const int64_t left = job.w.rows - job.tile * kTileRows;
-  const __mmask16 lanes = first_lanes(left < kTileRows ? left : kTileRows);
-  const F step = load(work.step), high_unit = broadcast(256.0f);
-  const F offset = job.bias != nullptr
-                       ? _mm512_maskz_loadu_ps(lanes, job.bias + job.tile * kTileRows)
-                       : broadcast(0.0f);
-  for (int64_t r = 0; r < rows; ++r) {
-    const int32_t* high = work.sums[r < kTileRows ? 0 : 2] + r % kTileRows * 16;
-    const int32_t* low = work.sums[r < kTileRows ? 1 : 3] + r % kTileRows * 16;
-    const F whole = fma(_mm512_cvtepi32_ps(_mm512_load_si512(high)), high_unit,
-                        _mm512_cvtepi32_ps(_mm512_load_si512(low)));
-    float* result = work.results[row + r];
-    const F total = fma(whole, step, job.first > 0 ? load(result) : broadcast(0.0f));
-    if (job.is_last()) {
-      _mm512_mask_storeu_ps(job.output(row + r), lanes,
-                            total * broadcast(job.x.scales[job.first_row + row + r]) + offset);
-    } else {
-      store(result, total);
-    }
-  }
-}
-
-// All rows against one chunk of one tile. A block's sums are scaled while the tiles work on the
+// All rows against one chunk. A block's sums are scaled while the tiles work on the
 // next block. They are read before those of the next block are stored: a load waits for an earlier
 // store whose address has the same last 12 bits, and four tiles have them all.
+template <class Form>
 inline void multiply_chunk(const Job& job, Workspace& work) {
   for (int64_t row = 0; row < job.rows; row += kBlockRows) {
     const int64_t left = job.rows - row, rows = left < kBlockRows ? left : kBlockRows;
     if (job.is_last()) {
-      for (int64_t r = 0; r < rows; ++r) __builtin_prefetch(job.output(row + r), 1);
+      for (int64_t r = 0; r < rows; ++r) {
+        for (int64_t t = 0; t < job.tiles; ++t) __builtin_prefetch(job.output(row + r, t), 1);
+      }
     }
     if (rows > kTileRows) {
-      multiply<2>(job, work, row, rows);
+      multiply<Form, 2>(job, work, row, rows);
     } else {
-      multiply<1>(job, work, row, rows);
+      multiply<Form, 1>(job, work, row, rows);
     }
-    if (row > 0) scale_sums(job, work, row - kBlockRows, kBlockRows);
+    if (row > 0) Form::scale_sums(job, work, row - kBlockRows, kBlockRows);
     store_sums(work, rows > kTileRows);
-    if (left <= kBlockRows) scale_sums(job, work, row, rows);
+    if (left <= kBlockRows) Form::scale_sums(job, work, row, rows);
+  }
+}
+
+template <class Form>
+inline void multiply_tiles(Job job, Workspace& work) {
+  for (; job.first < job.w.cols; job.first += kChunkColumns) {
+    job.columns = std::min(job.w.cols - job.first, kChunkColumns);
+    Form::unpack(job, work);
+    finish_writes(&work);
+    multiply_chunk<Form>(job, work);
   }
 }
 
@@ -228,15 +303,15 @@ void amx_whole_linear_q4(const QuantizedRows& x, const PackedMatrix& w, const fl
   configure_tiles(64);
   const int64_t pass = rows_in_pass(x);
   for (int64_t row = 0; row < x.rows; row += pass) {
-    const int64_t rows = std::min(x.rows - row, pass);
-    Job job{x, w, bias, y, ldy, w.cols / w.group, row, rows};
-    for (job.tile = tile_begin; job.tile < tile_end; ++job.tile) {
-      for (job.first = 0; job.first < w.cols; job.first += kChunkColumns) {
-        const int64_t left = w.cols - job.first;
-        job.columns = left < kChunkColumns ? left : kChunkColumns;
-        unpack(job, work);
-        multiply_chunk(job, work);
+    Job job{x, w, bias, y, ldy, row, std::min(x.rows - row, pass)};
+    for (job.tile = tile_begin; job.tile < tile_end; job.tile += job.tiles) {
+      job.tiles = 1;
+      if (!have_steps(w, job.tile, 1)) {
+        multiply_tiles<TwoBytes>(job, work);
+        continue;
       }
+      if (job.tile + 1 < tile_end && have_steps(w, job.tile + 1, 1)) job.tiles = 2;
+      multiply_tiles<OneByte>(job, work);
     }
   }
   _tile_release();

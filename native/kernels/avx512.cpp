@@ -105,6 +105,7 @@ struct Q8 {
 }  // namespace satchel
 
 #include "avx512_rows.inl"
+#include "avx512_runs.inl"
 
 namespace satchel {
 namespace {
@@ -257,6 +258,9 @@ void linear_q(const QuantizedRows& x, const PackedMatrix& w, const float* bias,
               int64_t tile_begin, int64_t tile_end, float* y, int64_t ldy) {
   if (x.rows == 1) return linear_row<Code>(x, w, bias, tile_begin, tile_end, y);
   if (x.rows >= kLongBlock && w.group <= kColumnsTogether) {
+    if constexpr (Code::kColumns == Q4::kColumns) {
+      return linear_runs(x, w, bias, tile_begin, tile_end, y, ldy);
+    }
     linear_rows<Code>(x, w, bias, tile_begin, tile_end, y, ldy);
     return;
   }

@@ -106,13 +106,14 @@ struct NextChunk {
   const uint8_t* codes;  // of its first tile
   int64_t tile_bytes, bytes, share, asked = 0;
 
-  NextChunk(const PackedMatrix& w, int64_t tile, int64_t group, int64_t groups, int64_t blocks)
+  // After columns [first, first + columns) of T tiles, which are multiplied in so many blocks of rows.
+  NextChunk(const PackedMatrix& w, int64_t tile, int64_t first, int64_t columns, int64_t blocks)
       : tile_bytes(w.cols / Code::kColumns * 64),
-        bytes(groups * w.group / Code::kColumns * 64),
+        bytes(columns / Code::kColumns * 64),
         share((bytes / 64 + blocks) / (blocks + 1) * 64) {
-    const bool same_tiles = (group + groups) * w.group < w.cols;
-    codes = w.codes + (same_tiles ? tile * tile_bytes + (group + groups) * w.group / Code::kColumns * 64
-                                  : (tile + T) * tile_bytes);
+    const int64_t end = first + columns;
+    codes = w.codes +
+            (end < w.cols ? tile * tile_bytes + end / Code::kColumns * 64 : (tile + T) * tile_bytes);
   }
 
   void ask() {
@@ -138,7 +139,7 @@ void tiles_for_rows(const QuantizedRows& x, int64_t first, int64_t rows, const P
       chunk.bytes[t] =
           Code::bytes_of(w, tile + t, g * w.group, chunk.groups * w.group, work.bytes[t]);
     }
-    NextChunk<Code, T> next(w, tile, g, chunk.groups, rows / kRowsTogether);
+    NextChunk<Code, T> next(w, tile, g * w.group, chunk.groups * w.group, rows / kRowsTogether);
     int64_t r = 0;
     for (; r + kRowsTogether <= rows; r += kRowsTogether) {
       next.ask();

@@ -93,20 +93,98 @@ void put4(uint8_t* out, Bits codes) {
   std::memcpy(out, &bytes, sizeof bytes);
 }
 
-// One group of one row; `out` is the row's place in the group's first 64-byte step.
-uint16_t pack_group(MatrixEncoding encoding, const float* w, int64_t n, uint8_t* out,
-                    int64_t index, Tally& tally) {
-  const bool four_bits = encoding == MatrixEncoding::q4;
-  const float most = extreme(w, n);
-  const uint16_t half =
-      float_to_half_bits(four_bits ? most / -8.0f : __builtin_fabsf(most) / 127.0f);
-  const float scale = half_bits_to_float(half);
+// Of q4's codes with this scale, in f64.
+double squared_error(const float* w, int64_t n, float scale) {
+  Doubles error = {};
+  const Floats divisor = splat(scale == 0.0f ? __builtin_inff() : scale);
+  for (int64_t i = 0; i < n; i += kWidth) {
+    const Floats values = load(w + i);
+    Floats q = values / divisor;
+    q = q < splat(-8.0f) ? splat(-8.0f) : q;
+    q = q > splat(7.0f) ? splat(7.0f) : q;
+    q = (q + splat(kRound)) - splat(kRound);
+    error += squared_difference(values, q * splat(scale));
+  }
+  return (error[0] + error[1]) + (error[2] + error[3]);
+}
+
+// To seven significant bits: up to 16 times this is exact in fp16.
+float seven_bits(float x) {
+  uint32_t bits;
+  std::memcpy(&bits, &x, sizeof bits);
+  bits = (bits + 0xffff + (bits >> 17 & 1)) & ~0x1ffffu;
+  std::memcpy(&x, &bits, sizeof x);
+  return x;
+}
+
+// q4: the scales of a run of groups of one row.
+struct RunScales {
+  static constexpr int64_t kMostGroups = kRunColumns / 8;
+  float scales[kMostGroups];
+
+  RunScales(const float* w, int64_t groups, int64_t group) {
+    float needed[kMostGroups], largest = 0.0f;
+    bool finite = true;
+    for (int64_t g = 0; g < groups; ++g) {
+      needed[g] = extreme(w + g * group, group) / -8.0f;
+      scales[g] = half_bits_to_float(float_to_half_bits(needed[g]));
+      finite = finite && is_finite(needed[g]);
+      if (__builtin_fabsf(needed[g]) > __builtin_fabsf(largest)) largest = needed[g];
+    }
+    const float step = seven_bits(largest / 16.0f), size = __builtin_fabsf(step);
+    if (!finite || size < kSmallestStep || size * 16.0f > kLargestHalf) return;
+    for (int64_t g = 0; g < groups; ++g) {
+      if (needed[g] != 0.0f && __builtin_fabsf(needed[g]) < kFewestSteps * size) return;
+    }
+    float multiples[kMostGroups];
+    double error = 0.0, plain_error = 0.0;
+    for (int64_t g = 0; g < groups; ++g) {
+      const float* part = w + g * group;
+      multiples[g] = best_multiple(part, group, needed[g], largest, step, &error);
+      plain_error += squared_error(part, group, scales[g]);
+    }
+    if (error > kWorstErrorRatio * plain_error) return;
+    for (int64_t g = 0; g < groups; ++g) scales[g] = multiples[g] * step;
+  }
+
+ private:
+  static constexpr float kSmallestStep = 0x1p-18f, kLargestHalf = 65504.0f;
+  static constexpr double kWorstErrorRatio = 1.25;
+  static constexpr float kFewestSteps = 1.0f;
+
+  static float best_multiple(const float* w, int64_t n, float needed, float largest, float step, double* error) {
+    if (needed == 0.0f) return 0.0f;
+    if (needed == largest) {
+      *error += squared_error(w, n, 16.0f * step);
+      return 16.0f;
+    }
+    const float ratio = needed / step;
+    double least = __builtin_inf();
+    float best = 0.0f;
+    // The largest weight becomes -8 with the one sign, and 7 with the other.
+    for (const float exact : {ratio, ratio * (-8.0f / 7.0f)}) {
+      const float sign = exact < 0.0f ? -1.0f : 1.0f, most = exact < 0.0f ? 15.0f : 16.0f;
+      const float whole = __builtin_ceilf(__builtin_fabsf(exact));
+      for (float off = 0.0f; off < 3.0f; ++off) {
+        const float tried = sign * std::min(std::max(whole - off, 1.0f), most);
+        const double tried_error = squared_error(w, n, tried * step);
+        if (tried_error < least) least = tried_error, best = tried;
+      }
+    }
+    *error += least;
+    return best;
+  }
+};
+
+// One group of one row with this scale; `out` is the row's place in the group's first 64-byte step.
+void pack_group(MatrixEncoding encoding, const float* w, int64_t n, float scale, uint8_t* out,
+                int64_t index, Tally& tally) {
   if (!is_finite(scale)) {
     const float* bad = std::find_if(w, w + n, [](float x) { return !is_finite(x); });
-    tally.note_bad(index + (bad == w + n ? std::find(w, w + n, most) - w : bad - w));
-    return half;
+    tally.note_bad(index + (bad == w + n ? std::find(w, w + n, extreme(w, n)) - w : bad - w));
+    return;
   }
-  if (four_bits) {
+  if (encoding == MatrixEncoding::q4) {
     for (int64_t c = 0; c < n; c += 8, out += 64) {
       const Bits low = quantize4(w + c, scale, -8.0f, 7.0f, 8, tally);
       put4(out, low | quantize4(w + c + 4, scale, -8.0f, 7.0f, 8, tally) << 4);
@@ -116,7 +194,23 @@ uint16_t pack_group(MatrixEncoding encoding, const float* w, int64_t n, uint8_t*
       put4(out, quantize4(w + c, scale, -127.0f, 127.0f, 128, tally));
     }
   }
-  return half;
+}
+
+// The scales of a row's groups, one run after the other.
+template <class Put>
+void choose_scales(MatrixEncoding encoding, const float* w, int64_t groups, int64_t group, Put put) {
+  if (encoding == MatrixEncoding::q8) {
+    for (int64_t g = 0; g < groups; ++g) {
+      put(g, half_bits_to_float(float_to_half_bits(__builtin_fabsf(extreme(w + g * group, group)) / 127.0f)));
+    }
+    return;
+  }
+  const int64_t in_run = std::max<int64_t>(1, kRunColumns / group);
+  for (int64_t first = 0; first < groups; first += in_run) {
+    const int64_t n = std::min(in_run, groups - first);
+    const RunScales run(w + first * group, n, group);
+    for (int64_t g = 0; g < n; ++g) put(first + g, run.scales[g]);
+  }
 }
 
 // The step that a group of lpbq4 needs.
@@ -226,13 +320,14 @@ void pack_quantized_tile(const Work& work, int64_t tile, int64_t real_rows, Tall
                 static_cast<size_t>(work.cols / per_step * 64));
     std::memset(scales, 0, sizeof(uint16_t) * static_cast<size_t>(groups * kTileRows));
   }
-  for (int64_t g = 0; g < groups; ++g) {
-    for (int64_t r = 0; r < real_rows; ++r) {
-      const int64_t index = (tile * kTileRows + r) * work.cols + g * work.group;
-      scales[g * kTileRows + r] =
-          pack_group(work.encoding, work.rows + index, work.group,
-                     codes + g * (work.group / per_step) * 64 + r * 4, index, tally);
-    }
+  for (int64_t r = 0; r < real_rows; ++r) {
+    const int64_t row = (tile * kTileRows + r) * work.cols;
+    choose_scales(work.encoding, work.rows + row, groups, work.group, [&](int64_t g, float scale) {
+      const int64_t index = row + g * work.group;
+      scales[g * kTileRows + r] = float_to_half_bits(scale);
+      pack_group(work.encoding, work.rows + index, work.group, scale,
+                 codes + g * (work.group / per_step) * 64 + r * 4, index, tally);
+    });
   }
 }
 

@@ -6,6 +6,9 @@
 
 namespace satchel {
 
+// q4: columns whose groups share a step, from a multiple of it on; see pack_rows.
+inline constexpr int64_t kRunColumns = 1024;
+
 struct PackedSizes {
   size_t codes;    // bytes
   size_t scales;   // bytes, with the factors of lpbq4
@@ -25,9 +28,18 @@ PackedSizes packed_sizes(MatrixEncoding encoding, int64_t rows, int64_t cols, in
 // Quantises and packs `rows` [n_rows, cols]. A block of a larger matrix has a multiple of 16 rows,
 // except the last one, which is padded with rows of zeros (q = 0, scale 0).
 // Per group, with m the value of largest magnitude (the first of equals):
-//   q4  scale = fp16(m / -8),          q = clamp(rint(w / scale), -8, 7)
+//   q4  needed = m / -8,               q = clamp(rint(w / scale), -8, 7)
 //   q8  scale = fp16(|m| / 127),       q = clamp(rint(w / scale), -127, 127)
 // in f32, and q = 0 where the scale is 0. Stats do not depend on `threads`.
+//
+// q4: the groups of a run of kRunColumns columns have scales of -15 to 16 times one step, so that codes
+// times these numbers fit in a byte (see step_bytes.inl). The step is a sixteenth of the run's needed
+// scale of largest magnitude, to seven bits, and that group gets 16. Of the others' whole numbers
+// ceil(|needed / step|) - 2 .. + 0 with its sign, and ceil(|needed / step| * 8 / 7) - 2 .. + 0 with the
+// other, the one with the least squared error (in f64; of equals the first, from the largest on) is
+// taken. Scales are fp16(needed) where the run's squared error would be more than 1.25 times theirs, where
+// a group needs less than a step, and where the step is under 2^-18 (its multiples are not exact in
+// fp16) or overflows.
 //
 // lpbq4: a group needs the step s = max(largest / 7, smallest / -8), and the row's factor is its
 // largest s / 16, in f32. Of the whole numbers ceil(s / factor) - 3 .. + 1, within 1 .. 16, the

@@ -21,6 +21,8 @@ from kernels.kernel_cases import (
 )
 from satchel._native import kernels
 from satchel.quantize import packing
+from satchel.quantize.affine import QuantizedRows
+from satchel.quantize.steps import needed_scales
 
 
 def assert_close(actual: Array, expected: Array) -> None:
@@ -83,6 +85,47 @@ def test_quantized_linear_of_long_blocks(
         assert_close(y, expected_quantized(x, w_codes, used, bias))
         exact = expected_quantized(x, w_codes, w_scales, bias)
         np.testing.assert_allclose(y, exact, rtol=0, atol=3e-4 * np.abs(exact).max())
+
+
+def with_own_scales(w: Array, group: int, rows: slice) -> tuple[Array, Array]:
+    """Codes and scales, of which those of some rows are no multiples of a step."""
+    codes, scales = packing.quantize_groups(w, 4, group)
+    groups = w[rows].reshape(-1, w.shape[1] // group, group)
+    own = needed_scales(groups).astype(np.float16)
+    scales[rows] = own
+    codes[rows] = np.clip(np.rint(groups / own.astype(np.float32)[..., None]), -8, 7).reshape(
+        -1, w.shape[1]
+    )
+    return codes, scales
+
+
+@pytest.mark.parametrize("shape", [(112, 2112, 32), (33, 576, 64), (70, 1160, 8)])
+@pytest.mark.parametrize("rows", [slice(None), slice(20, 21), slice(37, None, 16)])
+def test_long_blocks_of_rows_without_steps(
+    table: str, shape: tuple[int, int, int], rows: slice, rng: np.random.Generator
+) -> None:
+    """All rows, one row of the second tile, or one of every tile from the third on."""
+    n, cols, group = shape
+    w = rng.standard_normal((n, cols), dtype=np.float32)
+    w_codes, w_scales = with_own_scales(w, group, rows)
+    packed = packing.pack_quantized("q4", QuantizedRows(w_codes, w_scales))
+    x = rng.standard_normal((100, cols), dtype=np.float32)
+    y = kernels.linear(table, x, *packed, "q4", n, group)
+    used = whole_steps(w_scales, group) if table == "amx" else w_scales
+    assert_close(y, expected_quantized(x, w_codes, used, None))
+
+
+def test_all_codes_with_all_multiples_of_a_step(table: str, rng: np.random.Generator) -> None:
+    multiples = np.array([*range(-15, 17), 16, 0], np.float32)
+    step = np.float32(0x5B * 2.0**-14)  # seven bits
+    codes = np.tile(np.arange(-8, 8, dtype=np.int8), (48, 2 * len(multiples)))
+    scales = np.stack([rng.permutation(multiples) for _ in range(48)]) * step
+    w_scales = scales.astype(np.float16)
+    np.testing.assert_array_equal(w_scales.astype(np.float32), scales)
+    packed = packing.pack_quantized("q4", QuantizedRows(codes, w_scales))
+    x = rng.standard_normal((67, codes.shape[1]), dtype=np.float32)
+    y = kernels.linear(table, x, *packed, "q4", 48, 32)
+    assert_close(y, expected_quantized(x, codes, w_scales, None))
 
 
 @pytest.mark.parametrize("scale", [np.inf, np.nan])

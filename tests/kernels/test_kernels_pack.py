@@ -1,4 +1,4 @@
-"""The native packer gives the numbers and the bytes of the numpy reference, and gguf's scales."""
+"""The native packer gives the bytes of the numpy reference, which is compared with gguf."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Any
 import gguf
 import numpy as np
 import pytest
+from gguf.quants import dequantize as gguf_dequantize
 from gguf.quants import quantize as gguf_quantize
 from numpy.typing import NDArray
 
@@ -58,17 +59,52 @@ def test_blocks_of_rows_are_the_matrix(rng: np.random.Generator) -> None:
         np.testing.assert_array_equal(np.concatenate([p[i] for p in parts]), whole[i])
 
 
-@pytest.mark.parametrize(("encoding", "kind"), [("q4", "Q4_0"), ("q8", "Q8_0")])
-def test_same_scales_as_gguf(encoding: str, kind: str, rng: np.random.Generator) -> None:
+def gguf_blocks(w: Array, kind: gguf.GGMLQuantizationType) -> tuple[Array, Array]:
+    """Scales ``[rows, groups]`` and the bytes of codes of each block of 32."""
+    blocks = gguf_quantize(w, kind).reshape(w.size // 32, -1)
+    scales = np.ascontiguousarray(blocks[:, :2]).view(np.float16).reshape(len(w), -1)
+    return scales, blocks[:, 2:]
+
+
+def test_same_numbers_as_gguf_in_8_bits(rng: np.random.Generator) -> None:
     w = rng.standard_normal((32, 256), dtype=np.float32)
-    blocks = gguf_quantize(w, gguf.GGMLQuantizationType[kind]).reshape(32 * 8, -1)
-    theirs = np.ascontiguousarray(blocks[:, :2]).view(np.float16).reshape(32, 8)
-    codes, scales = packing.quantize_groups(w, int(encoding[1]), 32)
-    np.testing.assert_array_equal(scales, theirs)
-    if encoding == "q8":  # gguf's 4-bit codes round halves differently
-        their_codes = blocks[:, 2:].view(np.int8).reshape(32, 256)
-        assert np.abs(codes.astype(int) - their_codes).max() <= 1
-        assert (codes != their_codes).mean() < 0.01
+    their_scales, their_bytes = gguf_blocks(w, gguf.GGMLQuantizationType.Q8_0)
+    codes, scales = packing.quantize_groups(w, 8, 32)
+    np.testing.assert_array_equal(scales, their_scales)
+    their_codes = their_bytes.view(np.int8).reshape(32, 256)
+    assert np.abs(codes.astype(int) - their_codes).max() <= 1
+    assert (codes != their_codes).mean() < 0.01
+
+
+@pytest.mark.parametrize("cols", [256, 1024, 2080])
+def test_more_exact_than_gguf_in_4_bits(cols: int, rng: np.random.Generator) -> None:
+    """Although its scales are free, and ours are multiples of a step."""
+    w, kind = rng.standard_normal((128, cols), dtype=np.float32), gguf.GGMLQuantizationType.Q4_0
+    theirs = gguf_dequantize(gguf_quantize(w, kind), kind)
+    ours = packing.dequantize_groups(*packing.quantize_groups(w, 4, 32))
+    assert ((ours - w) ** 2).sum() < 0.96 * ((theirs - w) ** 2).sum()
+
+
+def test_what_gguf_rounded_stays_as_it_is(rng: np.random.Generator) -> None:
+    """Its scales are no multiples of a step, and are kept."""
+    kind = gguf.GGMLQuantizationType.Q4_0
+    w = gguf_dequantize(gguf_quantize(rng.standard_normal((64, 512), dtype=np.float32), kind), kind)
+    again = packing.dequantize_groups(*packing.quantize_groups(w, 4, 32))
+    np.testing.assert_allclose(again, w, rtol=1e-6)
+
+
+def test_scales_are_multiples_of_a_step(rng: np.random.Generator) -> None:
+    w = rng.standard_normal((64, 1024 + 96), dtype=np.float32)
+    w[7, :32] *= 1e4  # one group dwarfs the others of its run
+    scales = packing.quantize_groups(w, 4, 32)[1].astype(np.float64)
+    for run in (scales[:, :32], scales[:, 32:]):
+        largest = np.take_along_axis(run, np.abs(run).argmax(axis=1)[:, None], axis=1)
+        multiples = run * 16 / largest
+        whole = (multiples == np.rint(multiples)).all(axis=1)
+        assert np.delete(whole, 7).all()
+        assert multiples[whole].min() >= -15
+        assert multiples[whole].max() == 16
+        assert whole[7] == (run.shape[1] == 3)  # but not where one dwarfs the others
 
 
 def test_largest_magnitude_is_exact() -> None:

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from satchel.errors import RecipeError
 from satchel.quantize.affine import OFFSETS, QuantizedRows, quantize_affine
 from satchel.quantize.blockwise import dequantize_blocks, quantize_blocks
+from satchel.quantize.steps import step_scales
 
 Array = NDArray[Any]
 
@@ -30,8 +31,8 @@ _LARGEST_ACTIVATION = {8: 127, 16: 127 * 255 + 127}
 def quantize_groups(w: Array, bits: int, group: int) -> tuple[Array, Array]:
     """Codes (int8) and scales (float16) of weights ``[rows, cols]``, ``group`` columns a scale.
 
-    Four bits: the value of largest magnitude becomes -8, so a scale may be negative. Eight bits:
-    it becomes ±127.
+    Four bits: scales are whole multiples of a step, see ``steps``, and may be negative. Eight
+    bits: the value of largest magnitude becomes ±127.
 
     >>> codes, scales = quantize_groups(np.array([[4.0, -2.0, 1.0, 0.0] * 2]), 4, 8)
     >>> codes.tolist(), scales.tolist()
@@ -52,12 +53,11 @@ def quantize_groups(w: Array, bits: int, group: int) -> tuple[Array, Array]:
 
 
 def plain_scales(groups: Array, bits: int) -> Array:
-    """The scales (float16) that the largest of ``[rows, groups, columns]`` need."""
-    where = np.abs(groups).argmax(axis=2, keepdims=True)
-    extreme = np.take_along_axis(groups, where, axis=2)[..., 0]
+    """The scales (float16) of ``[rows, groups, columns]`` by the weights alone."""
+    if bits == 4:
+        return step_scales(groups)
     with np.errstate(all="ignore"):
-        wide = extreme / np.float32(-8) if bits == 4 else np.abs(extreme) / np.float32(127)
-        scales: Array = wide.astype(np.float16)
+        scales: Array = (np.abs(groups).max(axis=2) / np.float32(127)).astype(np.float16)
     return scales
 
 

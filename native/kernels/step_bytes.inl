@@ -1,0 +1,98 @@
+// Weights of 4 bits whose scales are whole multiples of one step, as single bytes.
+//
+// Where each row's scales of a run of columns are -15 to 16 times the same step, codes times these
+// numbers fit in a byte, and a product's sums need no scaling before the end of the run: the form that
+// pack.h gives to q4. Included by the files for many rows, with sixteen lanes.
+
+#include "pack.h"
+
+namespace satchel {
+namespace {
+
+// A run of columns of one tile, which begins at a multiple of kRunColumns.
+struct TileRun {
+  const uint8_t* codes;
+  const uint16_t* scales;
+  int64_t groups, group;
+
+  TileRun(const PackedMatrix& w, int64_t tile, int64_t first) : group(w.group) {
+    const int64_t left = w.cols - first;
+    groups = (left < kRunColumns ? left : kRunColumns) / group;
+    codes = w.codes + (tile * w.cols + first) * 8;
+    scales = w.scales + (tile * (w.cols / group) + first / group) * kTileRows;
+  }
+
+  // Each row's step, a sixteenth of its largest scale; false if some scale is no such multiple of it.
+  bool find_steps(float* steps) const {
+    F largest = broadcast(0.0f);
+    for (int64_t g = 0; g < groups; ++g) {
+      const F scale = load_half(scales + g * kTileRows);
+      const __mmask16 more = _mm512_cmp_ps_mask(_mm512_abs_ps(scale), _mm512_abs_ps(largest), _CMP_GT_OQ);
+      largest = _mm512_mask_mov_ps(largest, more, scale);
+    }
+    const F step = largest * broadcast(1.0f / 16), inverse = inverse_of(step);
+    __mmask16 fits = 0xffff;
+    for (int64_t g = 0; g < groups; ++g) {
+      const F scale = load_half(scales + g * kTileRows), whole = multiple(scale, inverse);
+      fits &= _mm512_cmp_ps_mask(whole * step, scale, _CMP_EQ_OQ);
+      fits &= _mm512_cmp_ps_mask(whole, broadcast(-15.0f), _CMP_GE_OQ);  // the largest has 16
+    }
+    store(steps, step);
+    return fits == 0xffff;
+  }
+
+  // Code times multiple plus `offset`, as bytes [cols/4][16][4]. With a negative multiple, products are
+  // those of the codes from the other end, so that none of a register's bytes borrows from another.
+  void bytes(const float* steps, int32_t offset, uint8_t* out) const {
+    const F inverse = inverse_of(load(steps));
+    const uint8_t* from = codes;
+    const __m512i nibble = _mm512_set1_epi8(15), every_byte = _mm512_set1_epi32(0x01010101);
+    for (int64_t g = 0; g < groups; ++g) {
+      const __m512i whole = _mm512_cvtps_epi32(multiple(load_half(scales + g * kTileRows), inverse));
+      const __mmask16 negative = _mm512_movepi32_mask(whole);
+      const __m512i times = _mm512_abs_epi32(whole);
+      const __m512i factor = _mm512_or_si512(times, _mm512_slli_epi32(times, 16));
+      const __m512i zero = _mm512_mullo_epi32(
+          times, _mm512_mask_mov_epi32(_mm512_set1_epi32(8), negative, _mm512_set1_epi32(7)));
+      const __m512i start = _mm512_mullo_epi32(
+          _mm512_and_si512(_mm512_sub_epi32(_mm512_set1_epi32(offset), zero), _mm512_set1_epi32(255)),
+          every_byte);
+      const __m512i turned = _mm512_maskz_mov_epi32(negative, nibble);
+      const auto put = [&](__m512i nibbles) {
+        constexpr int kAndXor = 0x6a;  // (a & b) ^ c, of a: bytes, b: nibble, c: turned
+        const __m512i code = _mm512_ternarylogic_epi32(nibbles, nibble, turned, kAndXor);
+        _mm512_store_si512(out, _mm512_add_epi8(_mm512_mullo_epi16(code, factor), start));
+        out += 64;
+      };
+      for (int64_t c = 0; c < group; c += 8, from += 64) {
+        const __m512i both = _mm512_loadu_si512(from);
+        put(both);
+        put(_mm512_srli_epi16(both, 4));
+      }
+    }
+  }
+
+ private:
+  static F inverse_of(F step) {
+    const __mmask16 some = _mm512_cmp_ps_mask(step, broadcast(0.0f), _CMP_NEQ_UQ);
+    return _mm512_maskz_div_ps(some, broadcast(1.0f), step);
+  }
+  static F multiple(F scale, F inverse) {
+    return _mm512_roundscale_ps(scale * inverse, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+  }
+};
+
+// Whether all runs of these tiles have steps.
+inline bool have_steps(const PackedMatrix& w, int64_t tile, int64_t tiles) {
+  if (w.encoding != MatrixEncoding::q4 || kRunColumns % w.group != 0) return false;
+  float steps[kTileRows];
+  for (int64_t t = tile; t < tile + tiles; ++t) {
+    for (int64_t first = 0; first < w.cols; first += kRunColumns) {
+      if (!TileRun(w, t, first).find_steps(steps)) return false;
+    }
+  }
+  return true;
+}
+
+}  // namespace
+}  // namespace satchel
