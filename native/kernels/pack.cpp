@@ -93,8 +93,9 @@ void put4(uint8_t* out, Bits codes) {
   std::memcpy(out, &bytes, sizeof bytes);
 }
 
-// Of q4's codes with this scale, in f64.
-double squared_error(const float* w, int64_t n, float scale) {
+// What q4's codes with this scale lose: the sum of the errors' fourth powers, in f64. With squares,
+// more of a group's largest weights are clipped, and answers get worse.
+double loss(const float* w, int64_t n, float scale) {
   Doubles error = {};
   const Floats divisor = splat(scale == 0.0f ? __builtin_inff() : scale);
   for (int64_t i = 0; i < n; i += kWidth) {
@@ -103,7 +104,8 @@ double squared_error(const float* w, int64_t n, float scale) {
     q = q < splat(-8.0f) ? splat(-8.0f) : q;
     q = q > splat(7.0f) ? splat(7.0f) : q;
     q = (q + splat(kRound)) - splat(kRound);
-    error += squared_difference(values, q * splat(scale));
+    const Doubles square = squared_difference(values, q * splat(scale));
+    error += square * square;
   }
   return (error[0] + error[1]) + (error[2] + error[3]);
 }
@@ -137,25 +139,25 @@ struct RunScales {
       if (needed[g] != 0.0f && __builtin_fabsf(needed[g]) < kFewestSteps * size) return;
     }
     float multiples[kMostGroups];
-    double error = 0.0, plain_error = 0.0;
+    double total = 0.0, own_total = 0.0;
     for (int64_t g = 0; g < groups; ++g) {
       const float* part = w + g * group;
-      multiples[g] = best_multiple(part, group, needed[g], largest, step, &error);
-      plain_error += squared_error(part, group, scales[g]);
+      multiples[g] = best_multiple(part, group, needed[g], largest, step, &total);
+      own_total += loss(part, group, scales[g]);
     }
-    if (error > kWorstErrorRatio * plain_error) return;
+    if (total > kWorstLossRatio * own_total) return;
     for (int64_t g = 0; g < groups; ++g) scales[g] = multiples[g] * step;
   }
 
  private:
   static constexpr float kSmallestStep = 0x1p-18f, kLargestHalf = 65504.0f;
-  static constexpr double kWorstErrorRatio = 1.25;
+  static constexpr double kWorstLossRatio = 2.0;
   static constexpr float kFewestSteps = 1.0f;
 
-  static float best_multiple(const float* w, int64_t n, float needed, float largest, float step, double* error) {
+  static float best_multiple(const float* w, int64_t n, float needed, float largest, float step, double* total) {
     if (needed == 0.0f) return 0.0f;
     if (needed == largest) {
-      *error += squared_error(w, n, 16.0f * step);
+      *total += loss(w, n, 16.0f * step);
       return 16.0f;
     }
     const float ratio = needed / step;
@@ -167,11 +169,11 @@ struct RunScales {
       const float whole = __builtin_ceilf(__builtin_fabsf(exact));
       for (float off = 0.0f; off < 3.0f; ++off) {
         const float tried = sign * std::min(std::max(whole - off, 1.0f), most);
-        const double tried_error = squared_error(w, n, tried * step);
-        if (tried_error < least) least = tried_error, best = tried;
+        const double tried_loss = loss(w, n, tried * step);
+        if (tried_loss < least) least = tried_loss, best = tried;
       }
     }
-    *error += least;
+    *total += least;
     return best;
   }
 };

@@ -36,8 +36,8 @@ PackedSizes packed_sizes(MatrixEncoding encoding, int64_t rows, int64_t cols, in
 // times these numbers fit in a byte (see step_bytes.inl). The step is a sixteenth of the run's needed
 // scale of largest magnitude, to seven bits, and that group gets 16. Of the others' whole numbers
 // ceil(|needed / step|) - 2 .. + 0 with its sign, and ceil(|needed / step| * 8 / 7) - 2 .. + 0 with the
-// other, the one with the least squared error (in f64; of equals the first, from the largest on) is
-// taken. Scales are fp16(needed) where the run's squared error would be more than 1.25 times theirs, where
+// other, the one with the least sum of the errors' fourth powers (in f64; of equals the first, from the
+// largest on) is taken. Scales are fp16(needed) where the run's sum would be more than twice theirs, where
 // a group needs less than a step, and where the step is under 2^-18 (its multiples are not exact in
 // fp16) or overflows.
 //

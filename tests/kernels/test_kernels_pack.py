@@ -82,7 +82,7 @@ def test_more_exact_than_gguf_in_4_bits(cols: int, rng: np.random.Generator) -> 
     w, kind = rng.standard_normal((128, cols), dtype=np.float32), gguf.GGMLQuantizationType.Q4_0
     theirs = gguf_dequantize(gguf_quantize(w, kind), kind)
     ours = packing.dequantize_groups(*packing.quantize_groups(w, 4, 32))
-    assert ((ours - w) ** 2).sum() < 0.96 * ((theirs - w) ** 2).sum()
+    assert ((ours - w) ** 2).sum() < 0.98 * ((theirs - w) ** 2).sum()
 
 
 def test_what_gguf_rounded_stays_as_it_is(rng: np.random.Generator) -> None:

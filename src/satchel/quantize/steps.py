@@ -20,9 +20,9 @@ RUN_COLUMNS = 1024
 LARGEST_MULTIPLE, LOWEST_MULTIPLE = 16, -15
 # Multiples of smaller steps are not exact in float16; larger ones overflow it.
 _SMALLEST_STEP, _LARGEST_SCALE = np.float32(2.0**-18), np.float32(65504)
-# Scales of their own stay where the squared error of multiples would be more than this many times
-# theirs, as in runs that lie on a grid already, and where a group needs less than so many steps.
-WORST_ERROR_RATIO = 1.25
+# Scales of their own stay where the loss of multiples would be more than this many times theirs,
+# as in runs that lie on a grid already, and where a group needs less than so many steps.
+WORST_LOSS_RATIO = 2.0
 FEWEST_STEPS = np.float32(1)
 _TRIED_BELOW = 3  # multiples, from what the largest weight needs downwards
 _AT_ONCE = 4  # the lanes in which squared errors are added up
@@ -51,10 +51,10 @@ def _run_scales(groups: Array) -> Array:
     with np.errstate(all="ignore"):
         own = needed.astype(np.float16)
         step = run_steps(needed)
-        multiples, error = _best_multiples(groups, needed, step)
-        own_error = _in_order(_squared_errors(groups, own.astype(np.float32)))
+        multiples, loss = _best_multiples(groups, needed, step)
+        own_loss = _in_order(_losses(groups, own.astype(np.float32)))
         taken = fits_steps(needed, step)
-        taken &= error <= WORST_ERROR_RATIO * own_error
+        taken &= loss <= WORST_LOSS_RATIO * own_loss
         on_steps = (multiples * step[:, None]).astype(np.float16)
     scales: Array = np.where(taken[:, None], on_steps, own)
     return scales
@@ -115,33 +115,37 @@ def _tried_multiples(needed: Array, step: Array) -> Iterator[Array]:
 
 
 def _best_multiples(groups: Array, needed: Array, step: Array) -> tuple[Array, Array]:
-    """Multiples of the least squared error, and each row's error."""
+    """Multiples of the least loss, and each row's loss."""
     multiples = np.zeros(needed.shape, np.float32)
     least = np.full(needed.shape, np.inf)
     for tried in _tried_multiples(needed, step):
-        error = _squared_errors(groups, tried * step[:, None])
-        better = error < least
-        multiples, least = np.where(better, tried, multiples), np.where(better, error, least)
+        loss = _losses(groups, tried * step[:, None])
+        better = loss < least
+        multiples, least = np.where(better, tried, multiples), np.where(better, loss, least)
     return multiples, _in_order(least)
 
 
-def _squared_errors(groups: Array, scales: Array) -> Array:
-    """Of each group, added up in the order of the native packer: ties must fall alike."""
+def _losses(groups: Array, scales: Array) -> Array:
+    """Of each group, the sum of the errors' fourth powers: squares would clip more.
+
+    Added up in the order of the native packer, so that ties fall alike.
+    """
     step = scales.astype(np.float32)[..., None]
     with np.errstate(all="ignore"):
         ratio = np.where(step == 0, np.float32(0), groups / step)
         meant = np.rint(np.clip(ratio, -8, 7)) * step
         squares = (groups.astype(np.float64) - meant.astype(np.float64)) ** 2
-    lanes = squares.reshape(*scales.shape, -1, _AT_ONCE)
+        powers = squares * squares
+    lanes = powers.reshape(*scales.shape, -1, _AT_ONCE)
     total = np.zeros((*scales.shape, _AT_ONCE))
     for i in range(lanes.shape[2]):
         total += lanes[:, :, i]
-    error: Array = (total[..., 0] + total[..., 1]) + (total[..., 2] + total[..., 3])
-    return error
+    losses: Array = (total[..., 0] + total[..., 1]) + (total[..., 2] + total[..., 3])
+    return losses
 
 
-def _in_order(errors: Array) -> Array:
-    total: Array = np.zeros(len(errors))
-    for g in range(errors.shape[1]):
-        total = total + errors[:, g]
+def _in_order(losses: Array) -> Array:
+    total: Array = np.zeros(len(losses))
+    for g in range(losses.shape[1]):
+        total = total + losses[:, g]
     return total
