@@ -5,7 +5,7 @@
 // before the end of the chunk.
 //
 // Where the scales are whole multiples of a step already (step_bytes.inl), a weight is one byte, and
-// two tiles of weights pass over the rows together. Else the step is a power of two. A code of 4 bits
+// two tiles of weights multiply the rows together. Else the step is a power of two. A code of 4 bits
 // times an fp16 scale of 11 bits is then a whole number, and 16 bits hold it exactly if the group's
 // scale is at least half of the largest in the chunk (a quarter, for half of them); smaller scales are
 // rounded to 1/4096 of the largest. A number of 16 bits is two bytes, which are two weight tiles.
@@ -25,6 +25,7 @@ constexpr int64_t kChunkColumns = kRunColumns;
 constexpr int64_t kLargestGroup = 128;  // scaling the sums of longer groups costs little
 constexpr int64_t kBlockRows = 2 * kTileRows;
 constexpr int64_t kMostRows = 512;  // that pass over the weights of one unpacking
+constexpr int64_t kStripTiles = 8;  // of single bytes that a block of rows passes over while it is near
 // Bytes of activations that stay in the second-level cache while all tiles pass over them: past it,
 // unpacking again for every part of the rows costs less than fetching them for every tile.
 constexpr int64_t kPassBytes = 1 << 20;
@@ -33,13 +34,13 @@ using Plane = uint8_t[kChunkColumns * kTileRows];  // bytes [cols/4][16][4]
 using Sums = int32_t[4][kTileRows * 16];           // [2 * tile of rows + plane][16][16]
 
 struct alignas(64) Workspace {
-  Plane planes[2];                     // of weights
-  int8_t a[kTileRows][kChunkColumns];  // the last rows, padded with zeros to a full tile
-  Sums sums;                           // of a block of rows
-  float steps[2][kTileRows];           // what the whole numbers of each output row count
+  Plane planes[kStripTiles];            // of weights
+  int8_t a[kTileRows][kChunkColumns];   // the last rows, padded with zeros to a full tile
+  Sums sums;                            // of a block of rows
+  float steps[kStripTiles][kTileRows];  // what the whole numbers of each output row count
   // The results so far, side by side: in y, rows are often so far apart that they share the same
   // few places of the caches.
-  float results[kMostRows][2][kTileRows];
+  float results[kMostRows][kStripTiles][kTileRows];
 };
 
 // One call's matrices, and where the current tiles and chunk of columns stand.
@@ -90,7 +91,7 @@ inline F bias_of(const Job& job, int64_t t) {
   return _mm512_maskz_loadu_ps(lanes_of(job, t), job.bias + (job.tile + t) * kTileRows);
 }
 
-// Weights of two tiles, or of one twice, as signed bytes.
+// Weights of pairs of tiles, the last of one twice where their number is odd, as signed bytes.
 struct OneByte {
   static void unpack(const Job& job, Workspace& work) {
     for (int64_t t = 0; t < job.tiles; ++t) {
@@ -100,8 +101,9 @@ struct OneByte {
       pad(job, work.planes[t]);
     }
   }
-  static const uint8_t* second_plane(const Job& job, const Workspace& work) {
-    return work.planes[job.tiles - 1];
+  static int64_t pairs(const Job& job) { return (job.tiles + 1) / 2; }
+  static const uint8_t* second_plane(const Job& job, const Workspace& work, int64_t pair) {
+    return work.planes[std::min(2 * pair + 1, job.tiles - 1)];
   }
   static void multiply_second(bool first_rows) {
     if (first_rows) {
@@ -110,12 +112,12 @@ struct OneByte {
       _tile_dpbssd(3, 5, 7);
     }
   }
-  static void scale_sums(const Job& job, Workspace& work, int64_t row, int64_t rows) {
-    for (int64_t t = 0; t < job.tiles; ++t) {
+  static void scale_sums(const Job& job, Workspace& work, int64_t row, int64_t rows, int64_t pair) {
+    for (int64_t t = 2 * pair; t < std::min(2 * pair + 2, job.tiles); ++t) {
       const __mmask16 lanes = lanes_of(job, t);
       const F bias = bias_of(job, t);
       for (int64_t r = 0; r < rows; ++r) {
-        const int32_t* sums = work.sums[(r < kTileRows ? 0 : 2) + t] + r % kTileRows * 16;
+        const int32_t* sums = work.sums[(r < kTileRows ? 0 : 2) + t % 2] + r % kTileRows * 16;
         put(job, work, row + r, t, _mm512_cvtepi32_ps(_mm512_load_si512(sums)), lanes, bias);
       }
     }
@@ -177,7 +179,10 @@ struct TwoBytes {
     pad(job, work.planes[0]);
     pad(job, work.planes[1]);
   }
-  static const uint8_t* second_plane(const Job&, const Workspace& work) { return work.planes[1]; }
+  static int64_t pairs(const Job&) { return 1; }
+  static const uint8_t* second_plane(const Job&, const Workspace& work, int64_t) {
+    return work.planes[1];
+  }
   static void multiply_second(bool first_rows) {
     if (first_rows) {
       _tile_dpbsud(1, 4, 7);
@@ -185,7 +190,7 @@ struct TwoBytes {
       _tile_dpbsud(3, 5, 7);
     }
   }
-  static void scale_sums(const Job& job, Workspace& work, int64_t row, int64_t rows) {
+  static void scale_sums(const Job& job, Workspace& work, int64_t row, int64_t rows, int64_t) {
     const __mmask16 lanes = lanes_of(job, 0);
     const F bias = bias_of(job, 0), high_unit = broadcast(256.0f);
     for (int64_t r = 0; r < rows; ++r) {
@@ -200,11 +205,11 @@ struct TwoBytes {
 
 // Up to 32 rows of activations against the unpacked chunk; the sums stay in the tiles.
 template <class Form, int MT>
-inline void multiply(const Job& job, Workspace& work, int64_t row, int64_t rows) {
+inline void multiply(const Job& job, Workspace& work, int64_t row, int64_t rows, int64_t pair) {
   const QuantizedRows& x = job.x;
   const int64_t last_rows = rows - (MT - 1) * kTileRows;
   const int64_t padded = job.padded();
-  const uint8_t *first = work.planes[0], *second = Form::second_plane(job, work);
+  const uint8_t *first = work.planes[2 * pair], *second = Form::second_plane(job, work, pair);
   const int8_t* codes = x.codes + (job.first_row + row) * x.stride + job.first;
   const int8_t* start[2] = {codes, codes + kTileRows * x.stride};
   int64_t stride[2] = {x.stride, x.stride};
@@ -222,7 +227,13 @@ inline void multiply(const Job& job, Workspace& work, int64_t row, int64_t rows)
     _tile_zero(2);
     _tile_zero(3);
   }
+  // The last pass over these rows asks for the next ones, which are too far apart for the hardware to.
+  const int8_t* next = codes + kBlockRows * x.stride;
+  const bool ask = row + 2 * kBlockRows <= job.rows && pair + 1 == Form::pairs(job);
   for (int64_t c = 0; c < padded; c += 64) {
+    for (int64_t r = 0; ask && r < kBlockRows; ++r) {
+      _mm_prefetch(reinterpret_cast<const char*>(next + r * x.stride + c), _MM_HINT_T0);
+    }
     _tile_loadd(6, first + c * kTileRows, 64);
     _tile_loadd(4, start[0] + c, stride[0]);
     _tile_loadd(7, second + c * kTileRows, 64);
@@ -246,27 +257,63 @@ inline void store_sums(Workspace& work, bool both) {
   finish_writes(&work);
 }
 
-// All rows against one chunk. A block's sums are scaled while the tiles work on the
-// next block. They are read before those of the next block are stored: a load waits for an earlier
-// store whose address has the same last 12 bits, and four tiles have them all.
-template <class Form>
-inline void multiply_chunk(const Job& job, Workspace& work) {
-  for (int64_t row = 0; row < job.rows; row += kBlockRows) {
-    const int64_t left = job.rows - row, rows = left < kBlockRows ? left : kBlockRows;
-    if (job.is_last()) {
-      for (int64_t r = 0; r < rows; ++r) {
-        for (int64_t t = 0; t < job.tiles; ++t) __builtin_prefetch(job.output(row + r, t), 1);
+// The codes of the chunk after this one, asked for in shares while blocks of rows pass over this one:
+// unpacking would wait for memory with nothing else to do.
+struct NextCodes {
+  const uint8_t* codes;  // of its first tile
+  int64_t tiles, tile_bytes, bytes, share, asked = 0;
+
+  NextCodes(const Job& job, int64_t blocks)
+      : tiles(job.tiles),
+        tile_bytes(job.w.cols * 8),
+        bytes(job.columns * 8),
+        share((bytes / 64 + blocks - 1) / blocks * 64) {
+    const int64_t end = job.first + job.columns;
+    codes = job.w.codes + (end < job.w.cols ? job.tile * tile_bytes + end * 8
+                                            : (job.tile + job.tiles) * tile_bytes);
+  }
+
+  void ask() {
+    for (const int64_t end = std::min(asked + share, bytes); asked < end; asked += 64) {
+      for (int64_t t = 0; t < tiles; ++t) {
+        _mm_prefetch(reinterpret_cast<const char*>(codes + t * tile_bytes + asked), _MM_HINT_T1);
       }
     }
-    if (rows > kTileRows) {
-      multiply<Form, 2>(job, work, row, rows);
-    } else {
-      multiply<Form, 1>(job, work, row, rows);
-    }
-    if (row > 0) Form::scale_sums(job, work, row - kBlockRows, kBlockRows);
-    store_sums(work, rows > kTileRows);
-    if (left <= kBlockRows) Form::scale_sums(job, work, row, rows);
   }
+};
+
+// All rows against one chunk: a block of rows against all pairs of planes, while it is in the
+// first-level cache. A block's sums are scaled while the tiles work on the next one. They are read
+// before those of the next block are stored: a load waits for an earlier store whose address has the
+// same last 12 bits, and four tiles have them all.
+template <class Form>
+inline void multiply_chunk(const Job& job, Workspace& work) {
+  const int64_t pairs = Form::pairs(job);
+  NextCodes next(job, (job.rows + kBlockRows - 1) / kBlockRows * pairs);
+  for (int64_t row = 0; row < job.rows; row += kBlockRows) {
+    const int64_t rows = std::min(job.rows - row, kBlockRows);
+    for (int64_t pair = 0; pair < pairs; ++pair) {
+      next.ask();
+      if (job.is_last()) {
+        for (int64_t r = 0; r < rows; ++r) {
+          __builtin_prefetch(job.output(row + r, 2 * pair), 1);
+        }
+      }
+      if (rows > kTileRows) {
+        multiply<Form, 2>(job, work, row, rows, pair);
+      } else {
+        multiply<Form, 1>(job, work, row, rows, pair);
+      }
+      if (pair > 0) {
+        Form::scale_sums(job, work, row, rows, pair - 1);
+      } else if (row > 0) {
+        Form::scale_sums(job, work, row - kBlockRows, kBlockRows, pairs - 1);
+      }
+      store_sums(work, rows > kTileRows);
+    }
+  }
+  const int64_t last = (job.rows - 1) / kBlockRows * kBlockRows;
+  Form::scale_sums(job, work, last, job.rows - last, pairs - 1);
 }
 
 template <class Form>
@@ -310,7 +357,10 @@ void amx_whole_linear_q4(const QuantizedRows& x, const PackedMatrix& w, const fl
         multiply_tiles<TwoBytes>(job, work);
         continue;
       }
-      if (job.tile + 1 < tile_end && have_steps(w, job.tile + 1, 1)) job.tiles = 2;
+      while (job.tiles < kStripTiles && job.tile + job.tiles < tile_end &&
+             have_steps(w, job.tile + job.tiles, 1)) {
+        ++job.tiles;
+      }
       multiply_tiles<OneByte>(job, work);
     }
   }
