@@ -3,40 +3,71 @@
 namespace satchel {
 namespace {
 
-inline F numbers_of(const uint8_t* codes, int64_t n, const CodeStep8& step) {
-  uint8_t rest[kLanes] = {};
-  if (n < kLanes) std::memcpy(rest, codes, static_cast<size_t>(n));
-  const F code = load_codes(n < kLanes ? rest : codes);
-  return (code - broadcast(static_cast<float>(step.zero))) * broadcast(step.scale);
-}
+// Both are copied to registers: a store of bytes could change anything that is read through a pointer.
+struct CodeReader {
+  F zero, scale;
+
+  explicit CodeReader(const CodeStep8& step)
+      : zero(broadcast(static_cast<float>(step.zero))), scale(broadcast(step.scale)) {}
+  F numbers(const uint8_t* codes) const { return (load_codes(codes) - zero) * scale; }
+  F numbers(const uint8_t* codes, int64_t n) const {
+    uint8_t rest[kLanes] = {};
+    std::memcpy(rest, codes, static_cast<size_t>(n));
+    return numbers(rest);
+  }
+};
 
 // Rounds to codes, halves to even; the bounds are whole numbers, so it is the same to round first.
-inline void put_codes(uint8_t* out, F number, int64_t n, const CodeStep8& step) {
-  constexpr float kRound = 12582912.0f;  // 1.5 * 2^23: adding it rounds to an integer
-  const F lowest = broadcast(static_cast<float>(-step.zero));
-  const F highest = broadcast(static_cast<float>(255 - step.zero));
-  const F limited = smaller(highest, larger(lowest, number * broadcast(1.0f / step.scale)));
-  const U code = to_bits(limited + broadcast(kRound)) + static_cast<uint32_t>(step.zero);
-  int8_t bytes[kLanes];
-  store_bytes(n < kLanes ? bytes : reinterpret_cast<int8_t*>(out), code);
-  if (n < kLanes) std::memcpy(out, bytes, static_cast<size_t>(n));
-}
+struct CodeWriter {
+  F lowest, highest, inverse;
+  uint32_t zero;
+
+  explicit CodeWriter(const CodeStep8& step)
+      : lowest(broadcast(static_cast<float>(-step.zero))),
+        highest(broadcast(static_cast<float>(255 - step.zero))),
+        inverse(broadcast(1.0f / step.scale)), zero(static_cast<uint32_t>(step.zero)) {}
+  void put(uint8_t* out, F number) const {
+    constexpr float kRound = 12582912.0f;  // 1.5 * 2^23: adding it rounds to an integer
+    const F limited = smaller(highest, larger(lowest, number * inverse));
+    store_bytes(reinterpret_cast<int8_t*>(out), to_bits(limited + broadcast(kRound)) + zero);
+  }
+  void put(uint8_t* out, F number, int64_t n) const {
+    uint8_t bytes[kLanes];
+    put(bytes, number);
+    std::memcpy(out, bytes, static_cast<size_t>(n));
+  }
+};
 
 void quantize_codes(const float* x, int64_t n, const CodeStep8& step, uint8_t* out) {
   // What is not a number becomes zero, whose code is the zero point.
   const auto number = [](F v) { return from_bits(to_bits(v) & (U)(v == v)); };
+  const CodeWriter to(step);
   int64_t i = 0;
-  for (; i + kLanes <= n; i += kLanes) put_codes(out + i, number(load(x + i)), kLanes, step);
-  if (i < n) put_codes(out + i, number(load_n(x + i, n - i)), n - i, step);
+  for (; i + kLanes <= n; i += kLanes) to.put(out + i, number(load(x + i)));
+  if (i < n) to.put(out + i, number(load_n(x + i, n - i)), n - i);
 }
 
 template <class Function>
-inline void combine_codes(const CodePair& p, int64_t n, Function f) {
-  for (int64_t i = 0; i < n; i += kLanes) {
-    const int64_t left = n - i;
-    const F a = numbers_of(p.a + i, left, p.a_step), b = numbers_of(p.b + i, left, p.b_step);
-    put_codes(p.out + i, activated(p.activation, f(a, b)), left, p.out_step);
+inline void combine_rows(const CodePair& pair, int64_t n, Function f) {
+  const CodeReader first(pair.a_step), second(pair.b_step);
+  const CodeWriter to(pair.out_step);
+  const int64_t rows = pair.rows, a_stride = pair.a_stride, b_stride = pair.b_stride;
+  const uint8_t *a = pair.a, *b = pair.b;
+  uint8_t* out = pair.out;
+  for (int64_t row = 0; row < rows; ++row, a += a_stride, b += b_stride, out += n) {
+    int64_t i = 0;
+    for (; i + kLanes <= n; i += kLanes) {
+      to.put(out + i, f(first.numbers(a + i), second.numbers(b + i)));
+    }
+    if (i < n) to.put(out + i, f(first.numbers(a + i, n - i), second.numbers(b + i, n - i)), n - i);
   }
+}
+
+template <class Function>
+inline void combine_codes(const CodePair& pair, int64_t n, Function f) {
+  const Activation activation = pair.activation;
+  if (activation == Activation::none) return combine_rows(pair, n, f);
+  combine_rows(pair, n, [&](F a, F b) { return activated(activation, f(a, b)); });
 }
 
 void add_codes(const CodePair& pair, int64_t n) {

@@ -148,9 +148,10 @@ struct CodeStep8 {
   int32_t zero;
 };
 
-// Two rows of codes and what becomes of them: activation(a + b) or activation(a * b), as codes.
+// Rows of codes and what becomes of them: activation(a + b) or activation(a * b), as codes, row behind row.
 struct CodePair {
   const uint8_t *a, *b;
+  int64_t rows, a_stride, b_stride;  // from one row to the next; 0 where all meet the same
   CodeStep8 a_step, b_step, out_step;
   Activation activation;
   uint8_t* out;

@@ -180,7 +180,7 @@ void run_quantize_codes(const Case& c, const KernelTable& kernels, Outcome& outc
 void run_pair_of_codes(const Case& c, const KernelTable& kernels, Outcome& outcome) {
   const Guarded<uint8_t> a = array(c.bytes, "a"), b = array(c.bytes, "b");
   Guarded<uint8_t> y(a.size());
-  const CodePair pair{a.get(), b.get(), step_of(c, "a"), step_of(c, "b"), step_of(c, "out"),
+  const CodePair pair{a.get(), b.get(), 1, 0, 0, step_of(c, "a"), step_of(c, "b"), step_of(c, "out"),
                       static_cast<Activation>(c.integer("activation")), y.get()};
   (c.op == "add_codes" ? kernels.add_codes : kernels.mul_codes)(pair, static_cast<int64_t>(a.size()));
   outcome.outputs["y"] = widened(y);

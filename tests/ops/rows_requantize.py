@@ -77,6 +77,9 @@ def _pair_rows() -> list[OpCase]:
             ((1, 6), (4, 1, 1)),
             ((3, 9001), (3, 9001)),
             ((2, 9001), (1, 9001)),
+            ((1, 14, 15, 40), (1, 1, 1, 40)),  # a row that meets all, shared out among threads
+            ((1, 1, 1, 50), (1, 14, 15, 50)),
+            ((1, 14, 1, 33), (1, 14, 15, 33)),  # rows that meet some
         ):
             a, b = codes(*left), codes(*right, seed=1)
             rows.append(_exact(op, f"{left}_{right}", [a, b], oracle, **PAIR))
@@ -99,6 +102,9 @@ def _mean_rows() -> list[OpCase]:
         ((4, 6), (0,), 1),
         ((3, 4, 5), (0, 2), 0),
         ((5,), (0,), 0),
+        ((1, 60, 45, 70), (1, 2), 1),  # more than 16 bits hold, in parts
+        ((2, 300, 65), (1,), 0),
+        ((140, 3, 64), (0,), 0),
     ):
 
         def oracle(t: Any, x: Any, axes: Any = axes, keep: int = keep) -> Any:

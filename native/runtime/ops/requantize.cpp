@@ -107,6 +107,18 @@ size_t check_pair(NodeCall& call, int threads) {
   return static_cast<size_t>(threads) * kSmallestPiece * sizeof(float);
 }
 
+// How far an operand's rows lie apart where it is the same for all, or -1: 0 for one row that meets them all.
+int64_t row_stride(const Tensor& y, const int64_t* strides) {
+  int64_t stride = -1, rows = 1;
+  for (size_t i = y.rank - (y.rank > 0); i-- > 0;) {
+    if (y.shape[i] == 1) continue;
+    if (stride < 0) stride = strides[i];
+    if (strides[i] != stride * rows) return -1;
+    rows *= y.shape[i];
+  }
+  return std::max<int64_t>(stride, 0);
+}
+
 template <typename Function>
 void run_pair(const NodeCall& call, const Workspace& work, decltype(KernelTable::add_codes) kernel, Function function) {
   const Tensor &a = call.in(0), &b = call.in(1), &y = *call.output;
@@ -120,7 +132,17 @@ void run_pair(const NodeCall& call, const Workspace& work, decltype(KernelTable:
   const int64_t blocks = (width + kSmallestPiece - 1) / kSmallestPiece;
   const bool few = !same && stays_on_one_thread(rows, static_cast<double>(y.elements()) * 64);
   const int64_t grain = few ? rows * blocks : std::max<int64_t>(1, kSmallestPiece / width);
+  const CodePair pair{a.data, b.data, 1, 0, 0, {left.scale, left.zero}, {right.scale, right.zero},
+                      {out.scale, out.zero}, call.params.activation, y.data};
+  const int64_t row_a = row_stride(y, step_a), row_b = row_stride(y, step_b);
+  const bool regular = blocks == 1 && !same && inner_a == 1 && inner_b == 1 && row_a >= 0 && row_b >= 0;
   work.pool.parallel_for(rows * blocks, grain, [&](int64_t begin, int64_t end, int thread) {
+    if (regular) {
+      CodePair part = pair;
+      part.a += begin * row_a, part.b += begin * row_b, part.out += begin * width;
+      part.rows = end - begin, part.a_stride = row_a, part.b_stride = row_b;
+      return kernel(part, width);
+    }
     float* sums = reinterpret_cast<float*>(work.scratch) + thread * kSmallestPiece;
     for (int64_t item = begin; item < end; ++item) {
       const int64_t row = item / blocks, first = item % blocks * kSmallestPiece;
@@ -129,9 +151,9 @@ void run_pair(const NodeCall& call, const Workspace& work, decltype(KernelTable:
       const uint8_t* from_b = b.data + (same ? 0 : row_offset(y, step_b, row)) + first * inner_b;
       uint8_t* to = y.data + row * width + first;
       if (inner_a == 1 && inner_b == 1) {
-        kernel({from_a, from_b, {left.scale, left.zero}, {right.scale, right.zero}, {out.scale, out.zero},
-                call.params.activation, to},
-               count);
+        CodePair part = pair;
+        part.a = from_a, part.b = from_b, part.out = to;
+        kernel(part, count);
         continue;
       }
       for (int64_t i = 0; i < count; ++i) {
@@ -149,7 +171,7 @@ void run_pair(const NodeCall& call, const Workspace& work, decltype(KernelTable:
 
 constexpr int64_t kMeanParts = 8;
 
-int64_t mean_parts(int64_t count) { return count < 4 * kMeanParts ? 1 : kMeanParts; }
+int64_t mean_parts(int64_t count) { return count < 16 * kMeanParts ? 1 : kMeanParts; }
 
 size_t check_qmean(NodeCall& call, int) {
   const Tensor &x = call.in(0), &y = *call.output;
@@ -184,7 +206,11 @@ void run_qmean(const NodeCall& call, const Workspace& work) {
     }
     return at;
   };
-  constexpr int64_t kLanes = 64, kMostRows = 1 << 16;  // whose sum has room in 32 bits
+  // Where the reduced axes lie together, one pixel follows the other.
+  size_t head = tail;
+  while (head > 0 && (mask >> (head - 1) & 1)) --head;
+  const bool together = mask >> head == (int64_t{1} << (tail - head)) - 1 && (mask & ((int64_t{1} << head) - 1)) == 0;
+  constexpr int64_t kLanes = 64, kMostRows = 256;  // whose sum has room in 16 bits
   const int64_t pieces = (width + kLanes - 1) / kLanes, parts = mean_parts(count), all = items * parts * pieces;
   int64_t* partial = reinterpret_cast<int64_t*>(work.scratch);
   // A thread takes some of the pixels rather than of the channels: those that it has written itself.
@@ -198,20 +224,27 @@ void run_qmean(const NodeCall& call, const Workspace& work) {
       std::fill_n(to, lanes, int64_t{0});
       for (int64_t i = part * count / parts; i < after;) {
         const int64_t stop = std::min(after, i + kMostRows);
-        int32_t sums[kLanes] = {};
+        uint16_t sums[kLanes] = {};
         for (; i < stop; ++i) {
-          const uint8_t* pixel = from + offset(i, true);
-          for (int64_t lane = 0; lane < lanes; ++lane) sums[lane] += pixel[lane];
+          const uint8_t* pixel = from + (together ? i * width : offset(i, true));
+          if (lanes == kLanes) {
+            for (int64_t lane = 0; lane < kLanes; ++lane) sums[lane] = static_cast<uint16_t>(sums[lane] + pixel[lane]);
+          } else {
+            for (int64_t lane = 0; lane < lanes; ++lane) sums[lane] = static_cast<uint16_t>(sums[lane] + pixel[lane]);
+          }
         }
         for (int64_t lane = 0; lane < lanes; ++lane) to[lane] += sums[lane];
       }
     }
   });
-  for (int64_t i = 0; i < y.elements(); ++i) {
-    const int64_t* sums = partial + i / width * parts * width + i % width;
-    int64_t total = -count * in.zero;
-    for (int64_t part = 0; part < parts; ++part) total += sums[part * width];
-    y.data[i] = out.code(static_cast<float>(total) * factor);
+  for (int64_t item = 0; item < items; ++item) {
+    int64_t* sums = partial + item * parts * width;
+    for (int64_t part = 1; part < parts; ++part) {
+      for (int64_t i = 0; i < width; ++i) sums[i] += sums[part * width + i];
+    }
+    for (int64_t i = 0; i < width; ++i) {
+      y.data[item * width + i] = out.code(static_cast<float>(sums[i] - count * in.zero) * factor);
+    }
   }
 }
 
