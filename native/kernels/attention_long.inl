@@ -65,11 +65,11 @@ inline void transpose16(const F* rows, float* out, int64_t ld) {
   }
 }
 
-inline F row_part(const float* row, int64_t d, int64_t dim) {
-  return d + kLanes <= dim ? load(row + d) : load_n(row + d, dim - d);
-}
-inline F row_part(const uint16_t* row, int64_t d, int64_t dim) {
-  return d + kLanes <= dim ? load_half(row + d) : load_half_n(row + d, dim - d);
+// Values from d on of a row; zeros behind its end.
+template <class Cache>
+inline F row_part(const Cache* row, int64_t d, int64_t dim) {
+  if (d >= dim) return broadcast(0.0f);
+  return d + kLanes <= dim ? load_cache(row + d) : load_cache_n(row + d, dim - d);
 }
 
 // `count` keys as [padded][kKeyBlock], and values as [kKeyBlock][padded], zeros where there are none.

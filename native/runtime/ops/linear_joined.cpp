@@ -10,7 +10,7 @@ namespace satchel {
 namespace {
 
 // Pieces of work are multiples of the tiles that kernels take at a time, for many rows and for one.
-constexpr int64_t kTilesTogether = 6, kStreams = 4;
+constexpr int64_t kTilesTogether = 12, kStreams = 4;
 
 std::string_view name_of(const NodeCall& call) { return call.info->op->name; }
 bool is_norm(const NodeCall& call) { return name_of(call) == "rms_norm"; }

@@ -11,7 +11,7 @@ namespace {
 constexpr int64_t kChunkBytes = 16384;  // results that stay in the first-level cache
 constexpr int64_t kMostChunkTiles = 64;
 // Of joined layers: results that stay in the second-level cache, in multiples of what kernels take together.
-constexpr int64_t kJoinedChunkBytes = 65536, kJoinedTiles = 6, kJoinedRows = 256;
+constexpr int64_t kJoinedChunkBytes = 65536, kJoinedTiles = 4, kJoinedRows = 256;
 
 int64_t round_up(int64_t n, int64_t step) { return (n + step - 1) / step * step; }
 
