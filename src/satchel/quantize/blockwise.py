@@ -79,10 +79,14 @@ def _codes(blocks: Array, scales: Array, factor: Array) -> Array:
 def _squared_error(blocks: Array, scales: Array, factor: Array) -> Array:
     """Of each block, added up in the order of the native packer: ties must fall alike."""
     meant = _codes(blocks, scales, factor) * scales[:, :, None] * factor[:, :, None]
-    squares = (blocks.astype(np.float64) - meant.astype(np.float64)) ** 2
-    lanes = squares.reshape(*scales.shape, -1, _AT_ONCE)
-    total = np.zeros((*scales.shape, _AT_ONCE))
+    return sum_of_groups((blocks.astype(np.float64) - meant.astype(np.float64)) ** 2)
+
+
+def sum_of_groups(numbers: Array) -> Array:
+    """Of ``[rows, groups, columns]`` in float64, in the order in which the native packer adds."""
+    lanes = numbers.reshape(*numbers.shape[:2], -1, _AT_ONCE)
+    total = np.zeros((*numbers.shape[:2], _AT_ONCE))
     for i in range(lanes.shape[2]):
         total += lanes[:, :, i]
-    error: Array = (total[..., 0] + total[..., 1]) + (total[..., 2] + total[..., 3])
-    return error
+    sums: Array = (total[..., 0] + total[..., 1]) + (total[..., 2] + total[..., 3])
+    return sums

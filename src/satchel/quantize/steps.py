@@ -2,8 +2,8 @@
 
 The groups of a run of columns have scales of -15 to 16 times the run's step. A code times such a
 number fits in a byte, so that kernels for many tokens multiply bytes and scale a whole run at once
-(``native/kernels/step_bytes.inl``). It costs next to nothing: the scale with the least error among
-these is better than the one that a group's largest weight needs.
+(``native/kernels/step_bytes.inl``). The best among these scales is better than the one that a
+group's largest weight needs; ``rounding``, which searches for better ones, takes any size.
 """
 
 from __future__ import annotations
@@ -13,6 +13,8 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+from satchel.quantize.blockwise import sum_of_groups
 
 Array = NDArray[Any]
 
@@ -25,7 +27,6 @@ _SMALLEST_STEP, _LARGEST_SCALE = np.float32(2.0**-18), np.float32(65504)
 WORST_LOSS_RATIO = 2.0
 FEWEST_STEPS = np.float32(1)
 _TRIED_BELOW = 3  # multiples, from what the largest weight needs downwards
-_AT_ONCE = 4  # the lanes in which squared errors are added up
 
 
 def needed_scales(groups: Array) -> Array:
@@ -66,15 +67,15 @@ def runs(groups: int, group: int) -> Iterator[slice]:
     return (slice(first, min(first + in_run, groups)) for first in range(0, groups, in_run))
 
 
-def run_steps(needed: Array, part: float = 1.0) -> Array:
+def run_steps(needed: Array) -> Array:
     """The steps (float32) of runs ``[rows, groups]`` with these needed scales.
 
-    A sixteenth of (a part of) the largest, to seven bits.
+    A sixteenth of the largest, to seven bits.
 
     >>> float(run_steps(np.array([[-1.0, 16.03]], np.float32))[0])
     1.0
     """
-    exact = largest_of(needed) * np.float32(part) / np.float32(LARGEST_MULTIPLE)
+    exact = largest_of(needed) / np.float32(LARGEST_MULTIPLE)
     bits = exact.astype(np.float32).view(np.uint32)
     rounded = (bits + np.uint32(0xFFFF) + (bits >> 17 & 1)) & np.uint32(0xFFFE0000)
     steps: Array = rounded.astype(np.uint32).view(np.float32)
@@ -126,22 +127,13 @@ def _best_multiples(groups: Array, needed: Array, step: Array) -> tuple[Array, A
 
 
 def _losses(groups: Array, scales: Array) -> Array:
-    """Of each group, the sum of the errors' fourth powers: squares would clip more.
-
-    Added up in the order of the native packer, so that ties fall alike.
-    """
+    """Of each group, the sum of the errors' fourth powers: squares would clip more."""
     step = scales.astype(np.float32)[..., None]
     with np.errstate(all="ignore"):
         ratio = np.where(step == 0, np.float32(0), groups / step)
         meant = np.rint(np.clip(ratio, -8, 7)) * step
         squares = (groups.astype(np.float64) - meant.astype(np.float64)) ** 2
-        powers = squares * squares
-    lanes = powers.reshape(*scales.shape, -1, _AT_ONCE)
-    total = np.zeros((*scales.shape, _AT_ONCE))
-    for i in range(lanes.shape[2]):
-        total += lanes[:, :, i]
-    losses: Array = (total[..., 0] + total[..., 1]) + (total[..., 2] + total[..., 3])
-    return losses
+    return sum_of_groups(squares * squares)
 
 
 def _in_order(losses: Array) -> Array:

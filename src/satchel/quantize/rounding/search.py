@@ -12,31 +12,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from satchel.quantize.blockwise import LARGEST_SCALE
-from satchel.quantize.blockwise import needed_scales as needed_block_scales
+from satchel.quantize.blockwise import LARGEST_SCALE, needed_scales
 from satchel.quantize.packing import plain_scales
-from satchel.quantize.steps import (
-    LARGEST_MULTIPLE,
-    LOWEST_MULTIPLE,
-    fits_steps,
-    largest_of,
-    needed_scales,
-    run_steps,
-    runs,
-)
+from satchel.quantize.steps import needed_scales as needed_group_scales
 
 Array = NDArray[Any]
 
-# Parts of the step that a run's largest weight needs: it becomes -8, is clipped or, with the other
-# sign, becomes 7. Then multiples near what each group's largest weight needs, of both signs.
-_STEP_PARTS = (1.0, 0.9, -8 / 7)
-_MULTIPLE_FACTORS = np.concatenate([np.linspace(0.7, 1.1, 7), -np.linspace(0.7, 8 / 7, 7)])
 # Multiples of the scale that the largest weight needs. With 4 bits both signs are tried, since
 # there is one more code below zero than above it.
 _FACTORS = {4: np.linspace(0.65, 1.15, 17), 8: np.linspace(0.9, 1.0, 6)}
-# Multiples of a step are taken up to this many times the squared error of scales of any size: rows
-# come in tiles, and one without a step makes all of its tile slower.
-_WORST_ERROR_RATIO = 1.4
 _REFITS = 2
 _AT_ONCE = 1 << 16  # weights, so that they stay in the cache of a core
 LIMITS = {4: (-8, 7), 8: (-127, 127)}
@@ -56,62 +40,15 @@ def search_scales(w: Array, bits: int, group: int, power: Array | None = None) -
     weights = _group_weights(power, cols, group)
     for part in _parts(rows, cols):
         groups = np.ascontiguousarray(w[part], np.float32).reshape(-1, cols // group, group)
-        scales[part] = (
-            _search_runs(groups, weights)
-            if bits == 4
-            else _search(groups, weights, plain_scales(groups, bits), bits)
-        )
+        scales[part] = _search(groups, weights, bits)
     return scales
 
 
-def _search_runs(groups: Array, weights: Array) -> Array:
-    """Four bits: multiples of a step, where scales of any size are not much better."""
-    scales = np.empty(groups.shape[:2], np.float16)
-    for run in runs(groups.shape[1], groups.shape[2]):
-        part, part_weights = groups[:, run], weights[run]
-        own = _search(part, part_weights, needed_scales(part).astype(np.float16), 4)
-        stepped, error = _search_steps(part, part_weights)
-        limit = _WORST_ERROR_RATIO * _run_errors(part, part_weights, own)
-        scales[:, run] = np.where((error <= limit)[:, None], stepped, own)
-    return scales
-
-
-def _search_steps(groups: Array, weights: Array) -> tuple[Array, Array]:
-    """Of a run: the scales of the step with the least error over the run, and that error."""
-    needed = needed_scales(groups)
-    scales = np.zeros(needed.shape, np.float16)
-    least = np.full(len(needed), np.inf, np.float32)
-    with np.errstate(all="ignore"):
-        largest = needed == largest_of(needed)[:, None]
-        for part in _STEP_PARTS:
-            step = run_steps(needed, part)[:, None]
-            ratio = np.where(needed == 0, np.float32(0), needed / step)
-            best = np.full(needed.shape, np.inf, np.float32)
-            found = np.zeros(needed.shape, np.float32)
-            for factor in _MULTIPLE_FACTORS.astype(np.float32):
-                near = np.clip(np.rint(ratio * factor), LOWEST_MULTIPLE, LARGEST_MULTIPLE)
-                tried = np.where(largest, np.float32(LARGEST_MULTIPLE), near) * step
-                error = _group_errors(groups, weights, tried)
-                found, best = np.where(error < best, tried, found), np.minimum(best, error)
-            error = best.sum(axis=1)
-            better = (error < least) & fits_steps(needed, step[:, 0])
-            scales = np.where(better[:, None], found.astype(np.float16), scales)
-            least = np.where(better, error, least)
-    return scales, least
-
-
-def _group_errors(groups: Array, weights: Array, scales: Array) -> Array:
-    meant = nearest_codes(groups, scales, 4) * scales.astype(np.float32)[..., None]
-    return _weighted_error(groups, meant, weights)
-
-
-def _run_errors(groups: Array, weights: Array, scales: Array) -> Array:
-    total: Array = _group_errors(groups, weights, scales).sum(axis=1)
-    return total
-
-
-def _search(groups: Array, weights: Array, plain: Array, bits: int) -> Array:
-    """Scales of any size, each group by itself."""
+def _search(groups: Array, weights: Array, bits: int) -> Array:
+    # Of any size: multiples of a step, as plain rounding takes, would lose an eighth of the gain.
+    plain = (
+        needed_group_scales(groups).astype(np.float16) if bits == 4 else plain_scales(groups, bits)
+    )
     best: Array = np.full(plain.shape, np.inf, np.float32)
     scales: Array = plain.copy()
 
@@ -146,7 +83,7 @@ def search_blocks(w: Array, block: int, power: Array | None = None) -> tuple[Arr
     weights = _group_weights(power, cols, block)
     for part in _parts(rows, cols):
         blocks = np.ascontiguousarray(w[part], np.float32).reshape(-1, cols // block, block)
-        factors[part] = np.abs(needed_block_scales(blocks).max(axis=1)) / np.float32(LARGEST_SCALE)
+        factors[part] = np.abs(needed_scales(blocks).max(axis=1)) / np.float32(LARGEST_SCALE)
         best = np.full(blocks.shape[:2], np.inf, np.float32)
         for whole in range(1, LARGEST_SCALE + 1):
             step = np.broadcast_to((factors[part] * np.float32(whole))[:, None], best.shape)
