@@ -16,6 +16,7 @@
 #include <algorithm>
 
 #include "amx_tiles.h"
+#include "next_codes.h"
 #include "step_bytes.inl"
 
 namespace satchel {
@@ -257,31 +258,6 @@ inline void store_sums(Workspace& work, bool both) {
   finish_writes(&work);
 }
 
-// The codes of the chunk after this one, asked for in shares while blocks of rows pass over this one:
-// unpacking would wait for memory with nothing else to do.
-struct NextCodes {
-  const uint8_t* codes;  // of its first tile
-  int64_t tiles, tile_bytes, bytes, share, asked = 0;
-
-  NextCodes(const Job& job, int64_t blocks)
-      : tiles(job.tiles),
-        tile_bytes(job.w.cols * 8),
-        bytes(job.columns * 8),
-        share((bytes / 64 + blocks - 1) / blocks * 64) {
-    const int64_t end = job.first + job.columns;
-    codes = job.w.codes + (end < job.w.cols ? job.tile * tile_bytes + end * 8
-                                            : (job.tile + job.tiles) * tile_bytes);
-  }
-
-  void ask() {
-    for (const int64_t end = std::min(asked + share, bytes); asked < end; asked += 64) {
-      for (int64_t t = 0; t < tiles; ++t) {
-        _mm_prefetch(reinterpret_cast<const char*>(codes + t * tile_bytes + asked), _MM_HINT_T1);
-      }
-    }
-  }
-};
-
 // All rows against one chunk: a block of rows against all pairs of planes, while it is in the
 // first-level cache. A block's sums are scaled while the tiles work on the next one. They are read
 // before those of the next block are stored: a load waits for an earlier store whose address has the
@@ -289,7 +265,8 @@ struct NextCodes {
 template <class Form>
 inline void multiply_chunk(const Job& job, Workspace& work) {
   const int64_t pairs = Form::pairs(job);
-  NextCodes next(job, (job.rows + kBlockRows - 1) / kBlockRows * pairs);
+  NextCodes next(job.w, job.tile, job.tiles, job.first, job.columns,
+                 (job.rows + kBlockRows - 1) / kBlockRows * pairs);
   for (int64_t row = 0; row < job.rows; row += kBlockRows) {
     const int64_t rows = std::min(job.rows - row, kBlockRows);
     for (int64_t pair = 0; pair < pairs; ++pair) {

@@ -2,6 +2,8 @@
 // second-level cache while all rows pass over them. Every output is summed in the order of a single
 // row, so that both give the same floats. Included in avx512.cpp.
 
+#include "next_codes.h"
+
 namespace satchel {
 namespace {
 
@@ -99,33 +101,6 @@ __attribute__((noinline)) void chunk_rows(const QuantizedRows& x, int64_t row,
   }
 }
 
-// The codes of the chunk after this one, asked for in shares while rows pass over this one: unpacking
-// would wait for memory with nothing else to do.
-template <class Code, int T>
-struct NextChunk {
-  const uint8_t* codes;  // of its first tile
-  int64_t tile_bytes, bytes, share, asked = 0;
-
-  // After columns [first, first + columns) of T tiles, which are multiplied in so many blocks of rows.
-  NextChunk(const PackedMatrix& w, int64_t tile, int64_t first, int64_t columns, int64_t blocks)
-      : tile_bytes(w.cols / Code::kColumns * 64),
-        bytes(columns / Code::kColumns * 64),
-        share((bytes / 64 + blocks) / (blocks + 1) * 64) {
-    const int64_t end = first + columns;
-    codes = w.codes +
-            (end < w.cols ? tile * tile_bytes + end / Code::kColumns * 64 : (tile + T) * tile_bytes);
-  }
-
-  void ask() {
-    for (const int64_t end = asked + share < bytes ? asked + share : bytes; asked < end; asked += 64) {
-      SATCHEL_UNROLL
-      for (int t = 0; t < T; ++t) {
-        _mm_prefetch(reinterpret_cast<const char*>(codes + t * tile_bytes + asked), _MM_HINT_T1);
-      }
-    }
-  }
-};
-
 // `rows` rows from row `first` against T tiles.
 template <class Code, int T>
 void tiles_for_rows(const QuantizedRows& x, int64_t first, int64_t rows, const PackedMatrix& w,
@@ -139,7 +114,7 @@ void tiles_for_rows(const QuantizedRows& x, int64_t first, int64_t rows, const P
       chunk.bytes[t] =
           Code::bytes_of(w, tile + t, g * w.group, chunk.groups * w.group, work.bytes[t]);
     }
-    NextChunk<Code, T> next(w, tile, g * w.group, chunk.groups * w.group, rows / kRowsTogether);
+    NextCodes next(w, tile, T, g * w.group, chunk.groups * w.group, rows / kRowsTogether + 1);
     int64_t r = 0;
     for (; r + kRowsTogether <= rows; r += kRowsTogether) {
       next.ask();

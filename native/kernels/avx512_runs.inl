@@ -98,7 +98,7 @@ void run_tiles(Run run, RunWorkspace& work) {
     const int64_t left = run.w.cols - run.first;
     run.columns = left < kRunColumns ? left : kRunColumns;
     unpack_run<T>(run, work);
-    NextChunk<Q4, T> next(run.w, run.tile, run.first, run.columns, run.rows / kRunRows);
+    NextCodes next(run.w, run.tile, T, run.first, run.columns, run.rows / kRunRows + 1);
     int64_t r = 0;
     for (; r + kRunRows <= run.rows; r += kRunRows) {
       next.ask();

@@ -74,18 +74,24 @@ struct Tally {
   }
 };
 
+// To the nearest whole number within limits.
+Floats rounded(Floats x, float lowest, float highest) {
+  x = x < splat(lowest) ? splat(lowest) : x;
+  x = x > splat(highest) ? splat(highest) : x;
+  return (x + splat(kRound)) - splat(kRound);
+}
+
+// What is whole already, as an integer.
+Bits whole_number(Floats x) { return (Bits)(x + splat(kRound)) - 0x4b400000u; }
+
 // Four codes as integers: q + offset.
 Bits quantize4(const float* w, float scale, float lowest, float highest, uint32_t offset,
                Tally& tally) {
   const Floats values = load(w);
   // Dividing by infinity gives q = 0 where the scale is 0.
-  Floats q = values / splat(scale == 0.0f ? __builtin_inff() : scale);
-  q = q < splat(lowest) ? splat(lowest) : q;
-  q = q > splat(highest) ? splat(highest) : q;
-  const Floats shifted = q + splat(kRound);
-  q = shifted - splat(kRound);
+  const Floats q = rounded(values / splat(scale == 0.0f ? __builtin_inff() : scale), lowest, highest);
   tally.add(values, q * splat(scale));
-  return (Bits)shifted - 0x4b400000u + offset;
+  return whole_number(q) + offset;
 }
 
 void put4(uint8_t* out, Bits codes) {
@@ -100,10 +106,7 @@ double loss(const float* w, int64_t n, float scale) {
   const Floats divisor = splat(scale == 0.0f ? __builtin_inff() : scale);
   for (int64_t i = 0; i < n; i += kWidth) {
     const Floats values = load(w + i);
-    Floats q = values / divisor;
-    q = q < splat(-8.0f) ? splat(-8.0f) : q;
-    q = q > splat(7.0f) ? splat(7.0f) : q;
-    q = (q + splat(kRound)) - splat(kRound);
+    const Floats q = rounded(values / divisor, -8.0f, 7.0f);
     const Doubles square = squared_difference(values, q * splat(scale));
     error += square * square;
   }
@@ -232,12 +235,7 @@ float needed_step(const float* w, int64_t n) {
 struct BlockStep {
   float scale, factor, step;
 
-  Floats codes(Floats w) const {
-    Floats q = w / splat(step);
-    q = q < splat(-8.0f) ? splat(-8.0f) : q;
-    q = q > splat(7.0f) ? splat(7.0f) : q;
-    return (q + splat(kRound)) - splat(kRound);
-  }
+  Floats codes(Floats w) const { return rounded(w / splat(step), -8.0f, 7.0f); }
   Floats meant(Floats q) const { return q * splat(scale) * splat(factor); }
 
   double squared_error(const float* w, int64_t n) const {
@@ -304,7 +302,7 @@ void pack_blockwise_tile(const Work& work, int64_t tile, int64_t real_rows, Tall
         for (int half = 0; half < 2; ++half) {
           const Floats values = load(part + c + half * 4), q = step.codes(values);
           tally.add(values, step.meant(q));
-          code[half] = (Bits)(q + splat(kRound)) - 0x4b400000u + 8;
+          code[half] = whole_number(q) + 8;
         }
         put4(out, code[0] | code[1] << 4);
       }

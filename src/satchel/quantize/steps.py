@@ -18,14 +18,14 @@ from satchel.quantize.blockwise import sum_of_groups
 
 Array = NDArray[Any]
 
-RUN_COLUMNS = 1024
-LARGEST_MULTIPLE, LOWEST_MULTIPLE = 16, -15
+_RUN_COLUMNS = 1024
+_LARGEST_MULTIPLE, _LOWEST_MULTIPLE = 16, -15
 # Multiples of smaller steps are not exact in float16; larger ones overflow it.
 _SMALLEST_STEP, _LARGEST_SCALE = np.float32(2.0**-18), np.float32(65504)
 # Scales of their own stay where the loss of multiples would be more than this many times theirs,
 # as in runs that lie on a grid already, and where a group needs less than so many steps.
-WORST_LOSS_RATIO = 2.0
-FEWEST_STEPS = np.float32(1)
+_WORST_LOSS_RATIO = 2.0
+_FEWEST_STEPS = np.float32(1)
 _TRIED_BELOW = 3  # multiples, from what the largest weight needs downwards
 
 
@@ -43,7 +43,7 @@ def step_scales(groups: Array) -> Array:
     >>> step_scales(w).tolist()
     [[1.0, 0.5, 0.0]]
     """
-    scales = [_run_scales(groups[:, run]) for run in runs(groups.shape[1], groups.shape[2])]
+    scales = [_run_scales(groups[:, run]) for run in _runs(groups.shape[1], groups.shape[2])]
     return np.concatenate(scales, axis=1)
 
 
@@ -51,49 +51,49 @@ def _run_scales(groups: Array) -> Array:
     needed = needed_scales(groups)
     with np.errstate(all="ignore"):
         own = needed.astype(np.float16)
-        step = run_steps(needed)
+        step = _run_steps(needed)
         multiples, loss = _best_multiples(groups, needed, step)
         own_loss = _in_order(_losses(groups, own.astype(np.float32)))
-        taken = fits_steps(needed, step)
-        taken &= loss <= WORST_LOSS_RATIO * own_loss
+        taken = _fits_steps(needed, step)
+        taken &= loss <= _WORST_LOSS_RATIO * own_loss
         on_steps = (multiples * step[:, None]).astype(np.float16)
     scales: Array = np.where(taken[:, None], on_steps, own)
     return scales
 
 
-def runs(groups: int, group: int) -> Iterator[slice]:
+def _runs(groups: int, group: int) -> Iterator[slice]:
     """The runs of so many groups of so many columns."""
-    in_run = max(1, RUN_COLUMNS // group)
+    in_run = max(1, _RUN_COLUMNS // group)
     return (slice(first, min(first + in_run, groups)) for first in range(0, groups, in_run))
 
 
-def run_steps(needed: Array) -> Array:
+def _run_steps(needed: Array) -> Array:
     """The steps (float32) of runs ``[rows, groups]`` with these needed scales.
 
     A sixteenth of the largest, to seven bits.
 
-    >>> float(run_steps(np.array([[-1.0, 16.03]], np.float32))[0])
+    >>> float(_run_steps(np.array([[-1.0, 16.03]], np.float32))[0])
     1.0
     """
-    exact = largest_of(needed) / np.float32(LARGEST_MULTIPLE)
+    exact = _largest_of(needed) / np.float32(_LARGEST_MULTIPLE)
     bits = exact.astype(np.float32).view(np.uint32)
     rounded = (bits + np.uint32(0xFFFF) + (bits >> 17 & 1)) & np.uint32(0xFFFE0000)
     steps: Array = rounded.astype(np.uint32).view(np.float32)
     return steps
 
 
-def largest_of(needed: Array) -> Array:
+def _largest_of(needed: Array) -> Array:
     """Of each run, the scale of largest magnitude: its group has the multiple 16."""
     where = np.abs(needed).argmax(axis=1, keepdims=True)
     largest: Array = np.take_along_axis(needed, where, axis=1)[:, 0]
     return largest
 
 
-def fits_steps(needed: Array, step: Array) -> Array:
+def _fits_steps(needed: Array, step: Array) -> Array:
     """Whether multiples of ``[rows]`` steps are exact in float16 and fine enough for all groups."""
     size = np.abs(step)
-    exact = (size >= _SMALLEST_STEP) & (size * np.float32(LARGEST_MULTIPLE) <= _LARGEST_SCALE)
-    fine = (needed == 0) | (np.abs(needed) >= FEWEST_STEPS * size[:, None])  # False for NaN
+    exact = (size >= _SMALLEST_STEP) & (size * np.float32(_LARGEST_MULTIPLE) <= _LARGEST_SCALE)
+    fine = (needed == 0) | (np.abs(needed) >= _FEWEST_STEPS * size[:, None])  # False for NaN
     fits: Array = exact & fine.all(axis=1)
     return fits
 
@@ -103,15 +103,15 @@ def _tried_multiples(needed: Array, step: Array) -> Iterator[Array]:
 
     The largest weight becomes -8 with the one sign, and 7 with the other.
     """
-    largest = needed == largest_of(needed)[:, None]
+    largest = needed == _largest_of(needed)[:, None]
     ratio = np.where(needed == 0, np.float32(0), needed / step[:, None])
     for exact in (ratio, ratio * np.float32(-8.0 / 7.0)):
-        most = np.where(exact < 0, np.float32(-LOWEST_MULTIPLE), np.float32(LARGEST_MULTIPLE))
+        most = np.where(exact < 0, np.float32(-_LOWEST_MULTIPLE), np.float32(_LARGEST_MULTIPLE))
         sign = np.where(exact < 0, np.float32(-1), np.float32(1))
         whole = np.ceil(np.abs(exact))
         for off in range(_TRIED_BELOW):
             size = np.minimum(np.maximum(whole - np.float32(off), np.float32(1)), most)
-            tried = np.where(largest, np.float32(LARGEST_MULTIPLE), sign * size)
+            tried = np.where(largest, np.float32(_LARGEST_MULTIPLE), sign * size)
             yield np.where(needed == 0, np.float32(0), tried)
 
 
