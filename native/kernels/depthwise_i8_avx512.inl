@@ -54,10 +54,10 @@ inline void order_weights(const int8_t* codes, int64_t kernel_h, int64_t kernel_
 // pixel `step` bytes further.
 template <int P>
 inline void depthwise_pixels(const uint8_t* ordered, int64_t step, const int8_t* weights,
-                             int64_t groups, int32_t* sums) {
+                             int64_t groups, I first, int32_t* sums) {
   Dots dots[P];
   SATCHEL_UNROLL
-  for (int p = 0; p < P; ++p) dots[p] = no_dots();
+  for (int p = 0; p < P; ++p) dots[p] = dots_from(first);
   for (int64_t g = 0; g < groups; ++g, ordered += 64, weights += 64) {
     const WeightStep weight = load_weights(weights);
     SATCHEL_UNROLL
@@ -71,9 +71,9 @@ inline void depthwise_pixels(const uint8_t* ordered, int64_t step, const int8_t*
 
 template <int P>
 inline int64_t depthwise_some(const uint8_t* ordered, int64_t step, const int8_t* weights,
-                              int64_t groups, int64_t p, int64_t pixels, int32_t* sums) {
+                              int64_t groups, I first, int64_t p, int64_t pixels, int32_t* sums) {
   for (; p + P <= pixels; p += P) {
-    depthwise_pixels<P>(ordered + p * step, step, weights, groups, sums + p * kTileRows);
+    depthwise_pixels<P>(ordered + p * step, step, weights, groups, first, sums + p * kTileRows);
   }
   return p;
 }
@@ -93,6 +93,7 @@ void depthwise_i8(const DepthwisePixels<uint8_t>& s, const IntegerMatrix& w,
   for (int64_t tile = 0; tile < tiles; ++tile) {
     const int64_t first = tile * kTileRows, channels = w.rows - first;
     const __mmask16 there = channels >= kTileRows ? 0xffff : first_lanes(channels);
+    const I start = first_sums(result, w, first);
     order_weights(w.codes + tile * w.steps * 4 * kTileRows, kernel_h, kernel_w, weights);
     for (int64_t row = 0; row < s.rows; ++row) {
       for (int64_t p = 0; p < s.row_pixels; p += at_once) {
@@ -116,10 +117,10 @@ void depthwise_i8(const DepthwisePixels<uint8_t>& s, const IntegerMatrix& w,
           }
         }
         const int64_t bytes = step * depth * 64, groups = kernel_w * depth;
-        int64_t done = depthwise_some<8>(ordered, bytes, weights, groups, 0, pixels, sums);
-        done = depthwise_some<4>(ordered, bytes, weights, groups, done, pixels, sums);
-        depthwise_some<1>(ordered, bytes, weights, groups, done, pixels, sums);
-        finish_rows<1>(result, w, tile, row * s.row_pixels + p, pixels,
+        int64_t done = depthwise_some<8>(ordered, bytes, weights, groups, start, 0, pixels, sums);
+        done = depthwise_some<4>(ordered, bytes, weights, groups, start, done, pixels, sums);
+        depthwise_some<1>(ordered, bytes, weights, groups, start, done, pixels, sums);
+        finish_rows<1, false>(result, w, tile, row * s.row_pixels + p, pixels,
                        {sums, kTileRows, kTileRows});
       }
     }

@@ -18,7 +18,10 @@ struct WeightStep {
 };
 using CodeStep = __m256i;
 
-inline Dots no_dots() { return {_mm256_setzero_si256(), _mm256_setzero_si256()}; }
+inline Dots dots_from(I sums) {
+  return {_mm256_cvtepu32_epi64(_mm256_castsi256_si128((__m256i)sums)),
+          _mm256_cvtepu32_epi64(_mm256_extracti128_si256((__m256i)sums, 1))};
+}
 inline WeightStep load_weights(const int8_t* p) {
   const __m128i* halves = reinterpret_cast<const __m128i*>(p);
   return {_mm256_cvtepi8_epi16(_mm_loadu_si128(halves)),

@@ -12,7 +12,7 @@ using Dots = I;
 using WeightStep = __m512i;
 using CodeStep = __m512i;
 
-inline Dots no_dots() { return I{}; }
+inline Dots dots_from(I sums) { return sums; }
 inline WeightStep load_weights(const int8_t* p) { return _mm512_loadu_si512(p); }
 inline CodeStep broadcast_codes(const uint8_t* p) {
   int32_t four;

@@ -17,7 +17,10 @@ struct WeightStep {
 };
 using CodeStep = int16x8_t;
 
-inline Dots no_dots() { return {vdupq_n_s32(0), vdupq_n_s32(0)}; }
+inline Dots dots_from(I sums) {
+  const int32x4_t whole = (int32x4_t)sums, nothing = vdupq_n_s32(0);
+  return {vzip1q_s32(whole, nothing), vzip2q_s32(whole, nothing)};
+}
 inline WeightStep load_weights(const int8_t* p) {
   const int8x16_t bytes = vld1q_s8(p);
   return {vmovl_s8(vget_low_s8(bytes)), vmovl_s8(vget_high_s8(bytes))};

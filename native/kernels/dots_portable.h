@@ -18,7 +18,7 @@ struct CodeStep {
   int32_t code[4];
 };
 
-inline Dots no_dots() { return I{0, 0, 0, 0}; }
+inline Dots dots_from(I sums) { return sums; }
 inline WeightStep load_weights(const int8_t* p) {
   WeightStep step;
   for (int j = 0; j < 4; ++j) step.column[j] = I{p[j], p[4 + j], p[8 + j], p[12 + j]};
@@ -26,7 +26,8 @@ inline WeightStep load_weights(const int8_t* p) {
 }
 inline CodeStep broadcast_codes(const uint8_t* p) { return {{p[0], p[1], p[2], p[3]}}; }
 inline Dots add_products(Dots dots, const CodeStep& codes, const WeightStep& weights) {
-  for (int j = 0; j < 4; ++j) dots += weights.column[j] * codes.code[j];
+  // Unsigned, because a sum may pass the limits on its way.
+  for (int j = 0; j < 4; ++j) dots = (I)((U)dots + (U)(weights.column[j] * codes.code[j]));
   return dots;
 }
 inline I sums_of(Dots dots) { return dots; }

@@ -3,6 +3,12 @@
 namespace satchel {
 namespace {
 
+// What the activation's zero point takes off: zero times the sum of a row of weights. Kernels whose sums
+// start with it have it for nothing; to others, whose sums start at zero, it is added at the end.
+inline I first_sums(const IntegerResult& r, const IntegerMatrix& w, int64_t output) {
+  return load_whole(w.sums + output) * -r.x_zero;
+}
+
 // Sums of a block in memory: 16 of a row and tile lie together.
 struct BlockSums {
   const int32_t* sums;
@@ -13,16 +19,16 @@ struct BlockSums {
 struct TileFinish {
   const IntegerResult& r;
   int64_t output, there;  // the first output, and how many are left from it on
+  I missing[kTileVectors];
   F scale[kTileVectors], bias[kTileVectors];
-  I correction[kTileVectors];
   F lowest, highest;  // of what is rounded to a code
 
-  TileFinish(const IntegerResult& result, const IntegerMatrix& w, int64_t tile)
+  TileFinish(const IntegerResult& result, const IntegerMatrix& w, int64_t tile, bool from_zero)
       : r(result), output(tile * kTileRows), there(w.rows - output) {
     load_tile(r.scale + output, there, scale);
     load_bias(r.bias ? r.bias + output : nullptr, there, bias);
     for (int v = 0; v < kTileVectors; ++v) {
-      correction[v] = load_whole(w.sums + output + v * kLanes) * r.x_zero;
+      missing[v] = from_zero ? first_sums(r, w, output + v * kLanes) : I{};
     }
     lowest = broadcast(static_cast<float>(-r.out_zero));
     highest = broadcast(static_cast<float>(255 - r.out_zero));
@@ -32,7 +38,7 @@ struct TileFinish {
     for (int v = 0; v < kTileVectors; ++v) {
       const int64_t n = there - v * kLanes, at = output + v * kLanes;
       if (n <= 0) return;
-      F t = to_floats(load_whole(sums + v * kLanes) - correction[v]) * scale[v] + bias[v];
+      F t = to_floats(load_whole(sums + v * kLanes) + missing[v]) * scale[v] + bias[v];
       if (r.residual) t = t + residual(r.residual + row * r.ldr + at, n);
       t = activated(r.activation, t);
       if (r.inverse_out_scale == 0.0f) {
@@ -81,9 +87,14 @@ struct CodeRange {
 };
 
 #ifndef SATCHEL_STORES_CODE_ROWS
-// Codes of V vectors of numbers that lie one after the other.
+// Rows whose codes are stored together, of V vectors.
 template <int V>
-inline void store_code_row(uint8_t* out, const F* numbers, const CodeRange& range) {
+constexpr int kCodeRows = 1;
+
+// Codes of R rows of V vectors of numbers.
+template <int R, int V>
+inline void store_code_rows(uint8_t* out, int64_t, const F* numbers, const CodeRange& range) {
+  static_assert(R == 1);
   constexpr float kRound = 12582912.0f;
   SATCHEL_UNROLL
   for (int v = 0; v < V; ++v) {
@@ -94,72 +105,109 @@ inline void store_code_row(uint8_t* out, const F* numbers, const CodeRange& rang
 }
 #endif
 
-// Rows of T whole tiles, as codes.
-template <int T, bool kWithResidual, class Function>
-inline void code_rows(const IntegerResult& r, const IntegerMatrix& w, int64_t tile, int64_t row,
-                      int64_t rows, const BlockSums& block, Function function) {
-  constexpr int V = T * kTileVectors;
-  const int64_t output = tile * kTileRows;
-  F scale[V], bias[V];
-  I correction[V];
-  SATCHEL_UNROLL
-  for (int v = 0; v < V; ++v) {
-    scale[v] = load(r.scale + output + v * kLanes);
-    bias[v] = r.bias ? load(r.bias + output + v * kLanes) : broadcast(0.0f);
-    correction[v] = load_whole(w.sums + output + v * kLanes) * r.x_zero;
-  }
-  const CodeRange range(r);
-  const F residual_zero = broadcast(static_cast<float>(r.residual_zero));
-  const F residual_scale = broadcast(r.residual_scale);
-  uint8_t* out = static_cast<uint8_t*>(r.out) + row * r.ldo + output;
-  const uint8_t* residual = kWithResidual ? r.residual + row * r.ldr + output : nullptr;
-  const int32_t* sums = block.sums;
-  for (int64_t m = 0; m < rows; ++m, out += r.ldo, sums += block.row_stride) {
-    F numbers[V];
+// What becomes of rows of T whole tiles.
+template <int T, bool kFromZero, bool kResidual, bool kCodes, class Function>
+struct RowFinish {
+  static constexpr int V = T * kTileVectors;
+  const IntegerResult& r;
+  const BlockSums& block;
+  Function function;
+  CodeRange range;
+  I missing[kFromZero ? V : 1];
+  F scale[V], bias[V], residual_zero, residual_scale;
+  int64_t row, output;
+
+  RowFinish(const IntegerResult& result, const IntegerMatrix& w, int64_t tile, int64_t first,
+            const BlockSums& sums, Function f)
+      : r(result), block(sums), function(f), range(result),
+        residual_zero(broadcast(static_cast<float>(result.residual_zero))),
+        residual_scale(broadcast(result.residual_scale)), row(first), output(tile * kTileRows) {
     SATCHEL_UNROLL
     for (int v = 0; v < V; ++v) {
-      const int32_t* at = sums + v / kTileVectors * block.tile_stride + v % kTileVectors * kLanes;
-      F t = to_floats(load_whole(at) - correction[v]) * scale[v] + bias[v];
-      if constexpr (kWithResidual) {
-        t = t + (load_codes(residual + v * kLanes) - residual_zero) * residual_scale;
-      }
-      numbers[v] = function(t);
+      if constexpr (kFromZero) missing[v] = first_sums(r, w, output + v * kLanes);
+      scale[v] = load(r.scale + output + v * kLanes);
+      bias[v] = r.bias ? load(r.bias + output + v * kLanes) : broadcast(0.0f);
     }
-    store_code_row<V>(out, numbers, range);
-    if constexpr (kWithResidual) residual += r.ldr;
+  }
+
+  // R rows from row m of the block on.
+  template <int R>
+  __attribute__((always_inline)) inline void rows(int64_t m) const {
+    F numbers[R * V];
+    const int32_t* sums = block.sums + m * block.row_stride;
+    const uint8_t* residual = kResidual ? r.residual + (row + m) * r.ldr + output : nullptr;
+    SATCHEL_UNROLL
+    for (int i = 0; i < R; ++i) {
+      SATCHEL_UNROLL
+      for (int v = 0; v < V; ++v) {
+        const int32_t* at = sums + i * block.row_stride + v / kTileVectors * block.tile_stride;
+        I sum = load_whole(at + v % kTileVectors * kLanes);
+        if constexpr (kFromZero) sum = sum + missing[v];
+        F t = to_floats(sum) * scale[v] + bias[v];
+        if constexpr (kResidual) {
+          t = t + (load_codes(residual + i * r.ldr + v * kLanes) - residual_zero) * residual_scale;
+        }
+        numbers[i * V + v] = function(t);
+      }
+    }
+    const int64_t at = (row + m) * r.ldo + output;
+    if constexpr (kCodes) {
+      store_code_rows<R, V>(static_cast<uint8_t*>(r.out) + at, r.ldo, numbers, range);
+    } else {
+      SATCHEL_UNROLL
+      for (int i = 0; i < R; ++i) {
+        SATCHEL_UNROLL
+        for (int v = 0; v < V; ++v) {
+          store(static_cast<float*>(r.out) + at + i * r.ldo + v * kLanes, numbers[i * V + v]);
+        }
+      }
+    }
+  }
+};
+
+template <int T, bool kFromZero, class Function>
+inline void finish_whole(const IntegerResult& r, const IntegerMatrix& w, int64_t tile, int64_t row,
+                         int64_t rows, const BlockSums& block, Function function) {
+  const auto all = [&](const auto& finish) {
+    constexpr int R = kCodeRows<T * kTileVectors>;
+    int64_t m = 0;
+    for (; m + R <= rows; m += R) finish.template rows<R>(m);
+    for (; m < rows; ++m) finish.template rows<1>(m);
+  };
+  if (r.inverse_out_scale == 0.0f) {
+    r.residual ? all(RowFinish<T, kFromZero, true, false, Function>(r, w, tile, row, block, function))
+               : all(RowFinish<T, kFromZero, false, false, Function>(r, w, tile, row, block, function));
+  } else {
+    r.residual ? all(RowFinish<T, kFromZero, true, true, Function>(r, w, tile, row, block, function))
+               : all(RowFinish<T, kFromZero, false, true, Function>(r, w, tile, row, block, function));
   }
 }
 
-template <int T, class Function>
-inline void code_rows(const IntegerResult& r, const IntegerMatrix& w, int64_t tile, int64_t row,
-                      int64_t rows, const BlockSums& block, Function function) {
-  r.residual ? code_rows<T, true>(r, w, tile, row, rows, block, function)
-             : code_rows<T, false>(r, w, tile, row, rows, block, function);
-}
-
-// What becomes of the sums of some rows and T tiles.
-template <int T>
+// What becomes of the sums of some rows and T tiles. kFromZero: they lack first_sums().
+template <int T, bool kFromZero = true>
 __attribute__((noinline)) void finish_rows(const IntegerResult& r, const IntegerMatrix& w,
                                            int64_t tile, int64_t row, int64_t rows,
                                            const BlockSums& block) {
-  if (r.inverse_out_scale == 0.0f || (tile + T) * kTileRows > w.rows) {
-    for (int t = 0; t < T; ++t) {
-      const TileFinish finish(r, w, tile + t);
-      const int32_t* sums = block.sums + t * block.tile_stride;
-      for (int64_t m = 0; m < rows; ++m) finish.row(row + m, sums + m * block.row_stride);
-    }
+  if ((tile + T) * kTileRows > w.rows) {
+    if constexpr (T > 1) finish_rows<T - 1, kFromZero>(r, w, tile, row, rows, block);
+    const TileFinish finish(r, w, tile + T - 1, kFromZero);
+    const int32_t* sums = block.sums + (T - 1) * block.tile_stride;
+    for (int64_t m = 0; m < rows; ++m) finish.row(row + m, sums + m * block.row_stride);
     return;
   }
+  const auto finish = [&](auto function) {
+    finish_whole<T, kFromZero>(r, w, tile, row, rows, block, function);
+  };
+  const bool codes = r.inverse_out_scale != 0.0f;
   switch (r.activation) {
-    case Activation::none:
+    case Activation::none: return finish([](F x) { return x; });
+    case Activation::hardswish: return finish([](F x) { return x * hardsigmoid_of(x); });
+    case Activation::gelu: return finish([](F x) { return gelu_of(x); });
     case Activation::relu:
     case Activation::relu6:
-      return code_rows<T>(r, w, tile, row, rows, block, [](F x) { return x; });
-    case Activation::hardswish:
-      return code_rows<T>(r, w, tile, row, rows, block, [](F x) { return x * hardsigmoid_of(x); });
-    default:
-      return code_rows<T>(r, w, tile, row, rows, block,
-                          [&](F x) { return activated(r.activation, x); });
+      if (codes) return finish([](F x) { return x; });  // the range of codes limits as they do
+      [[fallthrough]];
+    default: return finish([&](F x) { return activated(r.activation, x); });
   }
 }
 

@@ -82,20 +82,38 @@ inline F load_codes(const uint8_t* p) {
 inline __m512i rounded(F numbers, F inverse, F highest) {
   return _mm512_cvtps_epi32(_mm512_min_ps(highest, numbers * inverse));
 }
-template <int V, class Range>
-inline void store_code_row(uint8_t* out, const F* numbers, const Range& range) {
+// Four vectors fill a register with codes.
+template <int V>
+constexpr int kCodeRows = 4 / V;
+template <int R, int V, class Range>
+inline void store_code_rows(uint8_t* out, int64_t ldo, const F* numbers, const Range& range) {
+  static_assert(V <= 2 && (R == 1 || R == kCodeRows<V>));
   const __m512i zero = _mm512_set1_epi16(static_cast<int16_t>(range.zero));
-  const __m512i lowest = _mm512_set1_epi16(static_cast<int16_t>(range.lowest_code));
-  const __m512i order = _mm512_setr_epi64(0, 2, 4, 6, 1, 3, 5, 7);
-  static_assert(V <= 2);
-  const __m512i first = rounded(numbers[0], range.inverse, range.highest);
-  const __m512i second = V == 1 ? first : rounded(numbers[V - 1], range.inverse, range.highest);
-  const __m512i both = _mm512_max_epi16(lowest, _mm512_adds_epi16(zero, _mm512_packs_epi32(first, second)));
-  const __m256i codes = _mm512_cvtusepi16_epi8(_mm512_permutexvar_epi64(order, both));
-  if constexpr (V == 1) {
-    _mm_storeu_si128(reinterpret_cast<__m128i*>(out), _mm256_castsi256_si128(codes));
+  const auto pair = [&](int first, int second) {
+    const __m512i a = rounded(numbers[first], range.inverse, range.highest);
+    const __m512i b = first == second ? a : rounded(numbers[second], range.inverse, range.highest);
+    return _mm512_adds_epi16(zero, _mm512_packs_epi32(a, b));
+  };
+  const __m512i first = pair(0, R * V == 1 ? 0 : 1);
+  const __m512i mixed = _mm512_packus_epi16(first, R * V == 4 ? pair(2, 3) : first);
+  const __m512i order = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
+  const __m512i codes = _mm512_max_epu8(_mm512_set1_epi8(static_cast<int8_t>(range.lowest_code)),
+                                        _mm512_permutexvar_epi32(order, mixed));
+  if constexpr (V == 2) {
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(out), _mm512_castsi512_si256(codes));
+    if constexpr (R == 2) {
+      _mm256_storeu_si256(reinterpret_cast<__m256i*>(out + ldo), _mm512_extracti64x4_epi64(codes, 1));
+    }
   } else {
-    _mm256_storeu_si256(reinterpret_cast<__m256i*>(out), codes);
+    const auto put = [&](int64_t row, __m128i part) {
+      _mm_storeu_si128(reinterpret_cast<__m128i*>(out + row * ldo), part);
+    };
+    put(0, _mm512_castsi512_si128(codes));
+    if constexpr (R == 4) {
+      put(1, _mm512_extracti32x4_epi32(codes, 1));
+      put(2, _mm512_extracti32x4_epi32(codes, 2));
+      put(3, _mm512_extracti32x4_epi32(codes, 3));
+    }
   }
 }
 

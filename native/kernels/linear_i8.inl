@@ -10,11 +10,12 @@ inline void integer_block(const uint8_t* x, int64_t ldx, const IntegerMatrix& w,
                           const IntegerResult& result, int64_t row, int64_t tile) {
   Dots dots[M][T][kTileVectors];
   SATCHEL_UNROLL
-  for (int m = 0; m < M; ++m) {
+  for (int t = 0; t < T; ++t) {
     SATCHEL_UNROLL
-    for (int t = 0; t < T; ++t) {
+    for (int v = 0; v < kTileVectors; ++v) {
+      const Dots first = dots_from(first_sums(result, w, (tile + t) * kTileRows + v * kLanes));
       SATCHEL_UNROLL
-      for (int v = 0; v < kTileVectors; ++v) dots[m][t][v] = no_dots();
+      for (int m = 0; m < M; ++m) dots[m][t][v] = first;
     }
   }
   // Three rows share a base, so that the addresses of all rows fit in registers.
@@ -60,7 +61,7 @@ inline void integer_block(const uint8_t* x, int64_t ldx, const IntegerMatrix& w,
       }
     }
   }
-  finish_rows<T>(result, w, tile, row, M, {sums[0], T * kTileRows, kTileRows});
+  finish_rows<T, false>(result, w, tile, row, M, {sums[0], T * kTileRows, kTileRows});
 }
 
 // A block of as many rows as m says, up to M.

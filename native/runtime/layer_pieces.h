@@ -9,7 +9,7 @@ namespace satchel {
 
 // Rows are shared out where they can be, because a thread then finds what it has written for the layer
 // before in its own cache; the weight is read by all. Where the weight is much larger than what the
-// layer reads and writes, its tiles are shared out.
+// layer reads and writes (fourfold, or twofold where weights are dear), its tiles are shared out.
 struct LayerPieces {
   static constexpr int64_t kBlockRows = 14;  // that the largest kernels compute together
   static constexpr int64_t kPieceTiles = 4;
@@ -19,12 +19,12 @@ struct LayerPieces {
 
   // Rows in a piece are at most `most_rows` (whole blocks), so that they stay in the cache while the tiles pass.
   LayerPieces(int64_t rows, int64_t n_tiles, int64_t row_bytes, int64_t weights, int64_t weight_bytes,
-              int64_t most_rows, int threads)
+              int64_t most_rows, int threads, bool dear = false)
       : m(rows), tiles(n_tiles), piece_rows(equal_pieces(m, most_rows, 1)), split(Split::none) {
     const double products = static_cast<double>(m) * static_cast<double>(weights);
     if (threads == 1 || stays_on_one_thread(m, products)) return;
     const int64_t blocks = (m + kBlockRows - 1) / kBlockRows;
-    split = blocks < threads || weight_bytes > 4 * m * row_bytes ? Split::tiles : Split::rows;
+    split = blocks < threads || weight_bytes > (dear ? 2 : 4) * m * row_bytes ? Split::tiles : Split::rows;
     // Two pieces or more for each thread, so that one can help another.
     if (split == Split::rows) piece_rows = equal_pieces((m + threads - 1) / threads, most_rows, 2);
   }

@@ -57,6 +57,7 @@ CONVOLUTIONS: dict[str, tuple[tuple[int, int, int], int, dict[str, Any]]] = {
     "three": ((7, 9, 3), 16, {"kernel": (3, 3), "padding": (1, 1, 1, 1)}),
     "stem": ((19, 23, 3), 34, {"kernel": (7, 7), "stride": (2, 2), "padding": (3, 3, 3, 3)}),
     "deep": ((6, 7, 130), 33, {"kernel": (3, 3), "padding": (1, 1, 1, 1)}),
+    "few_pixels": ((3, 4, 48), 400, {"kernel": (3, 3), "padding": (1, 1, 1, 1)}),
     "uneven": ((6, 9, 5), 7, {"kernel": (2, 4), "stride": (1, 2), "padding": (0, 1, 2, 3)}),
     "dilated": ((11, 12, 4), 6, {"kernel": (3, 2), "dilation": (2, 3), "padding": (2, 2, 1, 0)}),
     "grouped": ((6, 5, 6), 9, {"kernel": (3, 3), "groups": 3, "padding": (1, 1, 1, 1)}),

@@ -76,7 +76,8 @@ void integer_layer(const uint8_t* x, int64_t ldx, int64_t m, const IntegerMatrix
                    const Workspace& work) {
   const int64_t tiles = (w.rows + kTileRows - 1) / kTileRows;
   const int64_t weights = w.rows * w.steps * 4;
-  const LayerPieces pieces(m, tiles, w.rows + w.steps * 4, weights, weights, 224, work.pool.size());
+  const LayerPieces pieces(m, tiles, w.rows + w.steps * 4, weights, weights, 224, work.pool.size(),
+                           work.kernels.weights_are_dear);
   pieces.run(work.pool, [&](int64_t first, int64_t last, int64_t tile, int64_t after) {
     work.kernels.linear_i8(x + first * ldx, ldx, last - first, w, rows_from(result, first), tile, after);
   });
@@ -116,6 +117,23 @@ void run_qlinear(const NodeCall& call, const Workspace& work) {
 
 // --- qconv2d(x, weight, scale, bias?, residual?) ---
 
+// Whether, where weights are dear, all threads fill one panel of the whole image and share out the weight. Copies
+// of whole steps do not reach into what another thread writes.
+bool may_have_common_panel(const ConvShape& s, int threads) {
+  if (threads == 1 || s.groups != 1 || s.is_plain() || s.channels % kCopyStep != 0) return false;
+  return s.outputs * s.group_cols() > 4 * s.pixels * (s.outputs + s.group_cols());
+}
+
+void run_on_common_panel(const ConvShape& s, const uint8_t* x, const IntegerMatrix& w, const IntegerResult& result,
+                         const Workspace& work) {
+  const int64_t stride = s.group_cols();
+  const auto fill = static_cast<uint8_t>(result.x_zero);
+  work.pool.parallel_for(s.pixels, grain_for(s.pixels, work.pool.size(), 1), [&](int64_t begin, int64_t end, int) {
+    fill_panel(s, x, 0, begin, end, fill, stride, work.scratch + begin * stride);
+  });
+  integer_layer(work.scratch, stride, s.pixels, w, result, work);
+}
+
 // A thread's scratch: the panel, and results of a group that are not written where they belong.
 struct Panel {
   int64_t rows, stride, results;  // stride: bytes in a row of codes; results: floats in a row
@@ -138,7 +156,9 @@ size_t check_qconv(NodeCall& call, int threads) {
   require_images(call, window_of(call), call.in(1).shape[0]);
   const ConvShape s = conv_shape(call);
   if (is_depthwise(s)) return depthwise_scratch(call, s, 1, threads);
-  return scratch_apart(Panel(s, threads).bytes(), threads) * static_cast<size_t>(threads);
+  const size_t panels = scratch_apart(Panel(s, threads).bytes(), threads) * static_cast<size_t>(threads);
+  const size_t common = may_have_common_panel(s, threads) ? static_cast<size_t>(s.pixels * s.group_cols()) : 0;
+  return std::max(common + kPanelSlack, panels);
 }
 
 void run_qconv(const NodeCall& call, const Workspace& work) {
@@ -153,6 +173,9 @@ void run_qconv(const NodeCall& call, const Workspace& work) {
     });
   }
   if (Panel::is_direct(s)) return integer_layer(x, s.channels, s.pixels, w, result, work);
+  if (work.kernels.weights_are_dear && may_have_common_panel(s, work.pool.size())) {
+    return run_on_common_panel(s, x, w, result, work);
+  }
   const Panel layout(s, work.pool.size());
   const int64_t blocks = (s.pixels + layout.rows - 1) / layout.rows;
   work.pool.parallel_for(blocks, 1, [&](int64_t first, int64_t last, int thread) {
