@@ -46,12 +46,14 @@ MatrixEncoding encoding_of(const std::string& name) {
   if (name == "q8") return MatrixEncoding::q8;
   if (name == "lpbq4") return MatrixEncoding::lpbq4;
   if (name == "q4_min") return MatrixEncoding::q4_min;
+  if (name == "q4_steps") return MatrixEncoding::q4_steps;
   if (name == "i8") return MatrixEncoding::i8;
-  throw nb::value_error("an encoding is one of f32, f16, q4, q8, lpbq4, q4_min, i8");
+  throw nb::value_error("an encoding is one of f32, f16, q4, q8, lpbq4, q4_min, q4_steps, i8");
 }
 
 bool is_quantized(MatrixEncoding e) {
-  return e == MatrixEncoding::q4 || e == MatrixEncoding::q8 || e == MatrixEncoding::q4_min;
+  return e == MatrixEncoding::q4 || e == MatrixEncoding::q8 || e == MatrixEncoding::q4_min ||
+         e == MatrixEncoding::q4_steps;
 }
 
 // A new numpy array and the memory that it owns.

@@ -7,6 +7,7 @@
 // order of the AVX-512 kernels, so that both give the same floats.
 
 #include "amx_tiles.h"
+#include "scales.inl"
 
 namespace satchel {
 namespace {
@@ -25,6 +26,7 @@ struct alignas(64) Workspace {
 // Columns [0, columns) of a tile to unsigned bytes, zeros up to a multiple of step: a zero weight
 // makes whatever stands in the activations there harmless.
 struct Q4 {
+  using Scales = HalfScales;
   static constexpr int kOffset = 8;
   static void unpack(const uint8_t* tile_codes, int64_t first, int64_t columns, int64_t padded,
                      uint8_t* out) {
@@ -43,7 +45,12 @@ struct Q4 {
   static int64_t tile_bytes(int64_t cols) { return cols * 8; }
 };
 
+struct Q4Steps : Q4 {
+  using Scales = StepScales;
+};
+
 struct Q8 {
+  using Scales = HalfScales;
   static constexpr int kOffset = 128;
   static void unpack(const uint8_t* tile_codes, int64_t first, int64_t columns, int64_t padded,
                      uint8_t* out) {
@@ -113,11 +120,13 @@ struct Job {
 
 // Scales the waiting sums of one tile and adds them to y, which holds the sums of earlier chunks;
 // the last chunk applies the activations' scales and the bias.
+template <class Scales>
 inline void scale_sums(const Job& job, const Workspace& work, int row_tile, int column_tile,
                        int64_t first_row, int64_t rows, int64_t tile) {
   const int64_t left = job.w.rows - tile * kTileRows;
   const __mmask16 lanes = first_lanes(left < kTileRows ? left : kTileRows);
   float* y = job.y + first_row * job.ldy + tile * kTileRows;
+  const Scales scales(job.w, tile);
   F acc[kTileRows];
   SATCHEL_UNROLL
   for (int r = 0; r < kTileRows; ++r) {
@@ -125,8 +134,7 @@ inline void scale_sums(const Job& job, const Workspace& work, int row_tile, int 
                                              : broadcast(0.0f);
   }
   for (int64_t g = 0; g < job.chunk_groups; ++g) {
-    const F scale = load_half(job.w.scales +
-                              (tile * job.groups + job.first_group + g) * kTileRows);
+    const F scale = scales.at(0, job.first_group + g);
     const int32_t* sums = work.c[g][2 * row_tile + column_tile];
     const int32_t* correction = work.correction[g] + row_tile * kTileRows;
     SATCHEL_UNROLL
@@ -191,7 +199,7 @@ void multiply_rows(const Job& job, Workspace& work, const uint8_t* const* codes,
   for (int mt = 0; mt < MT; ++mt) {
     for (int nt = 0; nt < NT; ++nt) {
       const int64_t in_tile = mt == MT - 1 ? last_rows : kTileRows;
-      scale_sums(job, work, mt, nt, first_row + mt * kTileRows, in_tile, tile + nt);
+      scale_sums<typename Code::Scales>(job, work, mt, nt, first_row + mt * kTileRows, in_tile, tile + nt);
     }
   }
 }
@@ -257,7 +265,8 @@ void amx_linear_q4(const QuantizedRows& x, const PackedMatrix& w, const float* b
   } else if (x.rows < kFewestRows || !fits_tiles(w)) {
     avx512_table.linear_q4(x, w, bias, tile_begin, tile_end, y, ldy);
   } else {
-    linear<Q4>(x, w, bias, tile_begin, tile_end, y, ldy);
+    const auto run = w.encoding == MatrixEncoding::q4_steps ? linear<Q4Steps> : linear<Q4>;
+    run(x, w, bias, tile_begin, tile_end, y, ldy);
   }
 }
 

@@ -127,11 +127,11 @@ struct OneByte {
 
 // The chunk's largest scales become 2048 .. 4095 steps. A row with a scale that is not finite has
 // NaN for a step.
-inline F choose_steps(const uint16_t* scales, int64_t groups, float* step) {
+inline F choose_steps(const TileRun& run, float* step) {
   constexpr float kSmallestHalf = 0x1p-24f, kLargestHalf = 65504.0f;
   F largest = broadcast(kSmallestHalf), sum = broadcast(0.0f);
-  for (int64_t g = 0; g < groups; ++g) {
-    const F scale = load_half(scales + g * kTileRows);
+  for (int64_t g = 0; g < run.groups; ++g) {
+    const F scale = run.scale(g);
     largest = larger(largest, _mm512_abs_ps(scale));
     sum = sum + _mm512_abs_ps(scale);  // unlike a maximum, keeps NaN
   }
@@ -146,15 +146,13 @@ inline F choose_steps(const uint16_t* scales, int64_t groups, float* step) {
 // Weights of one tile: signed high bytes and unsigned low ones.
 struct TwoBytes {
   static void unpack(const Job& job, Workspace& work) {
-    const int64_t groups = job.columns / job.w.group;
-    const uint16_t* scales =
-        job.w.scales + (job.tile * (job.w.cols / job.w.group) + job.first / job.w.group) * kTileRows;
-    const uint8_t* codes = job.w.codes + (job.tile * job.w.cols + job.first) * 8;
-    const F per_step = choose_steps(scales, groups, work.steps[0]);
+    const TileRun run(job.w, job.tile, job.first);
+    const uint8_t* codes = run.codes;
+    const F per_step = choose_steps(run, work.steps[0]);
     const __m512i nibble = _mm512_set1_epi16(15), low_byte = _mm512_set1_epi16(255);
     uint8_t *high = work.planes[0], *low = work.planes[1];
-    for (int64_t g = 0; g < groups; ++g) {
-      const __m512i steps = _mm512_cvtps_epi32(load_half(scales + g * kTileRows) * per_step);
+    for (int64_t g = 0; g < run.groups; ++g) {
+      const __m512i steps = _mm512_cvtps_epi32(run.scale(g) * per_step);
       // The same factor for both halves of a row's 32 bits; codes are offset by 8.
       const __m512i factor = _mm512_or_si512(_mm512_and_si512(steps, _mm512_set1_epi32(0xffff)),
                                              _mm512_slli_epi32(steps, 16));
@@ -315,7 +313,8 @@ inline int64_t rows_in_pass(const QuantizedRows& x) {
 bool amx_whole_fits(const QuantizedRows& x, const PackedMatrix& w) {
   // The codes of q4_min need more bits, and a minimum takes away most of their sums again, which
   // leaves less of the rest exact.
-  return w.encoding == MatrixEncoding::q4 && x.rows >= kLongBlock && w.group <= kLargestGroup &&
+  const bool q4 = w.encoding == MatrixEncoding::q4 || w.encoding == MatrixEncoding::q4_steps;
+  return q4 && x.rows >= kLongBlock && w.group <= kLargestGroup &&
          kChunkColumns % w.group == 0;
 }
 
@@ -330,12 +329,12 @@ void amx_whole_linear_q4(const QuantizedRows& x, const PackedMatrix& w, const fl
     Job job{x, w, bias, y, ldy, row, std::min(x.rows - row, pass)};
     for (job.tile = tile_begin; job.tile < tile_end; job.tile += job.tiles) {
       job.tiles = 1;
-      if (!have_steps(w, job.tile, 1)) {
+      if (!have_steps(w, job.tile)) {
         multiply_tiles<TwoBytes>(job, work);
         continue;
       }
       while (job.tiles < kStripTiles && job.tile + job.tiles < tile_end &&
-             have_steps(w, job.tile + job.tiles, 1)) {
+             have_steps(w, job.tile + job.tiles)) {
         ++job.tiles;
       }
       multiply_tiles<OneByte>(job, work);

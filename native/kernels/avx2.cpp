@@ -14,6 +14,7 @@
 #include "depthwise.inl"
 #include "depthwise_i8.inl"
 #include "attention.inl"
+#include "scales.inl"
 
 namespace satchel {
 namespace {
@@ -41,7 +42,7 @@ void block(const QuantizedRows& x, int64_t first, const PackedMatrix& w, const f
   constexpr int kParts = 2 * T;
   const int64_t groups = w.cols / w.group, tile_bytes = w.cols * Code::kColumnBytes;
   const uint8_t* codes = w.codes + tile * tile_bytes;
-  const uint16_t* scales = w.scales + tile * groups * kTileRows;
+  const typename Code::Scales scales(w, tile, distance);
   const int8_t* activations = x.codes + first * x.stride;
   F acc[M][kParts];
   for (int m = 0; m < M; ++m) {
@@ -60,7 +61,7 @@ void block(const QuantizedRows& x, int64_t first, const PackedMatrix& w, const f
                                   (g + 1) * w.group, dots);
     SATCHEL_UNROLL
     for (int p = 0; p < kParts; ++p) {
-      const F scale = load_half(scales + (p / 2 * distance * groups + g) * kTileRows + p % 2 * 8);
+      const F scale = scales.at(p / 2, g, p % 2 * 8);
       SATCHEL_UNROLL
       for (int m = 0; m < M; ++m) {
         acc[m][p] = fma(_mm256_cvtepi32_ps(dots[m][p]), scale, acc[m][p]);
@@ -81,6 +82,7 @@ void block(const QuantizedRows& x, int64_t first, const PackedMatrix& w, const f
 }
 
 struct Q4 {
+  using Scales = HalfScales;
   static constexpr int64_t kColumnBytes = 8;
   static constexpr int kOffset = 8;
 
@@ -137,9 +139,14 @@ struct Q4 {
   }
 };
 
+struct Q4Steps : Q4 {
+  using Scales = StepScales;
+};
+
 // 255 * 127 twice would saturate 16 bits. The weight's sign is moved to the activation instead:
 // |q| * (x with q's sign) stays below 2 * 127 * 127, and needs no correction by the sums.
 struct Q8 {
+  using Scales = HalfScales;
   static constexpr int64_t kColumnBytes = 16;
   static constexpr int kOffset = 0;
 
@@ -187,7 +194,8 @@ void linear_q(const QuantizedRows& x, const PackedMatrix& w, const float* bias,
 
 void linear_q4(const QuantizedRows& x, const PackedMatrix& w, const float* bias,
                int64_t tile_begin, int64_t tile_end, float* y, int64_t ldy) {
-  linear_q<Q4>(x, w, bias, tile_begin, tile_end, y, ldy);
+  const auto linear = w.encoding == MatrixEncoding::q4_steps ? linear_q<Q4Steps> : linear_q<Q4>;
+  linear(x, w, bias, tile_begin, tile_end, y, ldy);
 }
 
 void linear_q8(const QuantizedRows& x, const PackedMatrix& w, const float* bias,

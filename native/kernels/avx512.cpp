@@ -15,6 +15,7 @@
 #include "depthwise_i8_avx512.inl"
 #include "attention.inl"
 #include "attention_long.inl"
+#include "scales.inl"
 
 namespace satchel {
 namespace {
@@ -46,6 +47,7 @@ inline void accumulate(__m512i& sums, __m512i codes, __m512i activations) {
 
 // How each encoding adds a 64-byte step of a tile to the dot products of M rows.
 struct Q4 {
+  using Scales = HalfScales;
   static constexpr int kColumns = 8;
   static constexpr int kOffset = 8;
   static constexpr int kSmallestGroup = 8;
@@ -81,7 +83,12 @@ struct Q4 {
   }
 };
 
+struct Q4Steps : Q4 {
+  using Scales = StepScales;
+};
+
 struct Q8 {
+  using Scales = HalfScales;
   static constexpr int kColumns = 4;
   static constexpr int kOffset = 128;
   static constexpr int kSmallestGroup = 4;
@@ -119,7 +126,7 @@ void block(const QuantizedRows& x, int64_t first, const PackedMatrix& w, const f
   const int64_t tile_bytes = w.cols / Code::kColumns * 64;
   const uint8_t* codes = w.codes + tile * tile_bytes;
   const int64_t stream = distance * tile_bytes;
-  const uint16_t* scales = w.scales + tile * groups * kTileRows;
+  const typename Code::Scales scales(w, tile, distance);
   const int8_t* activations = x.codes + first * x.stride;
   const int32_t* sums = x.sums + first * groups;
   F acc[T][M];
@@ -155,7 +162,7 @@ void block(const QuantizedRows& x, int64_t first, const PackedMatrix& w, const f
     for (; s < end; ++s) step(s);
     SATCHEL_UNROLL
     for (int t = 0; t < T; ++t) {
-      const F scale = load_half(scales + (t * distance * groups + g) * kTileRows);
+      const F scale = scales.at(t, g);
       SATCHEL_UNROLL
       for (int m = 0; m < M; ++m) {
         acc[t][m] = fma(_mm512_cvtepi32_ps(dots[t][m]), scale, acc[t][m]);
@@ -176,13 +183,13 @@ void block(const QuantizedRows& x, int64_t first, const PackedMatrix& w, const f
 
 // One row against T tiles with groups of 32 columns, the usual case: nothing of a group is left to
 // loops, and the two nibbles have sums of their own, which halves the wait for each other.
-template <int T>
+template <class Code, int T>
 void one_row_of_groups_of_32(const QuantizedRows& x, const PackedMatrix& w, const float* bias,
                              int64_t tile, int64_t distance, float* y) {
   constexpr int kSteps = 4;  // of 8 columns
   const int64_t groups = w.cols / 32, stream = distance * w.cols * 8;
   const uint8_t* codes = w.codes + tile * w.cols * 8;
-  const uint16_t* scales = w.scales + tile * groups * kTileRows;
+  const typename Code::Scales scales(w, tile, distance);
   const __m512i nibble = _mm512_set1_epi8(15);
   F acc[T];
   SATCHEL_UNROLL
@@ -209,7 +216,7 @@ void one_row_of_groups_of_32(const QuantizedRows& x, const PackedMatrix& w, cons
     SATCHEL_UNROLL
     for (int t = 0; t < T; ++t) {
       const F dots = _mm512_cvtepi32_ps(_mm512_add_epi32(low[t], high[t]));
-      acc[t] = fma(dots, load_half(scales + (t * distance * groups + g) * kTileRows), acc[t]);
+      acc[t] = fma(dots, scales.at(t, g), acc[t]);
     }
   }
   for (int t = 0; t < T; ++t) {
@@ -235,7 +242,7 @@ template <class Code, int T>
 void one_row(const QuantizedRows& x, const PackedMatrix& w, const float* bias, int64_t tile,
              int64_t distance, float* y) {
   if constexpr (Code::kColumns == Q4::kColumns) {
-    if (w.group == 32) return one_row_of_groups_of_32<T>(x, w, bias, tile, distance, y);
+    if (w.group == 32) return one_row_of_groups_of_32<Code, T>(x, w, bias, tile, distance, y);
   }
   block<Code, 1, T>(x, 0, w, bias, tile, distance, y, 0);
 }
@@ -259,7 +266,7 @@ void linear_q(const QuantizedRows& x, const PackedMatrix& w, const float* bias,
   if (x.rows == 1) return linear_row<Code>(x, w, bias, tile_begin, tile_end, y);
   if (x.rows >= kLongBlock && w.group <= kColumnsTogether) {
     if constexpr (Code::kColumns == Q4::kColumns) {
-      return linear_runs(x, w, bias, tile_begin, tile_end, y, ldy);
+      return linear_runs<Code>(x, w, bias, tile_begin, tile_end, y, ldy);
     }
     linear_rows<Code>(x, w, bias, tile_begin, tile_end, y, ldy);
     return;
@@ -281,7 +288,8 @@ void linear_q(const QuantizedRows& x, const PackedMatrix& w, const float* bias,
 
 void linear_q4(const QuantizedRows& x, const PackedMatrix& w, const float* bias,
                int64_t tile_begin, int64_t tile_end, float* y, int64_t ldy) {
-  linear_q<Q4>(x, w, bias, tile_begin, tile_end, y, ldy);
+  const auto linear = w.encoding == MatrixEncoding::q4_steps ? linear_q<Q4Steps> : linear_q<Q4>;
+  linear(x, w, bias, tile_begin, tile_end, y, ldy);
 }
 
 void linear_q8(const QuantizedRows& x, const PackedMatrix& w, const float* bias,

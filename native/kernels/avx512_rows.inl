@@ -32,7 +32,7 @@ __attribute__((noinline)) void chunk_rows(const QuantizedRows& x, int64_t row,
                                           float (*results)[kTilesTogether][kTileRows], float* y,
                                           int64_t ldy) {
   const int64_t groups = w.cols / w.group;
-  const uint16_t* scales = w.scales + (tile * groups + chunk.first_group) * kTileRows;
+  const typename Code::Scales scales(w, tile);
   const int8_t* activations = x.codes + row * x.stride + chunk.first_group * w.group;
 
   // The sums start at minus the codes' offset times the sum of the activations, which leaves the
@@ -74,7 +74,7 @@ __attribute__((noinline)) void chunk_rows(const QuantizedRows& x, int64_t row,
     }
     SATCHEL_UNROLL
     for (int t = 0; t < T; ++t) {
-      const F scale = load_half(scales + (t * groups + g) * kTileRows);
+      const F scale = scales.at(t, chunk.first_group + g);
       SATCHEL_UNROLL
       for (int m = 0; m < M; ++m) {
         acc[t][m] = fma(_mm512_cvtepi32_ps(dots[t][m]), scale, acc[t][m]);

@@ -109,7 +109,9 @@ void run_tiles(Run run, RunWorkspace& work) {
   }
 }
 
-// Tiles [tile_begin, tile_end), those with steps here and the others as groups.
+// Tiles [tile_begin, tile_end), those with steps here and the others as groups: a tile's own scales
+// decide, whichever tiles are computed together with it.
+template <class Code>
 void linear_runs(const QuantizedRows& x, const PackedMatrix& w, const float* bias, int64_t tile_begin,
                  int64_t tile_end, float* y, int64_t ldy) {
   constexpr int64_t kTilesOfBoth = kRunTiles * kTilesTogether;
@@ -117,10 +119,11 @@ void linear_runs(const QuantizedRows& x, const PackedMatrix& w, const float* bia
   RunWorkspace work;
   int64_t tiles;
   for (int64_t tile = tile_begin; tile < tile_end; tile += tiles) {
-    tiles = tile_end - tile < kRunTiles ? tile_end - tile : kRunTiles;
-    if (!have_steps(w, tile, tiles)) {
-      tiles = tile_end - tile < kTilesOfBoth ? tile_end - tile : kTilesOfBoth;
-      linear_rows<Q4>(x, w, bias, tile, tile + tiles, y, ldy);
+    const bool steps = have_steps(w, tile);
+    const int64_t most = steps ? kRunTiles : kTilesOfBoth, left = tile_end - tile;
+    for (tiles = 1; tiles < most && tiles < left && have_steps(w, tile + tiles) == steps;) ++tiles;
+    if (!steps) {
+      linear_rows<Code>(x, w, bias, tile, tile + tiles, y, ldy);
       continue;
     }
     for (int64_t first = 0; first < x.rows; first += kMostRows) {

@@ -17,13 +17,20 @@ inline constexpr int64_t kTileRows = 16;
 
 enum class MatrixEncoding : uint8_t {
   f32 = 0, f16 = 1, q4 = 2, q8 = 3, lpbq4 = 4, q4_min = 5, q4_offset = 6, q8_offset = 7, i8 = 8,
+  q4_steps = 9,
 };
+
+// q4_steps: columns whose groups share a step, from a multiple of it on.
+inline constexpr int64_t kRunColumns = 1024;
 
 // The weight of a linear layer or an embedding: [rows, cols], packed.
 //   f32, f16  [tiles][cols][16]
 //   q8        [tiles][cols/4][16][4] bytes, code = q + 128, q in -128..127
 //   q4        [tiles][cols/8][16][4] bytes; the low nibble of byte j is column 8i + j, the high
 //             nibble column 8i + 4 + j; code = q + 8, q in -8..7
+//   q4_steps  a q4 whose scales are whole numbers times the step of their run of kRunColumns columns,
+//             products that fp16 holds exactly; the group divides kRunColumns. In the place of scales,
+//             each tile has for each run the steps, f32 [16], and the whole numbers, int8 [groups][16]
 //   lpbq4     a q4 whose scales are whole numbers 1 .. 16, and a factor for each row, f32
 //             [tiles][16], which the caller multiplies the row's results with; to a kernel it is q4
 //   q4_min    a q4 whose codes count from 0, code = q, and a minimum for each group, f16
@@ -42,8 +49,16 @@ struct PackedMatrix {
   int64_t cols;
   int64_t group;  // q4, q8: columns that share a scale; divides cols; q4: a multiple of 8, q8: of 4
   const uint8_t* codes;
-  const uint16_t* scales;  // null for f32 and f16
+  const uint16_t* scales;  // in units of 16 bits also for q4_steps; null for f32 and f16
 };
+
+// What the scales of a tile of q4 and q8, or of q4_steps, take in units of 16 bits.
+static inline int64_t scales_in_tile(MatrixEncoding encoding, int64_t cols, int64_t group) {
+  if (encoding != MatrixEncoding::q4_steps) return cols / group * kTileRows;
+  const int64_t runs = (cols + kRunColumns - 1) / kRunColumns;
+  return (runs * static_cast<int64_t>(sizeof(float)) + cols / group) * kTileRows / 2;
+}
+static inline int64_t scales_in_tile(const PackedMatrix& w) { return scales_in_tile(w.encoding, w.cols, w.group); }
 
 // Whole numbers -127 .. 127 for products with unsigned codes: [tiles][steps][16][4] bytes, four
 // columns in a step, the last one filled up with zeros. `sums` has the sum of each row: the codes of

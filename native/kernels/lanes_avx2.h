@@ -76,6 +76,9 @@ inline void store_bytes(int8_t* p, U v) {
                                       _mm256_extracti128_si256(picked, 1)));
 }
 
+inline F load_int8(const int8_t* p) {
+  return _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p))));
+}
 inline F load_half(const uint16_t* p) {
   return _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
 }

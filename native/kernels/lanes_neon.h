@@ -60,6 +60,11 @@ inline void store_bytes(int8_t* p, U v) {
   std::memcpy(p, &four, sizeof four);
 }
 
+inline F load_int8(const int8_t* p) {
+  typedef int32_t Four __attribute__((may_alias, aligned(1)));
+  const int8x8_t bytes = vreinterpret_s8_s32(vdup_n_s32(*reinterpret_cast<const Four*>(p)));
+  return vcvtq_f32_s32(vmovl_s16(vget_low_s16(vmovl_s8(bytes))));
+}
 inline F load_half(const uint16_t* p) {
   return vcvt_f32_f16(vreinterpret_f16_u16(vld1_u16(p)));
 }

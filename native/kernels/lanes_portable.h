@@ -81,6 +81,11 @@ inline F widen(U half) {
   const U bits = (U)((F)magnitude * broadcast(5.192296858534828e33f));
   return (F)(bits | special | quiet | (half & 0x8000u) << 16);
 }
+inline F load_int8(const int8_t* p) {
+  Bytes bytes;
+  std::memcpy(&bytes, p, sizeof bytes);
+  return __builtin_convertvector(bytes, F);
+}
 inline F load_half(const uint16_t* p) { return widen(U{p[0], p[1], p[2], p[3]}); }
 inline F load_half_n(const uint16_t* p, int64_t n) {
   U v = {0, 0, 0, 0};

@@ -43,6 +43,10 @@ struct Q4Dot : Q4Layout {
   }
 };
 
+struct Q4StepsDot : Q4Dot {
+  using Scales = StepScales;
+};
+
 struct Q8Dot : Q8Layout {
   template <int M, int V, int Lane>
   static inline void step(Operands& o, const int8x16_t* x, int32x4_t (*dots)[V]) {

@@ -2,6 +2,8 @@
 // A vector of weights is the same four columns of four rows; a tile is four vectors.
 // Included after lanes_neon.h.
 
+#include "scales.inl"
+
 namespace satchel {
 namespace {
 
@@ -17,10 +19,12 @@ inline int8x16_t broadcast4(const int8_t* p) {
 // The codes of q4 and q8: how many columns a step of 64 bytes has, and what the codes' offset is
 // after unpacking. Nibbles stay unsigned, and the sums of the activations take the offset back.
 struct Q4Layout {
+  using Scales = HalfScales;
   static constexpr int64_t kColumns = 8;
   static constexpr int kOffset = 8;
 };
 struct Q8Layout {
+  using Scales = HalfScales;
   static constexpr int64_t kColumns = 4;
   static constexpr int kOffset = 0;
 };
@@ -72,7 +76,7 @@ void block(const QuantizedRows& x, int64_t first, const PackedMatrix& w, const f
   const int64_t tile = vector / kQuarters, quarter = vector % kQuarters;
   Operands operands{w.codes + tile * tile_bytes + quarter * 16, tile_bytes,
                     x.codes + first * x.stride, x.stride};
-  const uint16_t* scales = w.scales + tile * groups * kTileRows + quarter * kVectorRows;
+  const typename Code::Scales scales(w, tile);
   const int32_t* sums = x.sums + first * groups;
   F acc[M][V];
   SATCHEL_UNROLL
@@ -80,7 +84,7 @@ void block(const QuantizedRows& x, int64_t first, const PackedMatrix& w, const f
     SATCHEL_UNROLL
     for (int v = 0; v < V; ++v) acc[m][v] = broadcast(0.0f);
   }
-  for (int64_t g = 0; g < groups; ++g, ++sums, scales += kTileRows) {
+  for (int64_t g = 0; g < groups; ++g, ++sums) {
     int32x4_t dots[M][V];
     SATCHEL_UNROLL
     for (int m = 0; m < M; ++m) {
@@ -92,8 +96,7 @@ void block(const QuantizedRows& x, int64_t first, const PackedMatrix& w, const f
     Code::template add<M, V>(operands, w.group, dots);
     SATCHEL_UNROLL
     for (int v = 0; v < V; ++v) {
-      const F scale = load_half(scales + v / kQuarters * groups * kTileRows +
-                                v % kQuarters * kVectorRows);
+      const F scale = scales.at(v / kQuarters, g, (quarter + v % kQuarters) * kVectorRows);
       SATCHEL_UNROLL
       for (int m = 0; m < M; ++m) acc[m][v] = fma(vcvtq_f32_s32(dots[m][v]), scale, acc[m][v]);
     }

@@ -73,6 +73,10 @@ struct Q4 : Q4Layout {
   }
 };
 
+struct Q4Steps : Q4 {
+  using Scales = StepScales;
+};
+
 // A lane of 16 bits holds two products of signed bytes.
 struct Q8 : Q8Layout {
   template <int M, int V, int Steps>
@@ -125,7 +129,8 @@ struct Q8 : Q8Layout {
 
 void linear_q4(const QuantizedRows& x, const PackedMatrix& w, const float* bias,
                int64_t tile_begin, int64_t tile_end, float* y, int64_t ldy) {
-  linear_rows<Q4, 4, 2, 4>(x, w, bias, tile_begin, tile_end, y, ldy);
+  const auto linear = w.encoding == MatrixEncoding::q4_steps ? linear_rows<Q4Steps, 4, 2, 4> : linear_rows<Q4, 4, 2, 4>;
+  linear(x, w, bias, tile_begin, tile_end, y, ldy);
 }
 
 void linear_q8(const QuantizedRows& x, const PackedMatrix& w, const float* bias,

@@ -53,6 +53,11 @@ struct Q4Pairs : Q4Dot {
   }
 };
 
+struct Q4StepsPairs : Q4Pairs<8> {
+  using Dot = Q4StepsDot;
+  using Scales = StepScales;
+};
+
 struct Q8Pairs : Q8Dot {
   using Dot = Q8Dot;
   static void unpack(const uint8_t* tile_codes, int64_t first, int64_t columns, int8_t* out) {
@@ -82,10 +87,10 @@ struct Chunk {
   int64_t begin, end;
   int64_t piece;           // columns that share a scale
   bool starts, finishes;   // whether groups begin, and whether they end, in this chunk
-  const uint16_t* scales;  // [groups][16], from the first group
+  int64_t group;           // the first
 };
 
-inline Chunk chunk_at(int64_t begin, const PackedMatrix& w, int64_t tile) {
+inline Chunk chunk_at(int64_t begin, const PackedMatrix& w) {
   const int64_t group = begin / w.group, group_end = (group + 1) * w.group;
   const int64_t whole_groups = kChunkColumns / w.group * w.group;
   const int64_t limit = whole_groups > 0 ? w.cols : group_end;
@@ -96,7 +101,7 @@ inline Chunk chunk_at(int64_t begin, const PackedMatrix& w, int64_t tile) {
           w.group < end - begin ? w.group : end - begin,
           begin % w.group == 0,
           end % w.group == 0,
-          w.scales + (tile * (w.cols / w.group) + group) * kTileRows};
+          group};
 }
 
 // Adds `columns` columns of 2P rows of activations by a tile.
@@ -125,12 +130,12 @@ inline void multiply_piece(const int8_t* x, int64_t stride, const int8_t* weight
 }
 
 // Scales the sums of a group, adds them up, and clears them for the next group.
-template <int P>
-inline void scale_group(const uint16_t* scales, int32x4_t (*dots)[kTilePairs],
+template <int P, class Scales>
+inline void scale_group(const Scales& scales, int64_t g, int32x4_t (*dots)[kTilePairs],
                         F (*acc)[kTilePairs]) {
   SATCHEL_UNROLL
   for (int r = 0; r < kTilePairs; r += 2) {
-    const float64x2_t four = vreinterpretq_f64_f32(load_half(scales + r * 2));
+    const float64x2_t four = vreinterpretq_f64_f32(scales.at(0, g, r * 2));
     const F low = vreinterpretq_f32_f64(vdupq_laneq_f64(four, 0));
     const F high = vreinterpretq_f32_f64(vdupq_laneq_f64(four, 1));
     SATCHEL_UNROLL
@@ -143,8 +148,8 @@ inline void scale_group(const uint16_t* scales, int32x4_t (*dots)[kTilePairs],
 }
 
 // 2P rows of activations against a tile's chunk; what they gathered so far is in the last two.
-template <int P>
-void multiply_chunk(const Chunk& chunk, const int8_t* x, int64_t stride, const int8_t* weights,
+template <int P, class Scales>
+void multiply_chunk(const Chunk& chunk, const Scales& scales, const int8_t* x, int64_t stride, const int8_t* weights,
                     int32x4_t (*saved)[kTilePairs], F (*acc)[kTilePairs]) {
   int32x4_t dots[P][kTilePairs];
   SATCHEL_UNROLL
@@ -154,13 +159,13 @@ void multiply_chunk(const Chunk& chunk, const int8_t* x, int64_t stride, const i
       dots[p][r] = chunk.starts ? vdupq_n_s32(0) : saved[p][r];
     }
   }
-  const uint16_t* scales = chunk.scales;
+  int64_t group = chunk.group;
   x += chunk.begin;
-  for (int64_t c = chunk.begin; c < chunk.end; c += chunk.piece, scales += kTileRows) {
+  for (int64_t c = chunk.begin; c < chunk.end; c += chunk.piece, ++group) {
     multiply_piece<P>(x, stride, weights, chunk.piece, dots);
     x += chunk.piece;
     weights += chunk.piece * kTileRows;
-    if (chunk.finishes) scale_group<P>(scales, dots, acc);
+    if (chunk.finishes) scale_group<P>(scales, group, dots, acc);
   }
   if (chunk.finishes) return;
   SATCHEL_UNROLL
@@ -176,18 +181,19 @@ void multiply_tile(const QuantizedRows& x, int64_t first, int64_t rows, const Pa
                    const float* bias, int64_t tile, float* y, int64_t ldy, Workspace& work) {
   const int64_t pairs = rows / 2;
   const uint8_t* codes = w.codes + tile * (w.cols / Code::kColumns * 64);
+  const typename Code::Scales scales(w, tile);
   std::memset(work.acc, 0, static_cast<size_t>(pairs) * sizeof work.acc[0]);
   for (int64_t begin = 0; begin < w.cols;) {
-    const Chunk chunk = chunk_at(begin, w, tile);
+    const Chunk chunk = chunk_at(begin, w);
     Code::unpack(codes, begin, chunk.end - begin, work.weights);
     const int8_t* activations = x.codes + first * x.stride;
     int64_t pair = 0;
     for (; pair + kPairsAtOnce <= pairs; pair += kPairsAtOnce) {
-      multiply_chunk<kPairsAtOnce>(chunk, activations + 2 * pair * x.stride, x.stride,
+      multiply_chunk<kPairsAtOnce>(chunk, scales, activations + 2 * pair * x.stride, x.stride,
                                    work.weights, work.dots + pair, work.acc + pair);
     }
     if (pair < pairs) {
-      multiply_chunk<1>(chunk, activations + 2 * pair * x.stride, x.stride, work.weights,
+      multiply_chunk<1>(chunk, scales, activations + 2 * pair * x.stride, x.stride, work.weights,
                         work.dots + pair, work.acc + pair);
     }
     begin = chunk.end;
@@ -232,7 +238,9 @@ void linear_pairs(const QuantizedRows& x, const PackedMatrix& w, const float* bi
 
 void i8mm_linear_q4(const QuantizedRows& x, const PackedMatrix& w, const float* bias,
                     int64_t tile_begin, int64_t tile_end, float* y, int64_t ldy) {
-  const auto run = w.encoding == MatrixEncoding::q4_min ? linear_pairs<Q4Pairs<0>> : linear_pairs<Q4Pairs<8>>;
+  const auto run = w.encoding == MatrixEncoding::q4_min     ? linear_pairs<Q4Pairs<0>>
+                   : w.encoding == MatrixEncoding::q4_steps ? linear_pairs<Q4StepsPairs>
+                                                            : linear_pairs<Q4Pairs<8>>;
   run(x, w, bias, tile_begin, tile_end, y, ldy);
 }
 

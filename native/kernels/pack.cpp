@@ -122,33 +122,36 @@ float seven_bits(float x) {
   return x;
 }
 
-// q4: the scales of a run of groups of one row.
+// The step of finer multiples: a number of four bits, of which 127 are at least `largest`.
+float fine_step(float largest) {
+  float x = __builtin_fabsf(largest) / 127.0f;
+  uint32_t bits;
+  std::memcpy(&bits, &x, sizeof bits);
+  bits = (bits + 0xfffff) & ~0xfffffu;
+  std::memcpy(&x, &bits, sizeof x);
+  return std::max(__builtin_ceilf(x * 0x1p24f), 1.0f) * 0x1p-24f;
+}
+
+// q4 and q4_steps: the scales of a run of groups of one row.
 struct RunScales {
   static constexpr int64_t kMostGroups = kRunColumns / 8;
   float scales[kMostGroups];
+  float step = 0.0f, multiples[kMostGroups] = {};  // of q4_steps, unless a scale is not finite
 
-  RunScales(const float* w, int64_t groups, int64_t group) {
+  RunScales(const float* w, int64_t groups, int64_t group, bool always_steps) {
     float needed[kMostGroups], largest = 0.0f;
     bool finite = true;
     for (int64_t g = 0; g < groups; ++g) {
       needed[g] = extreme(w + g * group, group) / -8.0f;
       scales[g] = half_bits_to_float(float_to_half_bits(needed[g]));
-      finite = finite && is_finite(needed[g]);
+      finite = finite && is_finite(scales[g]);
       if (__builtin_fabsf(needed[g]) > __builtin_fabsf(largest)) largest = needed[g];
     }
-    const float step = seven_bits(largest / 16.0f), size = __builtin_fabsf(step);
-    if (!finite || size < kSmallestStep || size * 16.0f > kLargestHalf) return;
-    for (int64_t g = 0; g < groups; ++g) {
-      if (needed[g] != 0.0f && __builtin_fabsf(needed[g]) < kFewestSteps * size) return;
+    if (!finite) return;
+    if (!choose_multiples(w, groups, group, needed, largest)) {
+      if (!always_steps) return;
+      choose_fine_multiples(w, groups, group, needed, largest);
     }
-    float multiples[kMostGroups];
-    double total = 0.0, own_total = 0.0;
-    for (int64_t g = 0; g < groups; ++g) {
-      const float* part = w + g * group;
-      multiples[g] = best_multiple(part, group, needed[g], largest, step, &total);
-      own_total += loss(part, group, scales[g]);
-    }
-    if (total > kWorstLossRatio * own_total) return;
     for (int64_t g = 0; g < groups; ++g) scales[g] = multiples[g] * step;
   }
 
@@ -157,18 +160,45 @@ struct RunScales {
   static constexpr double kWorstLossRatio = 2.0;
   static constexpr float kFewestSteps = 1.0f;
 
-  static float best_multiple(const float* w, int64_t n, float needed, float largest, float step, double* total) {
-    if (needed == 0.0f) return 0.0f;
-    if (needed == largest) {
-      *total += loss(w, n, 16.0f * step);
-      return 16.0f;
+  // -15 to 16 times the step; false where that is too coarse or not exact.
+  bool choose_multiples(const float* w, int64_t groups, int64_t group, const float* needed, float largest) {
+    step = seven_bits(largest / 16.0f);
+    const float size = __builtin_fabsf(step);
+    if (size < kSmallestStep || size * 16.0f > kLargestHalf) return false;
+    for (int64_t g = 0; g < groups; ++g) {
+      if (needed[g] != 0.0f && __builtin_fabsf(needed[g]) < kFewestSteps * size) return false;
     }
+    double total = 0.0, own_total = 0.0;
+    for (int64_t g = 0; g < groups; ++g) {
+      const float* part = w + g * group;
+      if (needed[g] == largest) {
+        multiples[g] = 16.0f;
+        total += loss(part, group, 16.0f * step);
+      } else {
+        multiples[g] = best_multiple(part, group, needed[g], -15.0f, 16.0f, &total);
+      }
+      own_total += loss(part, group, scales[g]);
+    }
+    return total <= kWorstLossRatio * own_total;
+  }
+
+  void choose_fine_multiples(const float* w, int64_t groups, int64_t group, const float* needed, float largest) {
+    step = fine_step(largest);
+    const float most = std::min(127.0f, __builtin_floorf(kLargestHalf / step));
+    double total = 0.0;
+    for (int64_t g = 0; g < groups; ++g) {
+      multiples[g] = best_multiple(w + g * group, group, needed[g], -most, most, &total);
+    }
+  }
+
+  float best_multiple(const float* w, int64_t n, float needed, float lowest, float highest, double* total) const {
+    if (needed == 0.0f) return 0.0f;
     const float ratio = needed / step;
     double least = __builtin_inf();
     float best = 0.0f;
     // The largest weight becomes -8 with the one sign, and 7 with the other.
     for (const float exact : {ratio, ratio * (-8.0f / 7.0f)}) {
-      const float sign = exact < 0.0f ? -1.0f : 1.0f, most = exact < 0.0f ? 15.0f : 16.0f;
+      const float sign = exact < 0.0f ? -1.0f : 1.0f, most = exact < 0.0f ? -lowest : highest;
       const float whole = __builtin_ceilf(__builtin_fabsf(exact));
       for (float off = 0.0f; off < 3.0f; ++off) {
         const float tried = sign * std::min(std::max(whole - off, 1.0f), most);
@@ -189,7 +219,7 @@ void pack_group(MatrixEncoding encoding, const float* w, int64_t n, float scale,
     tally.note_bad(index + (bad == w + n ? std::find(w, w + n, extreme(w, n)) - w : bad - w));
     return;
   }
-  if (encoding == MatrixEncoding::q4) {
+  if (encoding != MatrixEncoding::q8) {
     for (int64_t c = 0; c < n; c += 8, out += 64) {
       const Bits low = quantize4(w + c, scale, -8.0f, 7.0f, 8, tally);
       put4(out, low | quantize4(w + c + 4, scale, -8.0f, 7.0f, 8, tally) << 4);
@@ -201,9 +231,9 @@ void pack_group(MatrixEncoding encoding, const float* w, int64_t n, float scale,
   }
 }
 
-// The scales of a row's groups, one run after the other.
-template <class Put>
-void choose_scales(MatrixEncoding encoding, const float* w, int64_t groups, int64_t group, Put put) {
+// The scales of a row's groups, one run after the other, and each run when its groups are done.
+template <class Put, class PutRun>
+void choose_scales(MatrixEncoding encoding, const float* w, int64_t groups, int64_t group, Put put, PutRun put_run) {
   if (encoding == MatrixEncoding::q8) {
     for (int64_t g = 0; g < groups; ++g) {
       put(g, half_bits_to_float(float_to_half_bits(__builtin_fabsf(extreme(w + g * group, group)) / 127.0f)));
@@ -213,8 +243,9 @@ void choose_scales(MatrixEncoding encoding, const float* w, int64_t groups, int6
   const int64_t in_run = std::max<int64_t>(1, kRunColumns / group);
   for (int64_t first = 0; first < groups; first += in_run) {
     const int64_t n = std::min(in_run, groups - first);
-    const RunScales run(w + first * group, n, group);
+    const RunScales run(w + first * group, n, group, encoding == MatrixEncoding::q4_steps);
     for (int64_t g = 0; g < n; ++g) put(first + g, run.scales[g]);
+    put_run(n, run);
   }
 }
 
@@ -312,22 +343,32 @@ void pack_blockwise_tile(const Work& work, int64_t tile, int64_t real_rows, Tall
 
 void pack_quantized_tile(const Work& work, int64_t tile, int64_t real_rows, Tally& tally) {
   const int64_t groups = work.cols / work.group;
-  const int64_t per_step = work.encoding == MatrixEncoding::q4 ? 8 : 4;
+  const bool has_bytes = work.encoding == MatrixEncoding::q8, has_steps = work.encoding == MatrixEncoding::q4_steps;
+  const int64_t per_step = has_bytes ? 4 : 8;
   uint8_t* codes = work.codes + tile * (work.cols / per_step) * 64;
-  uint16_t* scales = work.scales + tile * groups * kTileRows;
+  const int64_t scales_size = scales_in_tile(work.encoding, work.cols, work.group);
+  uint16_t* scales = work.scales + tile * scales_size;
   if (real_rows < kTileRows) {
-    std::memset(codes, work.encoding == MatrixEncoding::q4 ? 0x88 : 0x80,
-                static_cast<size_t>(work.cols / per_step * 64));
-    std::memset(scales, 0, sizeof(uint16_t) * static_cast<size_t>(groups * kTileRows));
+    std::memset(codes, has_bytes ? 0x80 : 0x88, static_cast<size_t>(work.cols / per_step * 64));
+    std::memset(scales, 0, sizeof(uint16_t) * static_cast<size_t>(scales_size));
   }
   for (int64_t r = 0; r < real_rows; ++r) {
     const int64_t row = (tile * kTileRows + r) * work.cols;
-    choose_scales(work.encoding, work.rows + row, groups, work.group, [&](int64_t g, float scale) {
+    const auto put_group = [&](int64_t g, float scale) {
       const int64_t index = row + g * work.group;
-      scales[g * kTileRows + r] = float_to_half_bits(scale);
+      if (!has_steps) scales[g * kTileRows + r] = float_to_half_bits(scale);
       pack_group(work.encoding, work.rows + index, work.group, scale,
                  codes + g * (work.group / per_step) * 64 + r * 4, index, tally);
-    });
+    };
+    float* steps = reinterpret_cast<float*>(scales);
+    const auto put_run = [&](int64_t n, const RunScales& run) {
+      if (!has_steps) return;
+      int8_t* multiples = reinterpret_cast<int8_t*>(steps + kTileRows);
+      steps[r] = run.step;
+      for (int64_t g = 0; g < n; ++g) multiples[g * kTileRows + r] = static_cast<int8_t>(run.multiples[g]);
+      steps = reinterpret_cast<float*>(multiples + n * kTileRows);
+    };
+    choose_scales(work.encoding, work.rows + row, groups, work.group, put_group, put_run);
   }
 }
 
@@ -424,7 +465,14 @@ PackedSizes packed_sizes(MatrixEncoding encoding, int64_t rows, int64_t cols, in
                                 " and divide the columns: group " + std::to_string(group) +
                                 ", columns " + std::to_string(cols));
   }
+  if (encoding == MatrixEncoding::q4_steps && kRunColumns % group != 0) {
+    throw std::invalid_argument("a group of q4_steps must divide " + std::to_string(kRunColumns) + ": " +
+                                std::to_string(group));
+  }
   const size_t codes = encoding == MatrixEncoding::q8 ? cells : cells / 2;
+  if (encoding == MatrixEncoding::q4_steps) {
+    return {codes, padded / kTileRows * 2 * static_cast<size_t>(scales_in_tile(encoding, cols, group)), 0};
+  }
   const size_t scales = cells / static_cast<size_t>(group) * 2;
   if (encoding != MatrixEncoding::lpbq4) return {codes, scales, 0};
   const size_t factors = (scales + 63) / 64 * 64;

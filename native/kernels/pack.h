@@ -6,9 +6,6 @@
 
 namespace satchel {
 
-// q4: columns whose groups share a step, from a multiple of it on; see pack_rows.
-inline constexpr int64_t kRunColumns = 1024;
-
 struct PackedSizes {
   size_t codes;    // bytes
   size_t scales;   // bytes, with the factors of lpbq4
@@ -28,7 +25,7 @@ PackedSizes packed_sizes(MatrixEncoding encoding, int64_t rows, int64_t cols, in
 // Quantises and packs `rows` [n_rows, cols]. A block of a larger matrix has a multiple of 16 rows,
 // except the last one, which is padded with rows of zeros (q = 0, scale 0).
 // Per group, with m the value of largest magnitude (the first of equals):
-//   q4  needed = m / -8,               q = clamp(rint(w / scale), -8, 7)
+//   q4, q4_steps  needed = m / -8,     q = clamp(rint(w / scale), -8, 7)
 //   q8  scale = fp16(|m| / 127),       q = clamp(rint(w / scale), -127, 127)
 // in f32, and q = 0 where the scale is 0. Stats do not depend on `threads`.
 //
@@ -40,6 +37,11 @@ PackedSizes packed_sizes(MatrixEncoding encoding, int64_t rows, int64_t cols, in
 // largest on) is taken. Scales are fp16(needed) where the run's sum would be more than twice theirs, where
 // a group needs less than a step, and where the step is under 2^-18 (its multiples are not exact in
 // fp16) or overflows.
+//
+// q4_steps: in these runs instead, the step is 1/127 of the needed scale of largest magnitude, rounded up
+// to four bits and to whole numbers of 2^-24, and numbers are -127 to 127, at most 65504 / step: all
+// products are exact in fp16. Of ceil(|needed / step|) - 2 .. + 0 and of the other sign's, the best is taken
+// as above, for all groups. A run of zeros has the step 2^-24.
 //
 // lpbq4: a group needs the step s = max(largest / 7, smallest / -8), and the row's factor is its
 // largest s / 16, in f32. Of the whole numbers ceil(s / factor) - 3 .. + 1, within 1 .. 16, the

@@ -14,6 +14,7 @@
 #include "depthwise.inl"
 #include "depthwise_i8.inl"
 #include "attention.inl"
+#include "scales.inl"
 
 namespace satchel {
 namespace {
@@ -41,10 +42,11 @@ inline Shorts pair_of(const int8_t* x, int c) {
 // The two halves of each row added up: int16 pairs to int32.
 inline S add_pairs(Shorts v) { return ((S)v << 16 >> 16) + ((S)v >> 16); }
 
-inline void scale_group(const uint16_t* scales, const S (*dots)[kQuarters], int rows,
+template <class Scales>
+inline void scale_group(const Scales& scales, int64_t g, const S (*dots)[kQuarters], int rows,
                         F (*acc)[kQuarters]) {
   for (int v = 0; v < kQuarters; ++v) {
-    const F scale = load_half(scales + v * 4);
+    const F scale = scales.at(0, g, v * 4);
     for (int m = 0; m < rows; ++m) {
       acc[m][v] = fma(__builtin_convertvector(dots[m][v], F), scale, acc[m][v]);
     }
@@ -66,12 +68,12 @@ inline void write_rows(const QuantizedRows& x, int64_t first, int rows, const Pa
 
 // A lane takes four products of at most 15 * 127 per step of 8 columns; four steps fit in 16 bits,
 // so sums are widened every 32 columns.
-template <int M>
+template <class Scales, int M>
 void block_q4(const QuantizedRows& x, int64_t first, const PackedMatrix& w, const float* bias,
               int64_t tile, float* y, int64_t ldy) {
   const int64_t groups = w.cols / w.group;
   const uint8_t* codes = w.codes + tile * w.cols * 8;
-  const uint16_t* scales = w.scales + tile * groups * kTileRows;
+  const Scales scales(w, tile);
   F acc[M][kQuarters] = {};
   for (int64_t g = 0; g < groups; ++g) {
     S dots[M][kQuarters];
@@ -106,7 +108,7 @@ void block_q4(const QuantizedRows& x, int64_t first, const PackedMatrix& w, cons
         for (int m = 0; m < M; ++m) dots[m][v] += add_pairs(sums[m]);
       }
     }
-    scale_group(scales + g * kTileRows, dots, M, acc);
+    scale_group(scales, g, dots, M, acc);
   }
   write_rows(x, first, M, w, bias, tile, acc, y, ldy);
 }
@@ -117,7 +119,7 @@ void block_q8(const QuantizedRows& x, int64_t first, const PackedMatrix& w, cons
               int64_t tile, float* y, int64_t ldy) {
   const int64_t groups = w.cols / w.group;
   const uint8_t* codes = w.codes + tile * w.cols * kTileRows;
-  const uint16_t* scales = w.scales + tile * groups * kTileRows;
+  const HalfScales scales(w, tile);
   F acc[M][kQuarters] = {};
   for (int64_t g = 0; g < groups; ++g) {
     S dots[M][kQuarters] = {};
@@ -136,20 +138,27 @@ void block_q8(const QuantizedRows& x, int64_t first, const PackedMatrix& w, cons
         }
       }
     }
-    scale_group(scales + g * kTileRows, dots, M, acc);
+    scale_group(scales, g, dots, M, acc);
   }
   write_rows(x, first, M, w, bias, tile, acc, y, ldy);
 }
 
-void linear_q4(const QuantizedRows& x, const PackedMatrix& w, const float* bias,
-               int64_t tile_begin, int64_t tile_end, float* y, int64_t ldy) {
+template <class Scales>
+void multiply_q4(const QuantizedRows& x, const PackedMatrix& w, const float* bias,
+                 int64_t tile_begin, int64_t tile_end, float* y, int64_t ldy) {
   for (int64_t tile = tile_begin; tile < tile_end; ++tile) {
     int64_t i = 0;
     for (; i + kRowsAtOnce <= x.rows; i += kRowsAtOnce) {
-      block_q4<kRowsAtOnce>(x, i, w, bias, tile, y, ldy);
+      block_q4<Scales, kRowsAtOnce>(x, i, w, bias, tile, y, ldy);
     }
-    for (; i < x.rows; ++i) block_q4<1>(x, i, w, bias, tile, y, ldy);
+    for (; i < x.rows; ++i) block_q4<Scales, 1>(x, i, w, bias, tile, y, ldy);
   }
+}
+
+void linear_q4(const QuantizedRows& x, const PackedMatrix& w, const float* bias,
+               int64_t tile_begin, int64_t tile_end, float* y, int64_t ldy) {
+  const auto linear = w.encoding == MatrixEncoding::q4_steps ? multiply_q4<StepScales> : multiply_q4<HalfScales>;
+  linear(x, w, bias, tile_begin, tile_end, y, ldy);
 }
 
 void linear_q8(const QuantizedRows& x, const PackedMatrix& w, const float* bias,
@@ -182,8 +191,11 @@ void unpack_row(const PackedMatrix& w, int64_t row, float* out) {
     return;
   }
   const int64_t groups = w.cols / w.group;
+  const int64_t four = lane / kLanes * kLanes;
+  const bool steps = w.encoding == MatrixEncoding::q4_steps;
   for (int64_t g = 0; g < groups; ++g) {
-    const float scale = half_bits_to_float(w.scales[(tile * groups + g) * kTileRows + lane]);
+    const F scales = steps ? StepScales(w, tile).at(0, g, four) : HalfScales(w, tile).at(0, g, four);
+    const float scale = scales[lane - four];
     const int64_t begin = g * w.group, end = begin + w.group;
     if (w.encoding != MatrixEncoding::q8) {
       const int zero = w.encoding == MatrixEncoding::q4_min ? 0 : 8;

@@ -4,8 +4,6 @@
 // numbers fit in a byte, and a product's sums need no scaling before the end of the run: the form that
 // pack.h gives to q4. Included by the files for many rows, with sixteen lanes.
 
-#include "pack.h"
-
 namespace satchel {
 namespace {
 
@@ -13,17 +11,39 @@ namespace {
 struct TileRun {
   const uint8_t* codes;
   const uint16_t* scales;
+  const float* run_steps = nullptr;  // of q4_steps, instead of scales
+  const int8_t* multiples = nullptr;
   int64_t groups, group;
 
   TileRun(const PackedMatrix& w, int64_t tile, int64_t first) : group(w.group) {
     const int64_t left = w.cols - first;
     groups = (left < kRunColumns ? left : kRunColumns) / group;
     codes = w.codes + (tile * w.cols + first) * 8;
-    scales = w.scales + (tile * (w.cols / group) + first / group) * kTileRows;
+    scales = w.scales + tile * scales_in_tile(w);
+    if (w.encoding != MatrixEncoding::q4_steps) {
+      scales += first / group * kTileRows;
+    } else {
+      scales += (first / kRunColumns * 4 + first / group) * kTileRows / 2;
+      run_steps = reinterpret_cast<const float*>(scales);
+      multiples = reinterpret_cast<const int8_t*>(run_steps + kTileRows);
+    }
   }
 
-  // Each row's step, a sixteenth of its largest scale; false if some scale is no such multiple of it.
+  F scale(int64_t g) const {
+    return run_steps ? load_int8(multiples + g * kTileRows) * load(run_steps) : load_half(scales + g * kTileRows);
+  }
+
+  // Each row's step; false if some scale is no such multiple of it. Of q4, it is a sixteenth of the largest.
   bool find_steps(float* steps) const {
+    if (run_steps) {
+      __m128i low = _mm_setzero_si128(), high = low;
+      for (int64_t g = 0; g < groups; ++g) {
+        const __m128i bytes = _mm_loadu_si128(reinterpret_cast<const __m128i*>(multiples + g * kTileRows));
+        low = _mm_min_epi8(low, bytes), high = _mm_max_epi8(high, bytes);
+      }
+      store(steps, load(run_steps));
+      return (_mm_cmplt_epi8_mask(low, _mm_set1_epi8(-15)) | _mm_cmpgt_epi8_mask(high, _mm_set1_epi8(16))) == 0;
+    }
     F largest = broadcast(0.0f);
     for (int64_t g = 0; g < groups; ++g) {
       const F scale = load_half(scales + g * kTileRows);
@@ -44,11 +64,12 @@ struct TileRun {
   // Code times multiple plus `offset`, as bytes [cols/4][16][4]. With a negative multiple, products are
   // those of the codes from the other end, so that none of a register's bytes borrows from another.
   void bytes(const float* steps, int32_t offset, uint8_t* out) const {
-    const F inverse = inverse_of(load(steps));
+    const F inverse = run_steps ? broadcast(0.0f) : inverse_of(load(steps));
     const uint8_t* from = codes;
     const __m512i nibble = _mm512_set1_epi8(15), every_byte = _mm512_set1_epi32(0x01010101);
     for (int64_t g = 0; g < groups; ++g) {
-      const __m512i whole = _mm512_cvtps_epi32(multiple(load_half(scales + g * kTileRows), inverse));
+      const F times_step = run_steps ? load_int8(multiples + g * kTileRows) : scale(g) * inverse;
+      const __m512i whole = _mm512_cvtps_epi32(times_step);
       const __mmask16 negative = _mm512_movepi32_mask(whole);
       const __m512i times = _mm512_abs_epi32(whole);
       const __m512i factor = _mm512_or_si512(times, _mm512_slli_epi32(times, 16));
@@ -82,14 +103,13 @@ struct TileRun {
   }
 };
 
-// Whether all runs of these tiles have steps.
-inline bool have_steps(const PackedMatrix& w, int64_t tile, int64_t tiles) {
-  if (w.encoding != MatrixEncoding::q4 || kRunColumns % w.group != 0) return false;
+// Whether all runs of a tile have steps.
+inline bool have_steps(const PackedMatrix& w, int64_t tile) {
+  const bool q4 = w.encoding == MatrixEncoding::q4 || w.encoding == MatrixEncoding::q4_steps;
+  if (!q4 || kRunColumns % w.group != 0) return false;
   float steps[kTileRows];
-  for (int64_t t = tile; t < tile + tiles; ++t) {
-    for (int64_t first = 0; first < w.cols; first += kRunColumns) {
-      if (!TileRun(w, t, first).find_steps(steps)) return false;
-    }
+  for (int64_t first = 0; first < w.cols; first += kRunColumns) {
+    if (!TileRun(w, tile, first).find_steps(steps)) return false;
   }
   return true;
 }

@@ -25,7 +25,7 @@ constexpr uint32_t kMaxGroup = 65536;
 
 uint64_t align(uint64_t offset, uint64_t alignment) { return (offset + alignment - 1) / alignment * alignment; }
 
-bool known_kind(uint8_t kind) { return kind <= 4 || (kind >= 16 && kind <= 24); }
+bool known_kind(uint8_t kind) { return kind <= 4 || (kind >= 16 && kind <= 25); }
 
 struct Sizes {
   uint64_t codes, scales;
@@ -49,6 +49,9 @@ Sizes expected_sizes(const WeightEntry& w) {
   switch (w.kind) {
     case WeightKind::matrix_f32: return {rows * cols * 4, 0};
     case WeightKind::matrix_f16: return {rows * cols * 2, 0};
+    case WeightKind::matrix_q4_steps:
+      return {rows * cols / 2, rows / kTileRows * sizeof(uint16_t) *
+                                     static_cast<uint64_t>(scales_in_tile(MatrixEncoding::q4_steps, w.shape[1], w.group))};
     case WeightKind::matrix_q4: return {rows * cols / 2, padded_groups(w) * 2};
     case WeightKind::matrix_lpbq4: return {rows * cols / 2, second_plane(w) + rows * sizeof(float)};
     case WeightKind::matrix_q4_min: return {rows * cols / 2, second_plane(w) + padded_groups(w) * 2};
@@ -88,7 +91,8 @@ IntegerMatrix WeightEntry::integers() const {
 const char* WeightEntry::kind_name() const {
   constexpr const char* plain[] = {"f32", "f16", "i32", "u8", "boolean"};
   constexpr const char* matrix[] = {"matrix_f32",   "matrix_f16",    "matrix_q4",        "matrix_q8",
-                                    "matrix_lpbq4", "matrix_q4_min", "matrix_q4_offset", "matrix_q8_offset", "matrix_i8"};
+                                    "matrix_lpbq4", "matrix_q4_min", "matrix_q4_offset", "matrix_q8_offset", "matrix_i8",
+                                    "matrix_q4_steps"};
   const auto code = static_cast<uint8_t>(kind);
   return code < 16 ? plain[code] : matrix[code - 16];
 }
@@ -213,7 +217,8 @@ void ProgramFile::read_weight_index() {
     if (w.is_quantized() && !w.is_integers()) {
       const bool bytes = w.kind == WeightKind::matrix_q8 || w.kind == WeightKind::matrix_q8_offset;
       const uint32_t step = bytes ? 4 : 8;
-      if (w.group == 0 || w.group > kMaxGroup || w.group % step != 0 || w.shape[1] % w.group != 0) {
+      if (w.group == 0 || w.group > kMaxGroup || w.group % step != 0 || w.shape[1] % w.group != 0 ||
+          (w.kind == WeightKind::matrix_q4_steps && kRunColumns % w.group != 0)) {
         in.fail(w.name + " has the bad group " + std::to_string(w.group));
       }
     } else if (w.group != 0) {

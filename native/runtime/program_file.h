@@ -27,6 +27,7 @@ enum class WeightKind : uint8_t {
   f32 = 0, f16 = 1, i32 = 2, u8 = 3, boolean = 4,
   matrix_f32 = 16, matrix_f16 = 17, matrix_q4 = 18, matrix_q8 = 19, matrix_lpbq4 = 20,
   matrix_q4_min = 21, matrix_q4_offset = 22, matrix_q8_offset = 23, matrix_i8 = 24,
+  matrix_q4_steps = 25,
 };
 
 struct WeightEntry {

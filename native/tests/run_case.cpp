@@ -89,7 +89,7 @@ struct LinearCall {
   void operator()(const Floats& x, int64_t first, int64_t m, int64_t tile_begin, int64_t tile_end,
                   Floats& y) const {
     const bool q8 = w.encoding == MatrixEncoding::q8, from_zero = w.encoding == MatrixEncoding::q4_min;
-    const bool q4 = w.encoding == MatrixEncoding::q4 || from_zero;
+    const bool q4 = w.encoding == MatrixEncoding::q4 || w.encoding == MatrixEncoding::q4_steps || from_zero;
     const float* input = x.get() + first * w.cols;
     float* output = y.get() + first * w.rows;
     if (q4 || q8) {

@@ -13,7 +13,7 @@ from kernels.kernel_cases import Array, Tolerance
 from satchel.quantize import packing
 from satchel.quantize.cache import dequantize_cache, quantize_cache
 
-ENCODINGS = {"f32": 0, "f16": 1, "q4": 2, "q8": 3}
+ENCODINGS = {"f32": 0, "f16": 1, "q4": 2, "q8": 3, "q4_steps": 9}
 Q4_MIN = 5  # to unpack it, its minima are needed too
 _TYPES = {"<f4": "f4", "<f8": "f8", "|u1": "u1", "<u2": "u2"}
 
@@ -53,6 +53,7 @@ def all_cases() -> list[CheckCase]:
     checks = [
         *quantized_linear(rng),
         *linear_from_zero(rng),
+        *linear_with_steps(rng),
         *float_linear(rng),
         *hard_linear(),
         *quantize_rows(rng),
@@ -76,7 +77,7 @@ def linear(
     inputs = {"x": x, "codes": codes}
     if group:
         inputs["scales"] = scales
-        reference = packing.quantize_groups(w, int(encoding[1]), group)
+        reference = packing.unpack_codes(encoding, codes, scales, rows, cols, group)
         expected = cases.expected_quantized(x, *reference, bias)
     else:
         stored = packing.unpack_matrix(encoding, codes, scales, rows, cols)
@@ -117,6 +118,16 @@ def linear_from_zero(rng: np.random.Generator) -> Iterator[CheckCase]:
             check.numbers["encoding"] = Q4_MIN
             check.expected, check.tolerance = {"y": expected}, cases.linear_tolerance(expected)
             yield check
+
+
+def linear_with_steps(rng: np.random.Generator) -> Iterator[CheckCase]:
+    """q4_steps, with a last run that is shorter, and rows whose steps are fine."""
+    for rows, cols, group in ((40, 64, 32), (33, 1088, 64), (18, 2080, 8), (31, 1024, 1024)):
+        for m in (1, 3, 17):
+            w = rng.standard_normal((rows, cols), dtype=np.float32)
+            w[3::7, : group // 2] *= 100
+            x = rng.standard_normal((m, cols), dtype=np.float32)
+            yield linear(f"linear-q4_steps-{rows}x{cols}-tokens{m}", "q4_steps", x, w, group)
 
 
 def float_linear(rng: np.random.Generator) -> Iterator[CheckCase]:

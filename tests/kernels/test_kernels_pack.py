@@ -29,9 +29,16 @@ def awkward_weights(rng: np.random.Generator, rows: int, cols: int) -> Array:
     return w.astype(np.float32)
 
 
-@pytest.mark.parametrize("encoding", ["f32", "f16", "q4", "q8"])
+SHAPES = [(16, 32, 32), (37, 256, 64), (40, 520, 8), (33, 600, 600)]
+STEP_SHAPES = [(16, 32, 32), (37, 1088, 64), (40, 2560, 32), (21, 1032, 8), (18, 3072, 1024)]
+
+
 @pytest.mark.parametrize(
-    ("rows", "cols", "group"), [(16, 32, 32), (37, 256, 64), (40, 520, 8), (33, 600, 600)]
+    ("encoding", "rows", "cols", "group"),
+    [
+        *((encoding, *shape) for encoding in ("f32", "f16", "q4", "q8") for shape in SHAPES),
+        *(("q4_steps", *shape) for shape in STEP_SHAPES),
+    ],
 )
 def test_same_bytes_as_the_reference(
     encoding: str, rows: int, cols: int, group: int, rng: np.random.Generator

@@ -24,22 +24,23 @@ EMBEDDING, HEAD, LAYER = (
 )
 TIED_HEAD = f"{EMBEDDING}#head"
 Q8 = ("matrix_q8", 256)  # a whole row
+STEPS = ("matrix_q4_steps", 32)  # smaller than matrix_q4 where a row has enough groups
 
 # tied, options, and encodings that must be in the file
 VARIATIONS: list[tuple[bool, dict[str, Any], dict[str, tuple[str, int]]]] = [
-    (False, {}, {EMBEDDING: ("matrix_q4", 32), HEAD: ("matrix_q4", 32), LAYER: ("matrix_q4", 32)}),
-    (False, {"group_size": 64}, {EMBEDDING: ("matrix_q4", 64), LAYER: ("matrix_q4", 64)}),
+    (False, {}, {EMBEDDING: STEPS, HEAD: STEPS, LAYER: STEPS}),
+    (False, {"group_size": 64}, {EMBEDDING: ("matrix_q4", 64), LAYER: ("matrix_q4_steps", 64)}),
     (False, {"group_size": 128}, {LAYER: ("matrix_q4", 128)}),
     (False, {"group_size": 256}, {LAYER: ("matrix_q4", 256)}),
-    (False, {"embedding": (8, 0)}, {EMBEDDING: ("matrix_q8", 256), HEAD: ("matrix_q4", 32)}),
-    (False, {"embedding": (8, 32)}, {EMBEDDING: ("matrix_q8", 32), HEAD: ("matrix_q4", 32)}),
-    (False, {"embedding": (4, 0)}, {EMBEDDING: ("matrix_q4", 256), HEAD: ("matrix_q4", 32)}),
-    (False, {"embedding": (4, 32), "group_size": 64}, {EMBEDDING: ("matrix_q4", 32)}),
-    (False, {"head_bits": 8}, {EMBEDDING: ("matrix_q4", 32), HEAD: ("matrix_q8", 32)}),
-    (True, {}, {EMBEDDING: ("matrix_q4", 32)}),
-    (True, {"head_bits": 8}, {EMBEDDING: ("matrix_q4", 32), TIED_HEAD: ("matrix_q8", 32)}),
+    (False, {"embedding": (8, 0)}, {EMBEDDING: ("matrix_q8", 256), HEAD: STEPS}),
+    (False, {"embedding": (8, 32)}, {EMBEDDING: ("matrix_q8", 32), HEAD: STEPS}),
+    (False, {"embedding": (4, 0)}, {EMBEDDING: ("matrix_q4", 256), HEAD: STEPS}),
+    (False, {"embedding": (4, 32), "group_size": 64}, {EMBEDDING: STEPS}),
+    (False, {"head_bits": 8}, {EMBEDDING: STEPS, HEAD: ("matrix_q8", 32)}),
+    (True, {}, {EMBEDDING: STEPS}),
+    (True, {"head_bits": 8}, {EMBEDDING: STEPS, TIED_HEAD: ("matrix_q8", 32)}),
     (True, {"head_bits": 8, "embedding": (8, 32)}, {EMBEDDING: ("matrix_q8", 32)}),
-    (True, {"embedding": (8, 0)}, {EMBEDDING: ("matrix_q8", 256), TIED_HEAD: ("matrix_q4", 32)}),
+    (True, {"embedding": (8, 0)}, {EMBEDDING: ("matrix_q8", 256), TIED_HEAD: STEPS}),
     (False, {"recipe": "8a8w"}, {EMBEDDING: Q8, HEAD: Q8, LAYER: ("matrix_q8", 512)}),
     (True, {"recipe": "8a8w"}, {EMBEDDING: Q8}),
     (False, {"recipe": "16a8w"}, {EMBEDDING: Q8, HEAD: Q8, LAYER: ("matrix_q8", 512)}),
@@ -48,8 +49,8 @@ VARIATIONS: list[tuple[bool, dict[str, Any], dict[str, tuple[str, int]]]] = [
     (True, {"recipe": "16a4w", "group_size": 16}, {EMBEDDING: Q8, LAYER: ("matrix_lpbq4", 16)}),
     (False, {"recipe": "16a4w", "group_size": 64, "kv_bits": 8}, {LAYER: ("matrix_lpbq4", 64)}),
     (False, {"recipe": "16a4w", "head_bits": 4}, {HEAD: ("matrix_lpbq4", 32), EMBEDDING: Q8}),
-    (False, {"kv_bits": 8}, {LAYER: ("matrix_q4", 32)}),
-    (True, {"kv_bits": 32}, {LAYER: ("matrix_q4", 32)}),
+    (False, {"kv_bits": 8}, {LAYER: STEPS}),
+    (True, {"kv_bits": 32}, {LAYER: STEPS}),
     (
         False,
         {"overrides": {"layers.*.mlp.down": "16a8w", "layers.0.*": "16a4w:16", "lm_head": "8a8w"}},
@@ -57,7 +58,7 @@ VARIATIONS: list[tuple[bool, dict[str, Any], dict[str, tuple[str, int]]]] = [
             HEAD: Q8,
             LAYER: ("matrix_q8", 512),
             "model.layers.0.mlp.down_proj.weight": ("matrix_lpbq4", 16),
-            "model.layers.1.mlp.up_proj.weight": ("matrix_q4", 32),
+            "model.layers.1.mlp.up_proj.weight": STEPS,
         },
     ),
     (True, {"overrides": {"embed_tokens": "16a4w"}}, {EMBEDDING: ("matrix_lpbq4", 32)}),

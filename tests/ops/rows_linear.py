@@ -51,6 +51,8 @@ QUANTIZED = (
     (Encoding("matrix_q4", 64), 192),
     (Encoding("matrix_q4", 128), 128),
     (Encoding("matrix_q4", 72), 72),
+    (Encoding("matrix_q4_steps", 32), 1120),
+    (Encoding("matrix_q4_steps", 64), 192),
     (Encoding("matrix_q8", 32), 96),
     (Encoding("matrix_q8", 64), 64),
     (Encoding("matrix_q8", 200), 200),

@@ -72,8 +72,17 @@ def _decode(model: fm.Model, w: fm.Weight) -> NDArray[np.float32]:
         if w.encoding == 24:
             at = offset + ((tile * (-(-cols // 4)) + col // 4) * 16 + lane) * 4 + col % 4
             return float(struct.unpack_from("<b", data, at)[0])
-        at = w.scales_offset + ((tile * (cols // w.group) + col // w.group) * 16 + lane) * 2
-        (scale,) = struct.unpack_from("<e", data, at)
+        groups, runs = cols // w.group, -(-cols // 1024)
+        if w.encoding == 25:
+            run, in_run = divmod(col, 1024)
+            steps = w.scales_offset + tile * (64 * runs + 16 * groups)
+            steps += run * (64 + 16 * 1024 // w.group)
+            (step,) = struct.unpack_from("<f", data, steps + lane * 4)
+            (times,) = struct.unpack_from("<b", data, steps + 64 + in_run // w.group * 16 + lane)
+            scale = step * times
+        else:
+            at = w.scales_offset + ((tile * groups + col // w.group) * 16 + lane) * 2
+            (scale,) = struct.unpack_from("<e", data, at)
         tiles = fm.align(rows, 16) // 16
         second = w.scales_offset + fm.align(tiles * (cols // w.group) * 16 * 2, 64)
         added = 0.0
@@ -99,7 +108,9 @@ def test_tiles(tmp_path: Path) -> None:
     for name in (n for n, shape in SHAPES.items() if len(shape) == 2):
         ours = _decode(model, model.weight(name))
         np.testing.assert_array_equal(program.weight(name), ours, err_msg=name)
-        kind = ENCODINGS[name].kind.removesuffix("_offset").removesuffix("_min")
+        kind = (
+            ENCODINGS[name].kind.removesuffix("_offset").removesuffix("_min").removesuffix("_steps")
+        )
         steps = {"matrix_q4": 7, "matrix_q8": 120, "matrix_lpbq4": 7}.get(kind, 2000)
         allowed = np.abs(WEIGHTS[name]).max() / steps
         assert np.abs(ours - WEIGHTS[name]).max() <= allowed, name

@@ -29,6 +29,7 @@ ENCODINGS = {
     22: "matrix_q4_offset",
     23: "matrix_q8_offset",
     24: "matrix_i8",
+    25: "matrix_q4_steps",
 }
 INPUT, ARENA, WEIGHT, STATE = range(4)
 ABSENT = 0xFFFFFFFF

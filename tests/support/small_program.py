@@ -31,6 +31,7 @@ ENCODINGS = {
     "low": Encoding("matrix_q4_min", 16),
     "mid": Encoding("matrix_q4_offset", 32),
     "high": Encoding("matrix_q8_offset", 16),
+    "fine": Encoding("matrix_q4_steps", 8),
     "whole": Encoding("matrix_i8"),
     "kernel": Encoding("matrix_f32"),
 }
@@ -46,6 +47,7 @@ SHAPES: dict[str, tuple[int, ...]] = {
     "low": (WIDTH, WIDTH),
     "mid": (WIDTH, WIDTH),
     "high": (WIDTH, WIDTH),
+    "fine": (WIDTH, WIDTH),
     "whole": (6, 27),
     "kernel": (3, 24),
 }
@@ -93,7 +95,7 @@ def _graph(name: str, tokens: int | Sym) -> Graph:
     a = b.add(a, b.attention(q, keys8, values8, start, scale=0.35))
     x = b.add(x, linear(b.reshape(a, shape=(0, WIDTH)), "out", weight("bias")))
     x = b.add(x, b.silu_mul(linear(h, "gate"), linear(x, "low", weight("bias"))))
-    x = b.add(linear(x, "high"), linear(x, "mid"))
+    x = b.add(linear(x, "high"), b.add(linear(x, "mid"), linear(x, "fine")))
     last = b.take_rows(x, rows)
     b.output(linear(last, "embed"), "logits")
     half = b.constant("half", np.arange(WIDTH, dtype=np.float16) / 8)

@@ -118,7 +118,7 @@ PackedMatrix part_of(const PackedMatrix& w, int64_t begin, int64_t end) {
   const int64_t tile_bytes = w.cols * kTileRows / (w.encoding == MatrixEncoding::q8 ? 1 : 2);
   part.rows = std::min(w.rows, end * kTileRows) - begin * kTileRows;
   part.codes += begin * tile_bytes;
-  part.scales += begin * kTileRows * (w.cols / w.group);
+  part.scales += begin * scales_in_tile(w);
   return part;
 }
 

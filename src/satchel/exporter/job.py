@@ -36,7 +36,7 @@ from satchel.machine import cores, current_rss, peak_rss
 from satchel.models import build_model
 from satchel.models.base import Decoder, accept_method
 from satchel.program.writer import ProgramWriter, encode_metadata
-from satchel.quantize.recipe import Recipe, apply_recipe
+from satchel.quantize.recipe import Recipe, apply_recipe, store_steps
 from satchel.quantize.rotation.plan import HEAD_SUFFIX
 from satchel.sources import pull
 from satchel.sources.progress import Progress, silent
@@ -128,6 +128,9 @@ class ExportJob:
         self.rounding = RoundingPlan.of(
             options, self.encodings, Tokenizer(self.tokenizer), self.model
         )
+        if self.rounding.name == "plain":
+            forms = {name: tensor.kept for name, tensor in self.checkpoint.tensors.items()}
+            self.encodings = store_steps(self.graphs, self.encodings, forms)
         self.writer = ProgramWriter(self.graphs, self.encodings, self.tokenizer.json.encode())
         self.npu = NpuExport(self) if is_qnn(options.target) else None
 

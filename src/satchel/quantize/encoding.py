@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from satchel.quantize import packing
+from satchel.quantize.steps import RUN_COLUMNS
 
 # The numbers are those of docs/format.md.
 KINDS = {
@@ -26,6 +27,7 @@ KINDS = {
     "matrix_q4_offset": 22,
     "matrix_q8_offset": 23,
     "matrix_i8": 24,
+    "matrix_q4_steps": 25,
 }
 
 
@@ -72,6 +74,17 @@ class Encoding:
             rows, cols = shape
             return packing.packed_sizes(self.layout, rows, cols, self.group)
         return int(np.prod(shape, dtype=np.int64)) * np.dtype(PLAIN[self.kind]).itemsize, 0
+
+    def with_steps(self, shape: tuple[int, ...]) -> Encoding:
+        """Of plain 4-bit weights, the form with scales of a byte, where it is the smaller one.
+
+        >>> str(Encoding("matrix_q4", 32).with_steps((16, 2048)))
+        'matrix_q4_steps/32'
+        """
+        if self.kind != "matrix_q4" or RUN_COLUMNS % self.group:
+            return self
+        other = Encoding("matrix_q4_steps", self.group)
+        return other if other.sizes(shape) < self.sizes(shape) else self
 
     def decode(
         self, codes: NDArray[np.uint8], scales: NDArray[np.uint8], shape: tuple[int, ...]

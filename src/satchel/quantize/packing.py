@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from satchel.errors import RecipeError
 from satchel.quantize.affine import OFFSETS, QuantizedRows, quantize_affine
 from satchel.quantize.blockwise import dequantize_blocks, quantize_blocks
-from satchel.quantize.steps import step_scales
+from satchel.quantize.steps import RUN_COLUMNS, multiplied, runs_of, step_multiples, step_scales
 
 Array = NDArray[Any]
 
@@ -22,8 +22,24 @@ TILE_ROWS = 16
 PLANE_ALIGNMENT = 64  # of the parts that the scales of a matrix have
 _FLOATS: dict[str, type[np.floating[Any]]] = {"f32": np.float32, "f16": np.float16}
 # Columns in a 64-byte step of a tile; those with 4 have codes of 8 bits.
-_QUANTIZED_UNIT = {"q4": 8, "q8": 4, "lpbq4": 8, "q4_min": 8, "q4_offset": 8, "q8_offset": 4}
-_OFFSET = {"q4": 8, "q8": 128, "lpbq4": 8, "q4_min": 0, "q4_offset": 8, "q8_offset": 128}
+_QUANTIZED_UNIT = {
+    "q4": 8,
+    "q8": 4,
+    "lpbq4": 8,
+    "q4_min": 8,
+    "q4_offset": 8,
+    "q8_offset": 4,
+    "q4_steps": 8,
+}
+_OFFSET = {
+    "q4": 8,
+    "q8": 128,
+    "lpbq4": 8,
+    "q4_min": 0,
+    "q4_offset": 8,
+    "q8_offset": 128,
+    "q4_steps": 8,
+}
 # The largest code of an activation. 16 bits are two digits of 8 to the base 255, each within ±127.
 _LARGEST_ACTIVATION = {8: 127, 16: 127 * 255 + 127}
 
@@ -44,12 +60,31 @@ def quantize_groups(w: Array, bits: int, group: int) -> tuple[Array, Array]:
     _check_group("q4" if bits == 4 else "q8", cols, group)
     groups = np.ascontiguousarray(w, dtype=np.float32).reshape(rows, cols // group, group)
     scales = plain_scales(groups, bits)
+    return _codes(groups, scales, bits), scales
+
+
+def quantize_steps(w: Array, group: int) -> tuple[Array, Array, Array]:
+    """Codes (int8), multiples (int8) and steps (float32) of ``[rows, cols]``, as ``q4_steps``.
+
+    >>> codes, multiples, steps = quantize_steps(np.array([[4.0, -2.0, 1.0, 0.0] * 2]), 8)
+    >>> codes.tolist(), multiples.tolist(), steps.tolist()
+    ([[-8, 4, -2, 0, -8, 4, -2, 0]], [[16]], [[-0.03125]])
+    """
+    rows, cols = w.shape
+    _check_group("q4_steps", cols, group)
+    groups = np.ascontiguousarray(w, dtype=np.float32).reshape(rows, cols // group, group)
+    multiples, steps = step_multiples(groups)
+    return _codes(groups, multiplied(multiples, steps, group), 4), multiples, steps
+
+
+def _codes(groups: Array, scales: Array, bits: int) -> Array:
+    """Codes of ``[rows, groups, columns]`` with these scales, as ``[rows, cols]``."""
     with np.errstate(all="ignore"):
         step = scales.astype(np.float32)[..., None]
         ratio = np.where(step == 0, np.float32(0), groups / step)
         lowest, highest = (-8, 7) if bits == 4 else (-127, 127)
-        codes = np.clip(np.rint(ratio), lowest, highest).astype(np.int8)
-    return codes.reshape(rows, cols), scales
+        codes: Array = np.clip(np.rint(ratio), lowest, highest).astype(np.int8)
+    return codes.reshape(len(groups), -1)
 
 
 def plain_scales(groups: Array, bits: int) -> Array:
@@ -125,6 +160,8 @@ def scale_planes(encoding: str, rows: int, cols: int, group: int) -> tuple[int, 
         return (padded * 4,)
     _check_group(encoding, cols, group)
     groups = padded * (cols // group)
+    if encoding == "q4_steps":
+        return (groups + padded * -(-cols // RUN_COLUMNS) * 4,)
     if encoding in OFFSETS:
         return groups * 2, groups * np.dtype(OFFSETS[encoding]).itemsize
     return (groups * 2, padded * 4) if encoding == "lpbq4" else (groups * 2,)
@@ -156,6 +193,8 @@ def pack_matrix(encoding: str, w: Array, group: int = 0) -> tuple[Array, Array]:
     _check_group(encoding, cols, group)
     if encoding == "lpbq4":
         return pack_blocks(*quantize_blocks(w, group))
+    if encoding == "q4_steps":
+        return pack_steps(*quantize_steps(w, group))
     if encoding in OFFSETS:
         return pack_quantized(encoding, quantize_affine(w, encoding, group))
     return _pack(encoding, *quantize_groups(w, 4 if encoding == "q4" else 8, group))
@@ -172,20 +211,48 @@ def pack_blocks(codes: Array, scales: Array, factors: Array) -> tuple[Array, Arr
     return _pack("lpbq4", codes, scales, _bytes_of(_pad_rows(factors[:, None])))
 
 
+def pack_steps(codes: Array, multiples: Array, steps: Array) -> tuple[Array, Array]:
+    """Codes, multiples and steps of ``quantize_steps``, in the same form."""
+    cols, groups = codes.shape[1], multiples.shape[1]
+    tiles = _tiles(len(codes))
+    parts = []
+    for i, run in enumerate(runs_of(groups, cols // groups)):
+        parts.append(_group_tiles(steps[:, i : i + 1]).reshape(tiles, -1))
+        parts.append(_group_tiles(multiples[:, run]).reshape(tiles, -1))
+    return _pack_codes("q4_steps", codes), _bytes_of(np.concatenate(parts, axis=1)).view(np.uint16)
+
+
+def _unpack_steps(scales: Array, cols: int, group: int) -> Array:
+    """The scales (float16) ``[rows, groups]`` of ``pack_steps``, with those that fill up a tile."""
+    runs = list(runs_of(cols // group, group))
+    tiles = scales.view(np.uint8).reshape(-1, (cols // group + 4 * len(runs)) * TILE_ROWS)
+    steps, multiples, at = [], [], 0
+    for run in runs:
+        middle = at + 4 * TILE_ROWS
+        end = middle + (run.stop - run.start) * TILE_ROWS
+        steps.append(_group_rows(_bytes_of(tiles[:, at:middle]).view(np.float32), 1))
+        whole = _bytes_of(tiles[:, middle:end]).view(np.int8)
+        multiples.append(_group_rows(whole, run.stop - run.start))
+        at = end
+    return multiplied(np.concatenate(multiples, axis=1), np.concatenate(steps, axis=1), group)
+
+
+def _pack_codes(encoding: str, quantized: Array) -> Array:
+    unit, offset = _QUANTIZED_UNIT[encoding], _OFFSET[encoding]
+    codes = _pad_rows(quantized).astype(np.int8).view(np.uint8) + np.uint8(offset)  # modulo 256
+    steps = codes.reshape(-1, TILE_ROWS, codes.shape[1] // unit, unit).transpose(0, 2, 1, 3)
+    return _bytes_of(steps[..., :4] | steps[..., 4:] << 4 if unit == 8 else steps)
+
+
 def _pack(
     encoding: str, quantized: Array, scales: Array, second: Array | None = None
 ) -> tuple[Array, Array]:
     """``second`` is the plane after that of the scales, as bytes."""
-    unit, offset = _QUANTIZED_UNIT[encoding], _OFFSET[encoding]
-    codes = _pad_rows(quantized).astype(np.int8).view(np.uint8) + np.uint8(offset)  # modulo 256
-    steps = codes.reshape(-1, TILE_ROWS, codes.shape[1] // unit, unit).transpose(0, 2, 1, 3)
-    if unit == 8:
-        steps = steps[..., :4] | steps[..., 4:] << 4
     plane = _group_tiles(scales.astype(np.float16))
     if second is not None:
         filling = np.zeros(_aligned(plane.size) - plane.size, np.uint8)
         plane = np.concatenate([plane, filling, second])
-    return _bytes_of(steps), plane.view(np.uint16)
+    return _pack_codes(encoding, quantized), plane.view(np.uint16)
 
 
 def unpack_matrix(
@@ -232,7 +299,11 @@ def unpack_codes(
     if _QUANTIZED_UNIT[encoding] == 8:
         steps = np.concatenate([steps & 15, steps >> 4], axis=-1)
     signed = steps.transpose(0, 2, 1, 3).reshape(-1, cols).astype(np.int16) - _OFFSET[encoding]
-    return signed[:rows].astype(np.int8), _group_rows(scales.view(np.float16), cols // group)[:rows]
+    if encoding == "q4_steps":
+        halves = _unpack_steps(scales, cols, group)
+    else:
+        halves = _group_rows(scales.view(np.float16), cols // group)
+    return signed[:rows].astype(np.int8), halves[:rows]
 
 
 def _group_tiles(values: Array) -> Array:
@@ -270,8 +341,10 @@ def _check_group(encoding: str, cols: int, group: int) -> None:
             f"there is no matrix encoding {encoding!r}",
             f"Use one of {', '.join([*_FLOATS, *_QUANTIZED_UNIT, 'i8'])}",
         )
-    if group <= 0 or group % unit or cols % group:
+    whole = cols if encoding != "q4_steps" else RUN_COLUMNS
+    if group <= 0 or group % unit or cols % group or whole % group:
         raise RecipeError(
             f"group size {group} does not fit {cols} columns in {encoding}",
-            f"A group is a multiple of {unit} and divides the columns",
+            f"A group is a multiple of {unit} and divides the columns"
+            + (f" and {whole}" if whole != cols else ""),
         )

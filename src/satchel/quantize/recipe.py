@@ -199,3 +199,19 @@ def apply_recipe(
                 if node.op == "linear" and encoding.is_quantized:
                     node.attrs["activations"] = activations
     return encodings
+
+
+def store_steps(
+    graphs: Sequence[Graph], encodings: Mapping[str, Encoding], kept: Mapping[str, Encoding | None]
+) -> dict[str, Encoding]:
+    """The encodings with scales of 4-bit weights as bytes and steps, for plain rounding.
+
+    Not where that is larger, nor of tensors that ``kept`` says to have that encoding already, whose
+    scales may be any.
+    """
+    chosen = dict(encodings)
+    for weight in (weight for graph in graphs for weight in graph.weights()):
+        encoding = encodings[weight.name]
+        if encoding != kept.get(weight.source.tensor):
+            chosen[weight.name] = encoding.with_steps(weight.shape)
+    return chosen

@@ -20,7 +20,7 @@ from satchel.graph.passes import FLOATS, IMPORTED, WRITTEN_OUT, optimize
 from satchel.machine import cores
 from satchel.program.writer import ProgramWriter, encode_metadata
 from satchel.quantize.encoding import Encoding
-from satchel.quantize.recipe import Recipe, apply_recipe
+from satchel.quantize.recipe import Recipe, apply_recipe, store_steps
 from satchel.quantize.static import make_observer
 from satchel.sources.progress import Progress, silent
 from satchel.torch.capture import capture
@@ -91,7 +91,8 @@ class ModuleExportJob:
         self.parameters = sum(int(p.numel()) for p in module.parameters())
         self.noise: dict[str, float] = {}
         self.kept: list[str] = []
-        self.encodings: dict[str, Encoding] = apply_recipe([self.graph], self.recipe)
+        encodings = apply_recipe([self.graph], self.recipe)
+        self.encodings: dict[str, Encoding] = store_steps([self.graph], encodings, {})
         graphs, self.npu = [self.graph], None
         if self.for_npu:
             examples = calibration_examples(self.graph, calibration)
