@@ -2,6 +2,8 @@
 // instruction. Weights and codes are read where they lie; only the last columns, where they are no
 // full step, are copied and filled up with zeros.
 
+#include <algorithm>
+
 #include "amx_tiles.h"
 
 // Of what is included, only the activations and the last steps of a result are used here.
@@ -18,30 +20,51 @@ namespace {
 constexpr int64_t kStepColumns = 64;
 constexpr int64_t kStepBytes = kStepColumns * kTileRows;  // of weights
 
+constexpr int64_t kBlockRows = 2 * kTileRows;
+
 struct alignas(64) Buffers {
   uint8_t a[2][kTileRows * kStepColumns];  // the last columns of two tiles of rows
   int8_t b[2][kStepBytes];                 // the last steps of two tiles of weights
   int32_t c[4][kTileRows * 16];            // [2 * row tile + column tile][16][16]
 };
 
-// The sums of MT tiles of rows, which start at `rows`, and NT tiles of weights.
+// Two tiles of rows, of which the second may be the first again, and what becomes of their sums.
+struct Block {
+  int64_t rows[2];
+  int row_tiles;
+  int64_t tile;
+  int tiles;
+};
+
+// The last rows' last columns, where there may be nothing to read behind them.
+inline void copy_last_columns(const uint8_t* x, int64_t ldx, int64_t rest, uint8_t* out) {
+  const __mmask64 there = ~0ull >> (64 - rest);
+  for (int64_t r = 0; r < kTileRows; ++r) {
+    _mm512_store_si512(out + r * kStepColumns, _mm512_maskz_loadu_epi8(there, x + r * ldx));
+  }
+}
+
+// Asks for some bytes of weights, a share at a time.
+struct NextWeights {
+  const int8_t *at, *end;
+  int64_t share;
+
+  NextWeights(const IntegerMatrix& w, int64_t tile, int64_t tiles, int64_t times)
+      : at(w.codes + tile * w.steps * 4 * kTileRows), end(at + tiles * w.steps * 4 * kTileRows),
+        share(((end - at) / 64 + times - 1) / times * 64) {}
+  void ask() {
+    for (const int8_t* last = std::min(at + share, end); at < last; at += 64) _mm_prefetch(at, _MM_HINT_T1);
+  }
+};
+
+// The sums of MT tiles of rows and NT tiles of weights stay in the tiles.
 template <int MT, int NT>
-void multiply(const uint8_t* x, int64_t ldx, const int64_t* rows, const IntegerMatrix& w,
-              int64_t tile, Buffers& buffers) {
+void multiply(const uint8_t* x, int64_t ldx, int64_t m, const IntegerMatrix& w, const Block& block,
+              Buffers& buffers, NextWeights& next) {
   const int64_t full = w.steps * 4 / kStepColumns, rest = w.steps * 4 % kStepColumns;
   const int64_t tile_bytes = w.steps * 4 * kTileRows;
-  const uint8_t* a[2] = {x + rows[0] * ldx, x + rows[MT - 1] * ldx};
-  const int8_t* b[2] = {w.codes + tile * tile_bytes, w.codes + (tile + NT - 1) * tile_bytes};
-  if (rest > 0) {
-    const __mmask64 there = ~0ull >> (64 - rest);
-    for (int mt = 0; mt < MT; ++mt) {
-      for (int64_t r = 0; r < kTileRows; ++r) {
-        _mm512_store_si512(buffers.a[mt] + r * kStepColumns,
-                           _mm512_maskz_loadu_epi8(there, a[mt] + r * ldx + full * kStepColumns));
-      }
-    }
-    finish_writes(&buffers);
-  }
+  const uint8_t* a[2] = {x + block.rows[0] * ldx, x + block.rows[MT - 1] * ldx};
+  const int8_t* b[2] = {w.codes + block.tile * tile_bytes, w.codes + (block.tile + NT - 1) * tile_bytes};
   _tile_zero(0);
   if constexpr (NT == 2) _tile_zero(1);
   if constexpr (MT == 2) _tile_zero(2);
@@ -64,42 +87,61 @@ void multiply(const uint8_t* x, int64_t ldx, const int64_t* rows, const IntegerM
   for (int64_t s = 0; s < full; ++s) {
     const int64_t column = s * kStepColumns, at = s * kStepBytes;
     add(a[0] + column, a[1] + column, ldx, b[0] + at, b[1] + at);
+    next.ask();
   }
-  if (rest > 0) add(buffers.a[0], buffers.a[1], kStepColumns, buffers.b[0], buffers.b[1]);
+  if (rest == 0) return;
+  next.ask();
+  // Weights past the last column are zeros, so that it does not matter what is read there of the next rows.
+  const int64_t after = block.rows[MT - 1] + kTileRows;
+  if ((m - after) * ldx >= kStepColumns - rest) {
+    add(a[0] + full * kStepColumns, a[1] + full * kStepColumns, ldx, buffers.b[0], buffers.b[1]);
+  } else {
+    for (int mt = 0; mt < MT; ++mt) {
+      copy_last_columns(a[mt] + full * kStepColumns, ldx, rest, buffers.a[mt]);
+    }
+    finish_writes(&buffers);
+    add(buffers.a[0], buffers.a[1], kStepColumns, buffers.b[0], buffers.b[1]);
+  }
+}
+
+inline void multiply(const uint8_t* x, int64_t ldx, int64_t m, const IntegerMatrix& w, const Block& block,
+                     Buffers& buffers, NextWeights& next) {
+  if (block.tiles == 2) {
+    block.row_tiles == 2 ? multiply<2, 2>(x, ldx, m, w, block, buffers, next)
+                         : multiply<1, 2>(x, ldx, m, w, block, buffers, next);
+  } else {
+    block.row_tiles == 2 ? multiply<2, 1>(x, ldx, m, w, block, buffers, next)
+                         : multiply<1, 1>(x, ldx, m, w, block, buffers, next);
+  }
+}
+
+inline void store_sums(const Block& block, Buffers& buffers) {
   _tile_stored(0, buffers.c[0], 64);
-  if constexpr (NT == 2) _tile_stored(1, buffers.c[1], 64);
-  if constexpr (MT == 2) _tile_stored(2, buffers.c[2], 64);
-  if constexpr (MT == 2 && NT == 2) _tile_stored(3, buffers.c[3], 64);
+  if (block.tiles == 2) _tile_stored(1, buffers.c[1], 64);
+  if (block.row_tiles == 2) _tile_stored(2, buffers.c[2], 64);
+  if (block.tiles == 2 && block.row_tiles == 2) _tile_stored(3, buffers.c[3], 64);
   finish_writes(&buffers);
 }
 
-template <int NT>
-void multiply_tiles(const uint8_t* x, int64_t ldx, int64_t m, const IntegerMatrix& w,
-                    const IntegerResult& result, int64_t tile, Buffers& buffers) {
+inline void finish(const IntegerResult& result, const IntegerMatrix& w, const Block& block,
+                   const Buffers& buffers) {
+  for (int mt = 0; mt < block.row_tiles; ++mt) {
+    const BlockSums sums{buffers.c[2 * mt], 16, 16 * kTileRows};
+    block.tiles == 2 ? finish_rows<2>(result, w, block.tile, block.rows[mt], kTileRows, sums)
+                     : finish_rows<1>(result, w, block.tile, block.rows[mt], kTileRows, sums);
+  }
+}
+
+// The last steps of two tiles of weights, filled up with zeros.
+inline void copy_last_steps(const IntegerMatrix& w, int64_t tile, int tiles, Buffers& buffers) {
   const int64_t full = w.steps * 4 / kStepColumns * kStepBytes, tile_bytes = w.steps * 4 * kTileRows;
-  if (full < tile_bytes) {
-    for (int nt = 0; nt < NT; ++nt) {
-      std::memset(buffers.b[nt], 0, sizeof buffers.b[nt]);
-      std::memcpy(buffers.b[nt], w.codes + (tile + nt) * tile_bytes + full,
-                  static_cast<size_t>(tile_bytes - full));
-    }
-    finish_writes(&buffers);
+  if (full == tile_bytes) return;
+  for (int nt = 0; nt < tiles; ++nt) {
+    std::memset(buffers.b[nt], 0, sizeof buffers.b[nt]);
+    std::memcpy(buffers.b[nt], w.codes + (tile + nt) * tile_bytes + full,
+                static_cast<size_t>(tile_bytes - full));
   }
-  // What is left of the rows is done with rows before them, whose results come out the same.
-  for (int64_t row = 0; row < m; row += 2 * kTileRows) {
-    const int64_t left = m - row;
-    const bool two = left > kTileRows;
-    const int64_t last = m - kTileRows;
-    const int64_t rows[2] = {row < last ? row : last, row + kTileRows < last ? row + kTileRows : last};
-    if (two) {
-      multiply<2, NT>(x, ldx, rows, w, tile, buffers);
-    } else {
-      multiply<1, NT>(x, ldx, rows, w, tile, buffers);
-    }
-    for (int mt = 0; mt < (two ? 2 : 1); ++mt) {
-      finish_rows<NT>(result, w, tile, rows[mt], kTileRows, {buffers.c[2 * mt], 16, 16 * kTileRows});
-    }
-  }
+  finish_writes(&buffers);
 }
 
 }  // namespace
@@ -114,11 +156,24 @@ void amx_linear_i8(const uint8_t* x, int64_t ldx, int64_t m, const IntegerMatrix
   finish_writes(x);
   // Tile state belongs to the thread, so each call sets it up and gives it back.
   configure_tiles(kStepColumns);
-  int64_t tile = tile_begin;
-  for (; tile + 2 <= tile_end; tile += 2) {
-    multiply_tiles<2>(x, ldx, m, w, result, tile, buffers);
+  Block before{{}, 0, 0, 0};
+  for (int64_t tile = tile_begin; tile < tile_end; tile += 2) {
+    const int tiles = tile + 1 < tile_end ? 2 : 1;
+    copy_last_steps(w, tile, tiles, buffers);
+    NextWeights next(w, tile + tiles, std::clamp<int64_t>(tile_end - tile - tiles, 0, 2),
+                     (m + kBlockRows - 1) / kBlockRows * ((w.steps * 4 + kStepColumns - 1) / kStepColumns));
+    // What is left of the rows is done with rows before them, whose results come out the same.
+    for (int64_t row = 0, last = m - kTileRows; row < m; row += kBlockRows) {
+      const Block block{{std::min(row, last), std::min(row + kTileRows, last)},
+                        m - row > kTileRows ? 2 : 1, tile, tiles};
+      multiply(x, ldx, m, w, block, buffers, next);
+      // While the tiles are at work. The sums are read before the next ones are stored in their place.
+      finish(result, w, before, buffers);
+      store_sums(block, buffers);
+      before = block;
+    }
   }
-  if (tile < tile_end) multiply_tiles<1>(x, ldx, m, w, result, tile, buffers);
+  finish(result, w, before, buffers);
   _tile_release();
 }
 

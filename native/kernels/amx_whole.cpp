@@ -1,50 +1,34 @@
-// AMX for long blocks of activations and 4-bit weights: weights as whole numbers.
+// AMX for long blocks of activations and 4-bit weights, as planes of whole numbers: see amx_planes.h.
 //
-// Scaling the sums of every group of 32 columns costs several times as much as the tiles do. So the
-// groups of a chunk of columns are brought to one step for each output row, and nothing is scaled
-// before the end of the chunk.
-//
-// Where the scales are whole multiples of a step already (step_bytes.inl), a weight is one byte, and
-// two tiles of weights multiply the rows together. Else the step is a power of two. A code of 4 bits
-// times an fp16 scale of 11 bits is then a whole number, and 16 bits hold it exactly if the group's
-// scale is at least half of the largest in the chunk (a quarter, for half of them); smaller scales are
-// rounded to 1/4096 of the largest. A number of 16 bits is two bytes, which are two weight tiles.
+// Tiles work on their own while the rest of the core does something else, as long as it finds that in
+// the instructions around them: in every step of 64 columns some sums of the block before are scaled,
+// and some of the next weights are asked for.
 //
 // The sums are more exact than those of the other kernels, but not the same floats: this is why
 // there is a smallest number of rows, below which a row gives the same result alone or in a block.
 
-#include <algorithm>
-
-#include "amx_tiles.h"
+#include "amx_planes.h"
 #include "next_codes.h"
-#include "step_bytes.inl"
 
 namespace satchel {
 namespace {
 
-constexpr int64_t kChunkColumns = kRunColumns;
 constexpr int64_t kLargestGroup = 128;  // scaling the sums of longer groups costs little
 constexpr int64_t kBlockRows = 2 * kTileRows;
 constexpr int64_t kMostRows = 512;  // that pass over the weights of one unpacking
-constexpr int64_t kStripTiles = 8;  // of single bytes that a block of rows passes over while it is near
-// Bytes of activations that stay in the second-level cache while all tiles pass over them: past it,
-// unpacking again for every part of the rows costs less than fetching them for every tile.
-constexpr int64_t kPassBytes = 1 << 20;
 
-using Plane = uint8_t[kChunkColumns * kTileRows];  // bytes [cols/4][16][4]
-using Sums = int32_t[4][kTileRows * 16];           // [2 * tile of rows + plane][16][16]
+using Sums = int32_t[2][2][kTileRows][16];     // of tiles of rows and planes
+using Results = float[kBlockRows][kTileRows];  // of a tile
 
 struct alignas(64) Workspace {
-  Plane planes[kStripTiles];            // of weights
-  int8_t a[kTileRows][kChunkColumns];   // the last rows, padded with zeros to a full tile
-  Sums sums;                            // of a block of rows
-  float steps[kStripTiles][kTileRows];  // what the whole numbers of each output row count
-  // The results so far, side by side: in y, rows are often so far apart that they share the same
-  // few places of the caches.
-  float results[kMostRows][kStripTiles][kTileRows];
+  Planes planes;
+  Sums sums;
+  // The results of a block's earlier runs, and of earlier chunks, side by side: in y, rows are often so
+  // far apart that they share the same few places of the caches.
+  Results block[2], chunks[kMostRows / kBlockRows][kStripTiles];
 };
 
-// One call's matrices, and where the current tiles and chunk of columns stand.
+// One call's matrices, and some of its rows.
 struct Job {
   const QuantizedRows& x;
   const PackedMatrix& w;
@@ -52,259 +36,190 @@ struct Job {
   float* y;
   int64_t ldy;
   int64_t first_row, rows;
-  int64_t tile = 0, tiles = 0;
-  int64_t first = 0, columns = 0;  // columns [first, first + columns)
-
-  bool is_last() const { return first + columns == w.cols; }
-  float* output(int64_t row, int64_t t) const {
-    return y + (first_row + row) * ldy + (tile + t) * kTileRows;
-  }
-  int64_t padded() const { return (columns + 63) / 64 * 64; }
 };
 
-// Zeros up to a multiple of 64 columns: a zero weight makes whatever stands in the activations there
-// harmless.
-inline void pad(const Job& job, uint8_t* plane) {
-  for (int64_t c = job.columns; c < job.padded(); c += 4) {
-    _mm512_store_si512(plane + c * kTileRows, _mm512_setzero_si512());
+// A block of rows and a pair of planes.
+struct Block {
+  int64_t row, rows;
+  const PlanePair* pair;
+  int row_tiles() const { return rows > kTileRows ? 2 : 1; }
+};
+
+// The way of a run's sums into the results: added to those of earlier columns, and in the end scaled by
+// the activations' steps.
+class Scaling {
+ public:
+  // Results before, or null where there are none, and afterwards, or null where they go to y.
+  void begin(const Job& job, const Chunk& chunk, int64_t run, const Block& block, const Sums& sums,
+             const Results* before, Results* after) {
+    sums_ = sums, before_ = before, after_ = after;
+    high_and_low_ = block.pair->high_and_low, outputs_ = block.pair->tiles;
+    scales_ = job.x.scales + job.first_row + block.row;
+    const int64_t output = (chunk.tile + block.pair->tile) * kTileRows;
+    out_ = job.y + (job.first_row + block.row) * job.ldy + output, ldy_ = job.ldy;
+    for (int i = 0; i < outputs_; ++i) {
+      step_[i] = load(block.pair->steps[run][i]);
+      const int64_t first = output + i * kTileRows;
+      lanes_[i] = first_lanes(std::min(job.w.rows - first, kTileRows));
+      bias_[i] = job.bias ? _mm512_maskz_loadu_ps(lanes_[i], job.bias + first) : broadcast(0.0f);
+    }
+    row_ = 0, rows_ = block.rows;
+    // The last tile of rows begins earlier where it would not be full.
+    whole_ = (rows_ - 1) / kTileRows * kTileRows, skip_ = (kTileRows - rows_ % kTileRows) % kTileRows;
   }
-}
 
-// Adds results to those of earlier chunks; the last chunk applies the activations' scales and the bias.
-inline void put(const Job& job, Workspace& work, int64_t row, int64_t t, F whole, __mmask16 lanes, F bias) {
-  float* result = work.results[row][t];
-  const F total = fma(whole, load(work.steps[t]), job.first > 0 ? load(result) : broadcast(0.0f));
-  if (job.is_last()) {
-    _mm512_mask_storeu_ps(job.output(row, t), lanes,
-                          total * broadcast(job.x.scales[job.first_row + row]) + bias);
-  } else {
-    store(result, total);
-  }
-}
+  int64_t rows() const { return rows_; }
 
-inline __mmask16 lanes_of(const Job& job, int64_t t) {
-  const int64_t left = job.w.rows - (job.tile + t) * kTileRows;
-  return first_lanes(left < kTileRows ? left : kTileRows);
-}
-
-inline F bias_of(const Job& job, int64_t t) {
-  if (job.bias == nullptr) return broadcast(0.0f);
-  return _mm512_maskz_loadu_ps(lanes_of(job, t), job.bias + (job.tile + t) * kTileRows);
-}
-
-// Weights of pairs of tiles, the last of one twice where their number is odd, as signed bytes.
-struct OneByte {
-  static void unpack(const Job& job, Workspace& work) {
-    for (int64_t t = 0; t < job.tiles; ++t) {
-      const TileRun run(job.w, job.tile + t, job.first);
-      run.find_steps(work.steps[t]);
-      run.bytes(work.steps[t], 0, work.planes[t]);
-      pad(job, work.planes[t]);
+  void some(int64_t rows) {
+    for (const int64_t end = std::min(row_ + rows, rows_); row_ < end; ++row_) {
+      for (int i = 0; i < outputs_; ++i) one(i);
     }
   }
-  static int64_t pairs(const Job& job) { return (job.tiles + 1) / 2; }
-  static const uint8_t* second_plane(const Job& job, const Workspace& work, int64_t pair) {
-    return work.planes[std::min(2 * pair + 1, job.tiles - 1)];
+
+ private:
+  const int32_t (*sums_)[2][kTileRows][16];
+  const Results* before_ = nullptr;
+  Results* after_ = nullptr;
+  float* out_;
+  const float* scales_;
+  int64_t ldy_, row_ = 0, rows_ = 0, whole_, skip_;
+  F step_[2], bias_[2];
+  __mmask16 lanes_[2];
+  int outputs_;
+  bool high_and_low_;
+
+  F sum(int64_t row, int plane) const {
+    return _mm512_cvtepi32_ps(_mm512_load_si512(sums_[row / kTileRows][plane][row % kTileRows]));
   }
-  static void multiply_second(bool first_rows) {
-    if (first_rows) {
-      _tile_dpbssd(1, 4, 7);
+
+  void one(int i) const {
+    const int64_t row = row_ + (row_ < whole_ ? 0 : skip_);
+    const F whole = high_and_low_ ? fma(sum(row, 0), broadcast(256.0f), sum(row, 1)) : sum(row, i);
+    const F total = fma(whole, step_[i], before_ ? load(before_[i][row_]) : broadcast(0.0f));
+    if (after_) {
+      store(after_[i][row_], total);
     } else {
-      _tile_dpbssd(3, 5, 7);
-    }
-  }
-  static void scale_sums(const Job& job, Workspace& work, int64_t row, int64_t rows, int64_t pair) {
-    for (int64_t t = 2 * pair; t < std::min(2 * pair + 2, job.tiles); ++t) {
-      const __mmask16 lanes = lanes_of(job, t);
-      const F bias = bias_of(job, t);
-      for (int64_t r = 0; r < rows; ++r) {
-        const int32_t* sums = work.sums[(r < kTileRows ? 0 : 2) + t % 2] + r % kTileRows * 16;
-        put(job, work, row + r, t, _mm512_cvtepi32_ps(_mm512_load_si512(sums)), lanes, bias);
-      }
+      _mm512_mask_storeu_ps(out_ + row_ * ldy_ + i * kTileRows, lanes_[i],
+                            total * broadcast(scales_[row_]) + bias_[i]);
     }
   }
 };
 
-// The chunk's largest scales become 2048 .. 4095 steps. A row with a scale that is not finite has
-// NaN for a step.
-inline F choose_steps(const TileRun& run, float* step) {
-  constexpr float kSmallestHalf = 0x1p-24f, kLargestHalf = 65504.0f;
-  F largest = broadcast(kSmallestHalf), sum = broadcast(0.0f);
-  for (int64_t g = 0; g < run.groups; ++g) {
-    const F scale = run.scale(g);
-    largest = larger(largest, _mm512_abs_ps(scale));
-    sum = sum + _mm512_abs_ps(scale);  // unlike a maximum, keeps NaN
-  }
-  const F exponent = _mm512_getexp_ps(largest);
-  const F finite = smaller(sum, broadcast(kLargestHalf * kChunkColumns)) - sum;  // 0, or NaN
-  const __mmask16 bad = _mm512_cmp_ps_mask(finite, broadcast(0.0f), _CMP_NEQ_UQ);
-  const F size = _mm512_scalef_ps(broadcast(1.0f), exponent - broadcast(11.0f));
-  store(step, _mm512_mask_mov_ps(size, bad, broadcast(__builtin_nanf(""))));
-  return _mm512_scalef_ps(broadcast(1.0f), broadcast(11.0f) - exponent);
-}
-
-// Weights of one tile: signed high bytes and unsigned low ones.
-struct TwoBytes {
-  static void unpack(const Job& job, Workspace& work) {
-    const TileRun run(job.w, job.tile, job.first);
-    const uint8_t* codes = run.codes;
-    const F per_step = choose_steps(run, work.steps[0]);
-    const __m512i nibble = _mm512_set1_epi16(15), low_byte = _mm512_set1_epi16(255);
-    uint8_t *high = work.planes[0], *low = work.planes[1];
-    for (int64_t g = 0; g < run.groups; ++g) {
-      const __m512i steps = _mm512_cvtps_epi32(run.scale(g) * per_step);
-      // The same factor for both halves of a row's 32 bits; codes are offset by 8.
-      const __m512i factor = _mm512_or_si512(_mm512_and_si512(steps, _mm512_set1_epi32(0xffff)),
-                                             _mm512_slli_epi32(steps, 16));
-      const __m512i offset = _mm512_slli_epi16(factor, 3);
-      const auto put = [&](__m512i even, __m512i odd) {
-        even = _mm512_sub_epi16(_mm512_mullo_epi16(even, factor), offset);
-        odd = _mm512_sub_epi16(_mm512_mullo_epi16(odd, factor), offset);
-        constexpr int kFirstWhereMask = 0xca;  // mask ? even : odd
-        _mm512_store_si512(low, _mm512_ternarylogic_epi32(low_byte, even,
-                                                          _mm512_slli_epi16(odd, 8),
-                                                          kFirstWhereMask));
-        _mm512_store_si512(high, _mm512_ternarylogic_epi32(low_byte, _mm512_srli_epi16(even, 8), odd,
-                                                           kFirstWhereMask));
-        low += 64, high += 64;
-      };
-      for (int64_t c = 0; c < job.w.group; c += 8, codes += 64) {
-        const __m512i bytes = _mm512_loadu_si512(codes);
-        put(_mm512_and_si512(bytes, nibble),
-            _mm512_and_si512(_mm512_srli_epi16(bytes, 8), nibble));
-        put(_mm512_and_si512(_mm512_srli_epi16(bytes, 4), nibble), _mm512_srli_epi16(bytes, 12));
-      }
-    }
-    pad(job, work.planes[0]);
-    pad(job, work.planes[1]);
-  }
-  static int64_t pairs(const Job&) { return 1; }
-  static const uint8_t* second_plane(const Job&, const Workspace& work, int64_t) {
-    return work.planes[1];
-  }
-  static void multiply_second(bool first_rows) {
-    if (first_rows) {
-      _tile_dpbsud(1, 4, 7);
-    } else {
-      _tile_dpbsud(3, 5, 7);
-    }
-  }
-  static void scale_sums(const Job& job, Workspace& work, int64_t row, int64_t rows, int64_t) {
-    const __mmask16 lanes = lanes_of(job, 0);
-    const F bias = bias_of(job, 0), high_unit = broadcast(256.0f);
-    for (int64_t r = 0; r < rows; ++r) {
-      const int32_t* high = work.sums[r < kTileRows ? 0 : 2] + r % kTileRows * 16;
-      const int32_t* low = work.sums[r < kTileRows ? 1 : 3] + r % kTileRows * 16;
-      const F whole = fma(_mm512_cvtepi32_ps(_mm512_load_si512(high)), high_unit,
-                          _mm512_cvtepi32_ps(_mm512_load_si512(low)));
-      put(job, work, row + r, 0, whole, lanes, bias);
-    }
-  }
+// What is done beside the products, a share in every step.
+struct Beside {
+  Scaling scaling;
+  NextCodes next;
 };
 
-// Up to 32 rows of activations against the unpacked chunk; the sums stay in the tiles.
-template <class Form, int MT>
-inline void multiply(const Job& job, Workspace& work, int64_t row, int64_t rows, int64_t pair) {
-  const QuantizedRows& x = job.x;
-  const int64_t last_rows = rows - (MT - 1) * kTileRows;
-  const int64_t padded = job.padded();
-  const uint8_t *first = work.planes[2 * pair], *second = Form::second_plane(job, work, pair);
-  const int8_t* codes = x.codes + (job.first_row + row) * x.stride + job.first;
-  const int8_t* start[2] = {codes, codes + kTileRows * x.stride};
-  int64_t stride[2] = {x.stride, x.stride};
-  if (last_rows < kTileRows) {
-    for (int64_t r = 0; r < last_rows; ++r) {
-      std::memcpy(work.a[r], start[MT - 1] + r * x.stride, static_cast<size_t>(padded));
-    }
-    start[MT - 1] = work.a[0];
-    stride[MT - 1] = kChunkColumns;
-    finish_writes(&work);
-  }
+// MT tiles of rows against two planes; the sums stay in the tiles.
+template <int MT, bool kHighAndLow>
+inline void multiply(const int8_t* rows, const int8_t* last_rows, int64_t stride, const uint8_t* first,
+                     const uint8_t* second, int64_t columns, Beside& beside) {
+  const int64_t scaled = (beside.scaling.rows() * 64 + columns - 1) / columns;
   _tile_zero(0);
   _tile_zero(1);
   if constexpr (MT == 2) {
     _tile_zero(2);
     _tile_zero(3);
   }
-  // The last pass over these rows asks for the next ones, which are too far apart for the hardware to.
-  const int8_t* next = codes + kBlockRows * x.stride;
-  const bool ask = row + 2 * kBlockRows <= job.rows && pair + 1 == Form::pairs(job);
-  for (int64_t c = 0; c < padded; c += 64) {
-    for (int64_t r = 0; ask && r < kBlockRows; ++r) {
-      _mm_prefetch(reinterpret_cast<const char*>(next + r * x.stride + c), _MM_HINT_T0);
-    }
-    _tile_loadd(6, first + c * kTileRows, 64);
-    _tile_loadd(4, start[0] + c, stride[0]);
-    _tile_loadd(7, second + c * kTileRows, 64);
+  for (int64_t c = 0; c < columns; c += 64, first += 64 * kTileRows, second += 64 * kTileRows) {
+    // A neighbour on the same core takes the first-level cache away: the next step is asked for.
+    const auto ask = [](const uint8_t* plane) {
+      for (int i = 0; i < 16; ++i) {
+        _mm_prefetch(reinterpret_cast<const char*>(plane + (kTileRows + i) * 64), _MM_HINT_T0);
+      }
+    };
+    _tile_loadd(6, first, 64);
+    _tile_loadd(4, rows + c, stride);
     _tile_dpbssd(0, 4, 6);
-    Form::multiply_second(true);
+    _tile_loadd(7, second, 64);
+    ask(first);
+    if constexpr (kHighAndLow) {
+      _tile_dpbsud(1, 4, 7);
+    } else {
+      _tile_dpbssd(1, 4, 7);
+    }
     if constexpr (MT == 2) {
-      _tile_loadd(5, start[1] + c, stride[1]);
+      _tile_loadd(5, last_rows + c, stride);
       _tile_dpbssd(2, 5, 6);
-      Form::multiply_second(false);
-    }
-  }
-}
-
-inline void store_sums(Workspace& work, bool both) {
-  _tile_stored(0, work.sums[0], 64);
-  _tile_stored(1, work.sums[1], 64);
-  if (both) {
-    _tile_stored(2, work.sums[2], 64);
-    _tile_stored(3, work.sums[3], 64);
-  }
-  finish_writes(&work);
-}
-
-// All rows against one chunk: a block of rows against all pairs of planes, while it is in the
-// first-level cache. A block's sums are scaled while the tiles work on the next one. They are read
-// before those of the next block are stored: a load waits for an earlier store whose address has the
-// same last 12 bits, and four tiles have them all.
-template <class Form>
-inline void multiply_chunk(const Job& job, Workspace& work) {
-  const int64_t pairs = Form::pairs(job);
-  NextCodes next(job.w, job.tile, job.tiles, job.first, job.columns,
-                 (job.rows + kBlockRows - 1) / kBlockRows * pairs);
-  for (int64_t row = 0; row < job.rows; row += kBlockRows) {
-    const int64_t rows = std::min(job.rows - row, kBlockRows);
-    for (int64_t pair = 0; pair < pairs; ++pair) {
-      next.ask();
-      if (job.is_last()) {
-        for (int64_t r = 0; r < rows; ++r) {
-          __builtin_prefetch(job.output(row + r, 2 * pair), 1);
-        }
-      }
-      if (rows > kTileRows) {
-        multiply<Form, 2>(job, work, row, rows, pair);
+      ask(second);
+      if constexpr (kHighAndLow) {
+        _tile_dpbsud(3, 5, 7);
       } else {
-        multiply<Form, 1>(job, work, row, rows, pair);
+        _tile_dpbssd(3, 5, 7);
       }
-      if (pair > 0) {
-        Form::scale_sums(job, work, row, rows, pair - 1);
-      } else if (row > 0) {
-        Form::scale_sums(job, work, row - kBlockRows, kBlockRows, pairs - 1);
-      }
-      store_sums(work, rows > kTileRows);
     }
+    beside.scaling.some(scaled);
+    beside.next.ask();
   }
-  const int64_t last = (job.rows - 1) / kBlockRows * kBlockRows;
-  Form::scale_sums(job, work, last, job.rows - last, pairs - 1);
 }
 
-template <class Form>
-inline void multiply_tiles(Job job, Workspace& work) {
-  for (; job.first < job.w.cols; job.first += kChunkColumns) {
-    job.columns = std::min(job.w.cols - job.first, kChunkColumns);
-    Form::unpack(job, work);
-    finish_writes(&work);
-    multiply_chunk<Form>(job, work);
+inline void multiply(const Job& job, const Chunk& chunk, int64_t run, const Block& block, Beside& beside) {
+  const int64_t at = run * kRunColumns, columns = chunk.run_columns(run), stride = job.x.stride;
+  const int8_t* rows = job.x.codes + (job.first_row + block.row) * stride + chunk.first + at;
+  // The last tile of rows is full: it begins with rows before it where it has to.
+  const int8_t* last = rows + (block.rows - kTileRows) * stride;
+  const uint8_t *first = block.pair->bytes[0] + at * kTileRows, *second = block.pair->second() + at * kTileRows;
+  if (block.row_tiles() == 2) {
+    block.pair->high_and_low ? multiply<2, true>(rows, last, stride, first, second, columns, beside)
+                             : multiply<2, false>(rows, last, stride, first, second, columns, beside);
+  } else {
+    block.pair->high_and_low ? multiply<1, true>(last, last, stride, first, second, columns, beside)
+                             : multiply<1, false>(last, last, stride, first, second, columns, beside);
   }
+}
+
+inline void store_sums(int row_tiles, Sums& sums) {
+  _tile_stored(0, sums[0][0], 64);
+  _tile_stored(1, sums[0][1], 64);
+  if (row_tiles == 2) {
+    _tile_stored(2, sums[1][0], 64);
+    _tile_stored(3, sums[1][1], 64);
+  }
+  finish_writes(sums);
+}
+
+// All rows of a job against the planes of a chunk.
+inline void multiply_chunk(const Job& job, const Chunk& chunk, const Chunk& after, Workspace& work,
+                           Scaling& scaling) {
+  const PackedMatrix& w = job.w;
+  const int64_t blocks = (job.rows + kBlockRows - 1) / kBlockRows, pairs = work.planes.count;
+  const int64_t steps = (chunk.columns + 63) / 64 * blocks * pairs;
+  Beside beside{scaling, {w, chunk.tile, chunk.tiles, chunk.first, chunk.columns, steps}};
+  int64_t asked = 0;  // runs of the next chunk
+  for (int64_t row = 0; row < job.rows; row += kBlockRows) {
+    for (int64_t p = 0; p < pairs; ++p) {
+      if (asked < after.tiles * after.runs()) {
+        after.run_of(w, asked / after.runs(), asked % after.runs()).ask_scales(), ++asked;
+      }
+      const Block block{row, std::min(job.rows - row, kBlockRows), &work.planes.pairs[p]};
+      Results* chunks = &work.chunks[row / kBlockRows][block.pair->tile];
+      for (int64_t run = 0; run < chunk.runs(); ++run) {
+        multiply(job, chunk, run, block, beside);
+        store_sums(block.row_tiles(), work.sums);
+        Results* before = run > 0 ? work.block : chunk.first > 0 ? chunks : nullptr;
+        Results* later = run + 1 < chunk.runs() ? work.block : chunk.is_last(w) ? nullptr : chunks;
+        beside.scaling.begin(job, chunk, run, block, work.sums, before, later);
+      }
+    }
+  }
+  scaling = beside.scaling;
+}
+
+inline void multiply_tiles(const Job& job, int64_t tile_begin, int64_t tile_end, Workspace& work) {
+  Scaling scaling;
+  for (Chunk chunk = chunk_at(job.w, tile_begin, tile_end, 0), after; chunk.tiles > 0; chunk = after) {
+    after = chunk_after(job.w, chunk, tile_end);
+    work.planes.unpack(job.w, chunk);
+    finish_writes(&work);
+    multiply_chunk(job, chunk, after, work, scaling);
+  }
+  scaling.some(kBlockRows);
 }
 
 // How many of the rows pass over the weights together, in passes as equal as can be.
 inline int64_t rows_in_pass(const QuantizedRows& x) {
-  const int64_t fit = std::clamp<int64_t>(kPassBytes / x.stride, kLongBlock, kMostRows);
-  const int64_t passes = (x.rows + fit - 1) / fit, rows = (x.rows + passes - 1) / passes;
+  const int64_t passes = (x.rows + kMostRows - 1) / kMostRows, rows = (x.rows + passes - 1) / passes;
   return (rows + kBlockRows - 1) / kBlockRows * kBlockRows;
 }
 
@@ -315,30 +230,17 @@ bool amx_whole_fits(const QuantizedRows& x, const PackedMatrix& w) {
   // leaves less of the rest exact.
   const bool q4 = w.encoding == MatrixEncoding::q4 || w.encoding == MatrixEncoding::q4_steps;
   return q4 && x.rows >= kLongBlock && w.group <= kLargestGroup &&
-         kChunkColumns % w.group == 0;
+         kRunColumns % w.group == 0;
 }
 
 void amx_whole_linear_q4(const QuantizedRows& x, const PackedMatrix& w, const float* bias,
                          int64_t tile_begin, int64_t tile_end, float* y, int64_t ldy) {
   Workspace work;
-  std::memset(work.a, 0, sizeof work.a);
   finish_writes(x.codes);
   configure_tiles(64);
   const int64_t pass = rows_in_pass(x);
   for (int64_t row = 0; row < x.rows; row += pass) {
-    Job job{x, w, bias, y, ldy, row, std::min(x.rows - row, pass)};
-    for (job.tile = tile_begin; job.tile < tile_end; job.tile += job.tiles) {
-      job.tiles = 1;
-      if (!have_steps(w, job.tile)) {
-        multiply_tiles<TwoBytes>(job, work);
-        continue;
-      }
-      while (job.tiles < kStripTiles && job.tile + job.tiles < tile_end &&
-             have_steps(w, job.tile + job.tiles)) {
-        ++job.tiles;
-      }
-      multiply_tiles<OneByte>(job, work);
-    }
+    multiply_tiles({x, w, bias, y, ldy, row, std::min(x.rows - row, pass)}, tile_begin, tile_end, work);
   }
   _tile_release();
 }

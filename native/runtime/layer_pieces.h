@@ -9,7 +9,7 @@ namespace satchel {
 
 // Rows are shared out where they can be, because a thread then finds what it has written for the layer
 // before in its own cache; the weight is read by all. Where the weight is much larger than what the
-// layer reads and writes (fourfold, or twofold where weights are dear), its tiles are shared out.
+// layer reads and writes (fourfold; where weights are dear, larger at all), its tiles are shared out.
 struct LayerPieces {
   static constexpr int64_t kBlockRows = 14;  // that the largest kernels compute together
   static constexpr int64_t kPieceTiles = 4;
@@ -24,7 +24,7 @@ struct LayerPieces {
     const double products = static_cast<double>(m) * static_cast<double>(weights);
     if (threads == 1 || stays_on_one_thread(m, products)) return;
     const int64_t blocks = (m + kBlockRows - 1) / kBlockRows;
-    split = blocks < threads || weight_bytes > (dear ? 2 : 4) * m * row_bytes ? Split::tiles : Split::rows;
+    split = blocks < threads || weight_bytes > (dear ? 1 : 4) * m * row_bytes ? Split::tiles : Split::rows;
     // Two pieces or more for each thread, so that one can help another.
     if (split == Split::rows) piece_rows = equal_pieces((m + threads - 1) / threads, most_rows, 2);
   }
