@@ -126,7 +126,7 @@ inline void scale_sums(const Job& job, const Workspace& work, int row_tile, int 
   const int64_t left = job.w.rows - tile * kTileRows;
   const __mmask16 lanes = first_lanes(left < kTileRows ? left : kTileRows);
   float* y = job.y + first_row * job.ldy + tile * kTileRows;
-  const Scales scales(job.w, tile);
+  Scales scales(job.w, tile, 1, job.first_group);
   F acc[kTileRows];
   SATCHEL_UNROLL
   for (int r = 0; r < kTileRows; ++r) {
@@ -134,7 +134,8 @@ inline void scale_sums(const Job& job, const Workspace& work, int row_tile, int 
                                              : broadcast(0.0f);
   }
   for (int64_t g = 0; g < job.chunk_groups; ++g) {
-    const F scale = scales.at(0, job.first_group + g);
+    const F scale = scales.at(0);
+    scales.next();
     const int32_t* sums = work.c[g][2 * row_tile + column_tile];
     const int32_t* correction = work.correction[g] + row_tile * kTileRows;
     SATCHEL_UNROLL

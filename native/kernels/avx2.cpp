@@ -42,7 +42,7 @@ void block(const QuantizedRows& x, int64_t first, const PackedMatrix& w, const f
   constexpr int kParts = 2 * T;
   const int64_t groups = w.cols / w.group, tile_bytes = w.cols * Code::kColumnBytes;
   const uint8_t* codes = w.codes + tile * tile_bytes;
-  const typename Code::Scales scales(w, tile, distance);
+  typename Code::Scales scales(w, tile, distance);
   const int8_t* activations = x.codes + first * x.stride;
   F acc[M][kParts];
   for (int m = 0; m < M; ++m) {
@@ -61,12 +61,13 @@ void block(const QuantizedRows& x, int64_t first, const PackedMatrix& w, const f
                                   (g + 1) * w.group, dots);
     SATCHEL_UNROLL
     for (int p = 0; p < kParts; ++p) {
-      const F scale = scales.at(p / 2, g, p % 2 * 8);
+      const F scale = scales.at(p / 2, p % 2 * 8);
       SATCHEL_UNROLL
       for (int m = 0; m < M; ++m) {
         acc[m][p] = fma(_mm256_cvtepi32_ps(dots[m][p]), scale, acc[m][p]);
       }
     }
+    scales.next();
   }
   for (int t = 0; t < T; ++t) {
     const int64_t at = tile + t * distance, n = rows_in_tile(w, at);

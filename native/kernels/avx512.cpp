@@ -118,15 +118,16 @@ namespace satchel {
 namespace {
 
 // M rows of activations against T tiles at a distance. The sums start at minus the codes' offset
-// times the sum of the activations, which leaves the product with the signed weights.
-template <class Code, int M, int T>
+// times the sum of the activations, which leaves the product with the signed weights. Where a group has
+// as many steps as kGroupSteps says, no loop is left in it, and all sums stay in registers.
+template <class Code, int M, int T, int kGroupSteps = 0>
 void block(const QuantizedRows& x, int64_t first, const PackedMatrix& w, const float* bias,
            int64_t tile, int64_t distance, float* y, int64_t ldy) {
-  const int64_t groups = w.cols / w.group, steps = w.group / Code::kColumns;
+  const int64_t groups = w.cols / w.group, steps = kGroupSteps > 0 ? kGroupSteps : w.group / Code::kColumns;
   const int64_t tile_bytes = w.cols / Code::kColumns * 64;
   const uint8_t* codes = w.codes + tile * tile_bytes;
   const int64_t stream = distance * tile_bytes;
-  const typename Code::Scales scales(w, tile, distance);
+  typename Code::Scales scales(w, tile, distance);
   const int8_t* activations = x.codes + first * x.stride;
   const int32_t* sums = x.sums + first * groups;
   F acc[T][M];
@@ -153,21 +154,27 @@ void block(const QuantizedRows& x, int64_t first, const PackedMatrix& w, const f
     };
     int64_t s = g * steps;
     const int64_t end = s + steps;
-    for (; s + 4 <= end; s += 4) {
-      step(s);
-      step(s + 1);
-      step(s + 2);
-      step(s + 3);
+    if constexpr (kGroupSteps > 0) {
+      SATCHEL_UNROLL
+      for (int i = 0; i < kGroupSteps; ++i) step(s + i);
+    } else {
+      for (; s + 4 <= end; s += 4) {
+        step(s);
+        step(s + 1);
+        step(s + 2);
+        step(s + 3);
+      }
+      for (; s < end; ++s) step(s);
     }
-    for (; s < end; ++s) step(s);
     SATCHEL_UNROLL
     for (int t = 0; t < T; ++t) {
-      const F scale = scales.at(t, g);
+      const F scale = scales.at(t);
       SATCHEL_UNROLL
       for (int m = 0; m < M; ++m) {
         acc[t][m] = fma(_mm512_cvtepi32_ps(dots[t][m]), scale, acc[t][m]);
       }
     }
+    scales.next();
   }
   for (int t = 0; t < T; ++t) {
     const int64_t at = tile + t * distance, n = rows_in_tile(w, at);
@@ -189,7 +196,7 @@ void one_row_of_groups_of_32(const QuantizedRows& x, const PackedMatrix& w, cons
   constexpr int kSteps = 4;  // of 8 columns
   const int64_t groups = w.cols / 32, stream = distance * w.cols * 8;
   const uint8_t* codes = w.codes + tile * w.cols * 8;
-  const typename Code::Scales scales(w, tile, distance);
+  typename Code::Scales scales(w, tile, distance);
   const __m512i nibble = _mm512_set1_epi8(15);
   F acc[T];
   SATCHEL_UNROLL
@@ -216,8 +223,9 @@ void one_row_of_groups_of_32(const QuantizedRows& x, const PackedMatrix& w, cons
     SATCHEL_UNROLL
     for (int t = 0; t < T; ++t) {
       const F dots = _mm512_cvtepi32_ps(_mm512_add_epi32(low[t], high[t]));
-      acc[t] = fma(dots, scales.at(t, g), acc[t]);
+      acc[t] = fma(dots, scales.at(t), acc[t]);
     }
+    scales.next();
   }
   for (int t = 0; t < T; ++t) {
     const int64_t at = tile + t * distance, n = rows_in_tile(w, at);
@@ -233,9 +241,12 @@ template <class Code, int M, int T>
 void multiply_rows(const QuantizedRows& x, int64_t first, const PackedMatrix& w,
                    const float* bias, int64_t tile_begin, int64_t tile_end, float* y,
                    int64_t ldy) {
+  constexpr int kUsual = 32 / Code::kColumns;  // steps of a group of 32 columns
+  const auto several = w.group == 32 ? block<Code, M, T, kUsual> : block<Code, M, T>;
+  const auto single = w.group == 32 ? block<Code, M, 1, kUsual> : block<Code, M, 1>;
   int64_t tile = tile_begin;
-  for (; tile + T <= tile_end; tile += T) block<Code, M, T>(x, first, w, bias, tile, 1, y, ldy);
-  for (; tile < tile_end; ++tile) block<Code, M, 1>(x, first, w, bias, tile, 1, y, ldy);
+  for (; tile + T <= tile_end; tile += T) several(x, first, w, bias, tile, 1, y, ldy);
+  for (; tile < tile_end; ++tile) single(x, first, w, bias, tile, 1, y, ldy);
 }
 
 template <class Code, int T>

@@ -32,7 +32,7 @@ __attribute__((noinline)) void chunk_rows(const QuantizedRows& x, int64_t row,
                                           float (*results)[kTilesTogether][kTileRows], float* y,
                                           int64_t ldy) {
   const int64_t groups = w.cols / w.group;
-  const typename Code::Scales scales(w, tile);
+  typename Code::Scales scales(w, tile, 1, chunk.first_group);
   const int8_t* activations = x.codes + row * x.stride + chunk.first_group * w.group;
 
   // The sums start at minus the codes' offset times the sum of the activations, which leaves the
@@ -74,12 +74,13 @@ __attribute__((noinline)) void chunk_rows(const QuantizedRows& x, int64_t row,
     }
     SATCHEL_UNROLL
     for (int t = 0; t < T; ++t) {
-      const F scale = scales.at(t, chunk.first_group + g);
+      const F scale = scales.at(t);
       SATCHEL_UNROLL
       for (int m = 0; m < M; ++m) {
         acc[t][m] = fma(_mm512_cvtepi32_ps(dots[t][m]), scale, acc[t][m]);
       }
     }
+    scales.next();
   }
   if (chunk.first_group + chunk.groups < groups) {
     SATCHEL_UNROLL

@@ -76,7 +76,7 @@ void block(const QuantizedRows& x, int64_t first, const PackedMatrix& w, const f
   const int64_t tile = vector / kQuarters, quarter = vector % kQuarters;
   Operands operands{w.codes + tile * tile_bytes + quarter * 16, tile_bytes,
                     x.codes + first * x.stride, x.stride};
-  const typename Code::Scales scales(w, tile);
+  typename Code::Scales scales(w, tile);
   const int32_t* sums = x.sums + first * groups;
   F acc[M][V];
   SATCHEL_UNROLL
@@ -96,10 +96,11 @@ void block(const QuantizedRows& x, int64_t first, const PackedMatrix& w, const f
     Code::template add<M, V>(operands, w.group, dots);
     SATCHEL_UNROLL
     for (int v = 0; v < V; ++v) {
-      const F scale = scales.at(v / kQuarters, g, (quarter + v % kQuarters) * kVectorRows);
+      const F scale = scales.at(v / kQuarters, (quarter + v % kQuarters) * kVectorRows);
       SATCHEL_UNROLL
       for (int m = 0; m < M; ++m) acc[m][v] = fma(vcvtq_f32_s32(dots[m][v]), scale, acc[m][v]);
     }
+    scales.next();
   }
   SATCHEL_UNROLL
   for (int m = 0; m < M; ++m) {

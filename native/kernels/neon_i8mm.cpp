@@ -131,11 +131,11 @@ inline void multiply_piece(const int8_t* x, int64_t stride, const int8_t* weight
 
 // Scales the sums of a group, adds them up, and clears them for the next group.
 template <int P, class Scales>
-inline void scale_group(const Scales& scales, int64_t g, int32x4_t (*dots)[kTilePairs],
+inline void scale_group(const Scales& scales, int32x4_t (*dots)[kTilePairs],
                         F (*acc)[kTilePairs]) {
   SATCHEL_UNROLL
   for (int r = 0; r < kTilePairs; r += 2) {
-    const float64x2_t four = vreinterpretq_f64_f32(scales.at(0, g, r * 2));
+    const float64x2_t four = vreinterpretq_f64_f32(scales.at(0, r * 2));
     const F low = vreinterpretq_f32_f64(vdupq_laneq_f64(four, 0));
     const F high = vreinterpretq_f32_f64(vdupq_laneq_f64(four, 1));
     SATCHEL_UNROLL
@@ -149,7 +149,7 @@ inline void scale_group(const Scales& scales, int64_t g, int32x4_t (*dots)[kTile
 
 // 2P rows of activations against a tile's chunk; what they gathered so far is in the last two.
 template <int P, class Scales>
-void multiply_chunk(const Chunk& chunk, const Scales& scales, const int8_t* x, int64_t stride, const int8_t* weights,
+void multiply_chunk(const Chunk& chunk, Scales scales, const int8_t* x, int64_t stride, const int8_t* weights,
                     int32x4_t (*saved)[kTilePairs], F (*acc)[kTilePairs]) {
   int32x4_t dots[P][kTilePairs];
   SATCHEL_UNROLL
@@ -159,13 +159,13 @@ void multiply_chunk(const Chunk& chunk, const Scales& scales, const int8_t* x, i
       dots[p][r] = chunk.starts ? vdupq_n_s32(0) : saved[p][r];
     }
   }
-  int64_t group = chunk.group;
   x += chunk.begin;
-  for (int64_t c = chunk.begin; c < chunk.end; c += chunk.piece, ++group) {
+  for (int64_t c = chunk.begin; c < chunk.end; c += chunk.piece) {
     multiply_piece<P>(x, stride, weights, chunk.piece, dots);
     x += chunk.piece;
     weights += chunk.piece * kTileRows;
-    if (chunk.finishes) scale_group<P>(scales, group, dots, acc);
+    if (chunk.finishes) scale_group<P>(scales, dots, acc);
+    scales.next();
   }
   if (chunk.finishes) return;
   SATCHEL_UNROLL
@@ -181,10 +181,10 @@ void multiply_tile(const QuantizedRows& x, int64_t first, int64_t rows, const Pa
                    const float* bias, int64_t tile, float* y, int64_t ldy, Workspace& work) {
   const int64_t pairs = rows / 2;
   const uint8_t* codes = w.codes + tile * (w.cols / Code::kColumns * 64);
-  const typename Code::Scales scales(w, tile);
   std::memset(work.acc, 0, static_cast<size_t>(pairs) * sizeof work.acc[0]);
   for (int64_t begin = 0; begin < w.cols;) {
     const Chunk chunk = chunk_at(begin, w);
+    const typename Code::Scales scales(w, tile, 1, chunk.group);
     Code::unpack(codes, begin, chunk.end - begin, work.weights);
     const int8_t* activations = x.codes + first * x.stride;
     int64_t pair = 0;

@@ -43,10 +43,10 @@ inline Shorts pair_of(const int8_t* x, int c) {
 inline S add_pairs(Shorts v) { return ((S)v << 16 >> 16) + ((S)v >> 16); }
 
 template <class Scales>
-inline void scale_group(const Scales& scales, int64_t g, const S (*dots)[kQuarters], int rows,
+inline void scale_group(const Scales& scales, const S (*dots)[kQuarters], int rows,
                         F (*acc)[kQuarters]) {
   for (int v = 0; v < kQuarters; ++v) {
-    const F scale = scales.at(0, g, v * 4);
+    const F scale = scales.at(0, v * 4);
     for (int m = 0; m < rows; ++m) {
       acc[m][v] = fma(__builtin_convertvector(dots[m][v], F), scale, acc[m][v]);
     }
@@ -73,7 +73,7 @@ void block_q4(const QuantizedRows& x, int64_t first, const PackedMatrix& w, cons
               int64_t tile, float* y, int64_t ldy) {
   const int64_t groups = w.cols / w.group;
   const uint8_t* codes = w.codes + tile * w.cols * 8;
-  const Scales scales(w, tile);
+  Scales scales(w, tile);
   F acc[M][kQuarters] = {};
   for (int64_t g = 0; g < groups; ++g) {
     S dots[M][kQuarters];
@@ -108,7 +108,8 @@ void block_q4(const QuantizedRows& x, int64_t first, const PackedMatrix& w, cons
         for (int m = 0; m < M; ++m) dots[m][v] += add_pairs(sums[m]);
       }
     }
-    scale_group(scales, g, dots, M, acc);
+    scale_group(scales, dots, M, acc);
+    scales.next();
   }
   write_rows(x, first, M, w, bias, tile, acc, y, ldy);
 }
@@ -119,7 +120,7 @@ void block_q8(const QuantizedRows& x, int64_t first, const PackedMatrix& w, cons
               int64_t tile, float* y, int64_t ldy) {
   const int64_t groups = w.cols / w.group;
   const uint8_t* codes = w.codes + tile * w.cols * kTileRows;
-  const HalfScales scales(w, tile);
+  HalfScales scales(w, tile);
   F acc[M][kQuarters] = {};
   for (int64_t g = 0; g < groups; ++g) {
     S dots[M][kQuarters] = {};
@@ -138,7 +139,8 @@ void block_q8(const QuantizedRows& x, int64_t first, const PackedMatrix& w, cons
         }
       }
     }
-    scale_group(scales, g, dots, M, acc);
+    scale_group(scales, dots, M, acc);
+    scales.next();
   }
   write_rows(x, first, M, w, bias, tile, acc, y, ldy);
 }
@@ -172,31 +174,13 @@ void linear_q8(const QuantizedRows& x, const PackedMatrix& w, const float* bias,
   }
 }
 
-}  // namespace
-}  // namespace satchel
-
-#include "table.inl"
-
-namespace satchel {
-
-void unpack_row(const PackedMatrix& w, int64_t row, float* out) {
-  const int64_t tile = row / kTileRows, lane = row % kTileRows;
-  if (w.encoding == MatrixEncoding::f32 || w.encoding == MatrixEncoding::f16) {
-    const float* floats = reinterpret_cast<const float*>(w.codes);
-    const uint16_t* halves = reinterpret_cast<const uint16_t*>(w.codes);
-    for (int64_t c = 0; c < w.cols; ++c) {
-      const int64_t at = (tile * w.cols + c) * kTileRows + lane;
-      out[c] = w.encoding == MatrixEncoding::f32 ? floats[at] : half_bits_to_float(halves[at]);
-    }
-    return;
-  }
-  const int64_t groups = w.cols / w.group;
-  const int64_t four = lane / kLanes * kLanes;
-  const bool steps = w.encoding == MatrixEncoding::q4_steps;
-  for (int64_t g = 0; g < groups; ++g) {
-    const F scales = steps ? StepScales(w, tile).at(0, g, four) : HalfScales(w, tile).at(0, g, four);
-    const float scale = scales[lane - four];
-    const int64_t begin = g * w.group, end = begin + w.group;
+template <class Scales>
+void unpack_groups(const PackedMatrix& w, int64_t row, float* out) {
+  const int64_t tile = row / kTileRows, lane = row % kTileRows, four = lane / kLanes * kLanes;
+  Scales scales(w, tile);
+  for (int64_t begin = 0; begin < w.cols; begin += w.group, scales.next()) {
+    const float scale = scales.at(0, four)[lane - four];
+    const int64_t end = begin + w.group;
     if (w.encoding != MatrixEncoding::q8) {
       const int zero = w.encoding == MatrixEncoding::q4_min ? 0 : 8;
       for (int64_t c = begin; c < end; c += 8) {
@@ -212,6 +196,27 @@ void unpack_row(const PackedMatrix& w, int64_t row, float* out) {
         for (int j = 0; j < 4; ++j) out[c + j] = static_cast<float>(bytes[j] - 128) * scale;
       }
     }
+  }
+}
+
+}  // namespace
+}  // namespace satchel
+
+#include "table.inl"
+
+namespace satchel {
+
+void unpack_row(const PackedMatrix& w, int64_t row, float* out) {
+  if (w.encoding == MatrixEncoding::q4_steps) return unpack_groups<StepScales>(w, row, out);
+  if (w.encoding != MatrixEncoding::f32 && w.encoding != MatrixEncoding::f16) {
+    return unpack_groups<HalfScales>(w, row, out);
+  }
+  const int64_t tile = row / kTileRows, lane = row % kTileRows;
+  const float* floats = reinterpret_cast<const float*>(w.codes);
+  const uint16_t* halves = reinterpret_cast<const uint16_t*>(w.codes);
+  for (int64_t c = 0; c < w.cols; ++c) {
+    const int64_t at = (tile * w.cols + c) * kTileRows + lane;
+    out[c] = w.encoding == MatrixEncoding::f32 ? floats[at] : half_bits_to_float(halves[at]);
   }
 }
 
