@@ -115,6 +115,18 @@ def test_long_blocks_of_rows_without_steps(
     assert_close(y, expected_quantized(x, w_codes, used, None))
 
 
+@pytest.mark.parametrize("m", [513, 1060])
+def test_blocks_in_several_passes(table: str, m: int, rng: np.random.Generator) -> None:
+    """More rows than pass over the weights together, and a last tile of rows that is not full."""
+    w = rng.standard_normal((70, 96), dtype=np.float32)
+    x = rng.standard_normal((m, 96), dtype=np.float32)
+    w_codes, w_scales = with_own_scales(w, 32, slice(40, None))
+    packed = packing.pack_quantized("q4", QuantizedRows(w_codes, w_scales))
+    y = kernels.linear(table, x, *packed, "q4", 70, 32)
+    used = whole_steps(w_scales, 32) if table == "amx" else w_scales
+    assert_close(y, expected_quantized(x, w_codes, used, None))
+
+
 def test_all_codes_with_all_multiples_of_a_step(table: str, rng: np.random.Generator) -> None:
     multiples = np.array([*range(-15, 17), 16, 0], np.float32)
     step = np.float32(0x5B * 2.0**-14)  # seven bits
