@@ -19,12 +19,14 @@ namespace {
 
 constexpr int64_t kStepColumns = 64;
 constexpr int64_t kStepBytes = kStepColumns * kTileRows;  // of weights
-
 constexpr int64_t kBlockRows = 2 * kTileRows;
+// Tiles of weights that a block of rows meets one pair after the other: as many as stay in the first-level
+// cache, so that the rows come there once, and lines of results are written whole.
+constexpr int64_t kMostStripTiles = 8, kStripBytes = 24 << 10;
 
 struct alignas(64) Buffers {
   uint8_t a[2][kTileRows * kStepColumns];  // the last columns of two tiles of rows
-  int8_t b[2][kStepBytes];                 // the last steps of two tiles of weights
+  int8_t b[kMostStripTiles][kStepBytes];   // the last steps of the strip's tiles
   int32_t c[4][kTileRows * 16];            // [2 * row tile + column tile][16][16]
 };
 
@@ -34,6 +36,7 @@ struct Block {
   int row_tiles;
   int64_t tile;
   int tiles;
+  int64_t strip;  // the strip's first tile
 };
 
 // The last rows' last columns, where there may be nothing to read behind them.
@@ -91,16 +94,17 @@ void multiply(const uint8_t* x, int64_t ldx, int64_t m, const IntegerMatrix& w, 
   }
   if (rest == 0) return;
   next.ask();
+  const int8_t* last[2] = {buffers.b[block.tile - block.strip], buffers.b[block.tile - block.strip + NT - 1]};
   // Weights past the last column are zeros, so that it does not matter what is read there of the next rows.
   const int64_t after = block.rows[MT - 1] + kTileRows;
   if ((m - after) * ldx >= kStepColumns - rest) {
-    add(a[0] + full * kStepColumns, a[1] + full * kStepColumns, ldx, buffers.b[0], buffers.b[1]);
+    add(a[0] + full * kStepColumns, a[1] + full * kStepColumns, ldx, last[0], last[1]);
   } else {
     for (int mt = 0; mt < MT; ++mt) {
       copy_last_columns(a[mt] + full * kStepColumns, ldx, rest, buffers.a[mt]);
     }
     finish_writes(&buffers);
-    add(buffers.a[0], buffers.a[1], kStepColumns, buffers.b[0], buffers.b[1]);
+    add(buffers.a[0], buffers.a[1], kStepColumns, last[0], last[1]);
   }
 }
 
@@ -132,11 +136,11 @@ inline void finish(const IntegerResult& result, const IntegerMatrix& w, const Bl
   }
 }
 
-// The last steps of two tiles of weights, filled up with zeros.
-inline void copy_last_steps(const IntegerMatrix& w, int64_t tile, int tiles, Buffers& buffers) {
+// The last steps of some tiles of weights, filled up with zeros.
+inline void copy_last_steps(const IntegerMatrix& w, int64_t tile, int64_t tiles, Buffers& buffers) {
   const int64_t full = w.steps * 4 / kStepColumns * kStepBytes, tile_bytes = w.steps * 4 * kTileRows;
   if (full == tile_bytes) return;
-  for (int nt = 0; nt < tiles; ++nt) {
+  for (int64_t nt = 0; nt < tiles; ++nt) {
     std::memset(buffers.b[nt], 0, sizeof buffers.b[nt]);
     std::memcpy(buffers.b[nt], w.codes + (tile + nt) * tile_bytes + full,
                 static_cast<size_t>(tile_bytes - full));
@@ -156,21 +160,24 @@ void amx_linear_i8(const uint8_t* x, int64_t ldx, int64_t m, const IntegerMatrix
   finish_writes(x);
   // Tile state belongs to the thread, so each call sets it up and gives it back.
   configure_tiles(kStepColumns);
-  Block before{{}, 0, 0, 0};
-  for (int64_t tile = tile_begin; tile < tile_end; tile += 2) {
-    const int tiles = tile + 1 < tile_end ? 2 : 1;
-    copy_last_steps(w, tile, tiles, buffers);
-    NextWeights next(w, tile + tiles, std::clamp<int64_t>(tile_end - tile - tiles, 0, 2),
-                     (m + kBlockRows - 1) / kBlockRows * ((w.steps * 4 + kStepColumns - 1) / kStepColumns));
+  const int64_t strip_tiles = std::clamp<int64_t>(kStripBytes / (w.steps * 4 * kTileRows) & ~1, 2, kMostStripTiles);
+  const int64_t blocks = (m + kBlockRows - 1) / kBlockRows, steps = (w.steps * 4 + kStepColumns - 1) / kStepColumns;
+  Block before{};
+  for (int64_t strip = tile_begin; strip < tile_end; strip += strip_tiles) {
+    const int64_t strip_end = std::min(strip + strip_tiles, tile_end), pairs = (strip_end - strip + 1) / 2;
+    copy_last_steps(w, strip, strip_end - strip, buffers);
+    NextWeights next(w, strip_end, std::min(tile_end - strip_end, strip_tiles), blocks * pairs * steps);
     // What is left of the rows is done with rows before them, whose results come out the same.
     for (int64_t row = 0, last = m - kTileRows; row < m; row += kBlockRows) {
-      const Block block{{std::min(row, last), std::min(row + kTileRows, last)},
-                        m - row > kTileRows ? 2 : 1, tile, tiles};
-      multiply(x, ldx, m, w, block, buffers, next);
-      // While the tiles are at work. The sums are read before the next ones are stored in their place.
-      finish(result, w, before, buffers);
-      store_sums(block, buffers);
-      before = block;
+      for (int64_t tile = strip; tile < strip_end; tile += 2) {
+        const Block block{{std::min(row, last), std::min(row + kTileRows, last)}, m - row > kTileRows ? 2 : 1,
+                          tile, tile + 1 < strip_end ? 2 : 1, strip};
+        multiply(x, ldx, m, w, block, buffers, next);
+        // While the tiles are at work. The sums are read before the next ones are stored in their place.
+        finish(result, w, before, buffers);
+        store_sums(block, buffers);
+        before = block;
+      }
     }
   }
   finish(result, w, before, buffers);
