@@ -38,13 +38,25 @@ struct CodeWriter {
   }
 };
 
+// What is not a number becomes zero, whose code is the zero point.
+inline F number_or_zero(F v) { return from_bits(to_bits(v) & (U)(v == v)); }
+
 void quantize_codes(const float* x, int64_t n, const CodeStep8& step, uint8_t* out) {
-  // What is not a number becomes zero, whose code is the zero point.
-  const auto number = [](F v) { return from_bits(to_bits(v) & (U)(v == v)); };
   const CodeWriter to(step);
   int64_t i = 0;
-  for (; i + kLanes <= n; i += kLanes) to.put(out + i, number(load(x + i)));
-  if (i < n) to.put(out + i, number(load_n(x + i, n - i)), n - i);
+  for (; i + kLanes <= n; i += kLanes) to.put(out + i, number_or_zero(load(x + i)));
+  if (i < n) to.put(out + i, number_or_zero(load_n(x + i, n - i)), n - i);
+}
+
+void quantize_scaled(const float* x, int64_t rows, int64_t cols, const float* factors,
+                     const CodeStep8& step, uint8_t* out) {
+  const CodeWriter to(step);
+  for (int64_t row = 0; row < rows; ++row, x += cols, out += cols) {
+    const F factor = broadcast(factors[row]);
+    int64_t i = 0;
+    for (; i + kLanes <= cols; i += kLanes) to.put(out + i, number_or_zero(load(x + i) * factor));
+    if (i < cols) to.put(out + i, number_or_zero(load_n(x + i, cols - i) * factor), cols - i);
+  }
 }
 
 template <class Function>

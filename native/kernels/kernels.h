@@ -157,6 +157,17 @@ struct SoftmaxState {
   float largest, total, correction;
 };
 
+// Rows of n scores, with a bias where it is not null, which become codes of exp(score - largest) * 255, halves
+// to even, and the codes' sums. Rows have room for whole tiles of 16, and the codes past n become 0.
+struct ScoreRows {
+  float* scores;  // [rows][stride]; changed
+  int64_t rows, n, stride;
+  const float* bias;  // [rows][bias_stride], or null
+  int64_t bias_stride;
+  uint8_t* codes;  // [rows][stride]
+  float* totals;
+};
+
 // A code of 8 bits stands for (code - zero) * scale.
 struct CodeStep8 {
   float scale;
@@ -247,10 +258,7 @@ struct KernelTable {
   // n scores become exp(score * scale + bias - largest), and `state` takes them in. bias may be null.
   void (*softmax_block)(float* scores, int64_t n, float scale, const float* bias,
                         SoftmaxState* state);
-  // n scores, with a bias where it is not null, become codes of exp(score - largest) * 255, halves to
-  // even; returns the sum of the codes. Scores and codes have room for whole tiles of 16, and the
-  // codes past n become 0.
-  float (*softmax_codes)(float* scores, int64_t n, const float* bias, uint8_t* codes);
+  void (*softmax_codes)(const ScoreRows& rows);
   // out = out * factor + add * other, n values.
   void (*blend)(float* out, float factor, const float* add, float other, int64_t n);
 
@@ -261,6 +269,9 @@ struct KernelTable {
 
   // Codes of n numbers, halves to even; what is not a number gets the code of zero.
   void (*quantize_codes)(const float* x, int64_t n, const CodeStep8& step, uint8_t* out);
+  // The same of [rows][cols] numbers, each row times its factor.
+  void (*quantize_scaled)(const float* x, int64_t rows, int64_t cols, const float* factors, const CodeStep8& step,
+                          uint8_t* out);
   void (*add_codes)(const CodePair& pair, int64_t n);
   void (*mul_codes)(const CodePair& pair, int64_t n);
 

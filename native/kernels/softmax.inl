@@ -49,37 +49,101 @@ void softmax_block(float* scores, int64_t n, float scale, const float* bias, Sof
   state->largest = largest;
 }
 
-// See KernelTable::softmax_codes.
-float softmax_codes(float* scores, int64_t n, const float* bias, uint8_t* codes) {
-  constexpr float kRound = 12582912.0f;  // 1.5 * 2^23: adding it rounds to an integer
+// 255 * exp(x) for x <= 0 as whole numbers, in the lower bits; 0 for -inf. 2^n times a polynomial for the
+// rest of the power, to 1e-7.
+inline U exponential_codes(F x) {
+  constexpr float kRound = 12582912.0f, kLogarithm = 1.44269504088896341f;  // kRound: 1.5 * 2^23
+  const F limited = larger(broadcast(-20.0f), x);
+  const F shifted = fma(limited, broadcast(kLogarithm), broadcast(kRound));
+  const F rest = fma(limited, broadcast(kLogarithm), broadcast(kRound) - shifted);
+  F p = broadcast(0.338550037f);
+  p = fma(p, rest, broadcast(2.46726305f));
+  p = fma(p, rest, broadcast(14.1543188f));
+  p = fma(p, rest, broadcast(61.2564053f));
+  p = fma(p, rest, broadcast(176.752477f));
+  p = fma(p, rest, broadcast(255.000018f));
+  return to_bits(from_bits(to_bits(p) + (to_bits(shifted) << 23)) + broadcast(kRound));
+}
+
+// Zeros, and -inf behind them.
+struct NothingBehind {
+  float values[2 * kLanes];
+  constexpr NothingBehind() : values() {
+    for (int i = kLanes; i < 2 * kLanes; ++i) values[i] = -__builtin_inff();
+  }
+};
+constexpr NothingBehind kNothingBehind;
+
+// The scores of a row, in registers of which the last lacks some.
+struct ScoreRow {
+  const float *scores, *bias;
+  int64_t n;
+
+  F part(int64_t i) const {
+    const int64_t there = n - i;
+    if (there >= kLanes) return bias ? load(scores + i) + load(bias + i) : load(scores + i);
+    // What is missing is -inf, and counts for nothing.
+    const F s = load_n(scores + i, there) + load(kNothingBehind.values + kLanes - there);
+    return bias ? s + load_n(bias + i, there) : s;
+  }
+};
+
+// The codes of a row of at most V registers, which hold it throughout; returns their sum.
+template <int V>
+inline float softmax_codes_row(const ScoreRow& row, uint8_t* codes) {
+  constexpr float kNone = -__builtin_inff();
+  F s[V], most = broadcast(kNone);
+  SATCHEL_UNROLL
+  for (int v = 0; v < V; ++v) {
+    s[v] = row.part(v * kLanes);
+    most = larger(most, s[v]);
+  }
+  const float largest = highest(most);
+  const F centre = broadcast(largest == kNone ? 0.0f : largest);
+  U total{};
+  SATCHEL_UNROLL
+  for (int v = 0; v < V; ++v) {
+    const U code = exponential_codes(s[v] - centre);
+    total = total + (code & 0xffu);
+    store_bytes(reinterpret_cast<int8_t*>(codes + v * kLanes), code);
+  }
+  return sum(to_floats((I)total));
+}
+
+float softmax_codes_long(const ScoreRow& row, float* scores, uint8_t* codes) {
   constexpr float kNone = -__builtin_inff();
   F most = broadcast(kNone);
-  int64_t i = 0;
-  for (; i + kLanes <= n; i += kLanes) {
-    F s = load(scores + i);
-    if (bias) s = s + load(bias + i);
-    store(scores + i, s);
-    most = larger(most, s);
-  }
-  if (i < n) {  // what is missing in the last register counts for nothing
-    float rest[kLanes];
-    for (int64_t j = 0; j < kLanes; ++j) {
-      rest[j] = i + j < n ? scores[i + j] + (bias ? bias[i + j] : 0.0f) : kNone;
-    }
-    const F s = load(rest);
+  for (int64_t i = 0; i < row.n; i += kLanes) {
+    const F s = row.part(i);
     store(scores + i, s);
     most = larger(most, s);
   }
   const float largest = highest(most);
   const F centre = broadcast(largest == kNone ? 0.0f : largest);
-  F total = broadcast(0.0f);
-  for (i = 0; i < n; i += kLanes) {
-    const F code = exponential(load(scores + i) - centre) * broadcast(255.0f) + broadcast(kRound);
-    total = total + (code - broadcast(kRound));
-    store_bytes(reinterpret_cast<int8_t*>(codes + i), to_bits(code));
+  U total{};
+  for (int64_t i = 0; i < row.n; i += kLanes) {
+    const U code = exponential_codes(load(scores + i) - centre);
+    total = total + (code & 0xffu);
+    store_bytes(reinterpret_cast<int8_t*>(codes + i), code);
   }
-  for (; i % kTileRows != 0; ++i) codes[i] = 0;
-  return sum(total);
+  return sum(to_floats((I)total));
+}
+
+// See KernelTable::softmax_codes.
+void softmax_codes(const ScoreRows& rows) {
+  for (int64_t r = 0; r < rows.rows; ++r) {
+    float* scores = rows.scores + r * rows.stride;
+    uint8_t* codes = rows.codes + r * rows.stride;
+    const ScoreRow row{scores, rows.bias ? rows.bias + r * rows.bias_stride : nullptr, rows.n};
+    switch ((rows.n + kLanes - 1) / kLanes) {
+      case 1: rows.totals[r] = softmax_codes_row<1>(row, codes); break;
+      case 2: rows.totals[r] = softmax_codes_row<2>(row, codes); break;
+      case 3: rows.totals[r] = softmax_codes_row<3>(row, codes); break;
+      case 4: rows.totals[r] = softmax_codes_row<4>(row, codes); break;
+      default: rows.totals[r] = softmax_codes_long(row, scores, codes);
+    }
+    for (int64_t i = (rows.n + kLanes - 1) / kLanes * kLanes; i % kTileRows != 0; ++i) codes[i] = 0;
+  }
 }
 
 // out = out * factor + add * other, n values.

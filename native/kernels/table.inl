@@ -31,6 +31,7 @@ constexpr KernelTable make_table(const char* name) {
                      .blend = blend,
                      .linear_i8 = linear_i8,
                      .quantize_codes = quantize_codes,
+                     .quantize_scaled = quantize_scaled,
                      .add_codes = add_codes,
                      .mul_codes = mul_codes,
                      .depthwise_f32 = depthwise_float<float>,

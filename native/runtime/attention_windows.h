@@ -28,6 +28,8 @@ struct Windows {
     const int64_t h = bias_heads == 1 ? 0 : head, r = bias_rows == 1 ? 0 : query;
     return bias + ((kind * bias_heads + h) * bias_rows + r) * keys;
   }
+  // From the bias of a query to that of the next.
+  int64_t bias_stride() const { return bias_rows == 1 ? 0 : keys; }
 };
 
 // Of x [B, T, 3, H, D] with the inputs bias?, rows? and kinds? from place `first` on.

@@ -27,15 +27,23 @@ struct Problem {
   uint8_t* out;  // [rows][heads][size], codes or floats
 
   int64_t step() const { return 3 * windows.heads * size; }
-  const uint8_t* part(int64_t entry, int64_t token, int64_t head, int64_t number) const {
-    return x + windows.row(entry, token) * step() + (number * windows.heads + head) * size;
-  }
+  const uint8_t* token(int64_t entry, int64_t number) const { return x + windows.row(entry, number) * step(); }
+};
+
+// A head's queries, keys or values: the same place of each of an entry's tokens.
+struct Part {
+  const uint8_t* const* tokens;
+  int64_t offset;
+
+  Part(const Problem& p, const uint8_t* const* rows, int64_t head, int64_t number)
+      : tokens(rows), offset((number * p.windows.heads + head) * p.size) {}
+  const uint8_t* operator[](int64_t token) const { return tokens[token] + offset; }
 };
 
 // A thread's scratch, in bytes.
 struct Layout {
   int64_t padded, steps;  // keys in whole tiles, and in steps of four
-  size_t keys, key_sums, values, zeros, factors, queries, scores, codes, totals, sums, results, total;
+  size_t tokens, keys, key_sums, values, zeros, factors, queries, scores, codes, totals, sums, results, total;
 
   explicit Layout(const Problem& p)
       : padded(whole_tiles(p.windows.tokens)), steps((p.windows.tokens + 3) / 4) {
@@ -46,6 +54,7 @@ struct Layout {
       at += static_cast<size_t>((bytes + 63) / 64 * 64);
       return here;
     };
+    tokens = place(p.windows.tokens * static_cast<int64_t>(sizeof(uint8_t*)));
     keys = place(padded * p.size);
     key_sums = place(padded * 4);
     values = place(whole_tiles(p.size) * steps * 4);
@@ -61,34 +70,56 @@ struct Layout {
   }
 };
 
-// The sum of each key's numbers.
-void add_up_keys(const Problem& p, int64_t entry, int64_t head, int64_t padded, int32_t* out) {
-  for (int64_t key = 0; key < p.windows.tokens; ++key) {
-    const uint8_t* from = p.part(entry, key, head, 1);
-    int32_t sum = 0;
-    for (int64_t i = 0; i < p.size; ++i) sum += from[i];
-    out[key] = sum - kZero * static_cast<int32_t>(p.size);
+// Copies a number of bytes that is a multiple of four.
+inline void copy_fours(const uint8_t* from, int64_t bytes, uint8_t* to) {
+  int64_t i = 0;
+  for (; i + 16 <= bytes; i += 16) std::memcpy(to + i, from + i, 16);
+  for (; i < bytes; i += 4) std::memcpy(to + i, from + i, 4);
+}
+
+// The sum of each key's numbers, of keys in tiles [padded/16][size/4][16][4]; what is missing counts as codes of zero.
+void add_up_keys(const uint8_t* keys, int64_t padded, int64_t units, int64_t size, int32_t* out) {
+  typedef uint32_t V __attribute__((vector_size(16)));
+  constexpr int64_t kFitting = 128;  // units whose sums of two bytes have room in 16 bits
+  const uint32_t pairs = 0x00ff00ff;
+  for (int64_t first = 0; first < padded; first += 4) {
+    const uint8_t* tile = keys + first / kTileRows * kTileRows * size + first % kTileRows * 4;
+    V total{};
+    for (int64_t unit = 0; unit < units;) {
+      V sums{};
+      for (const int64_t end = std::min(units, unit + kFitting); unit < end; ++unit) {
+        V v;
+        std::memcpy(&v, tile + unit * 4 * kTileRows, sizeof v);
+        v ^= kFlip;
+        sums += (v & pairs) + (v >> 8 & pairs);
+      }
+      total += (sums & 0xffff) + (sums >> 16);
+    }
+    total -= static_cast<uint32_t>(kZero * size);
+    std::memcpy(out + first, &total, sizeof total);
   }
-  std::fill(out + p.windows.tokens, out + padded, 0);
 }
 
 // Rows of codes to tiles [size/16][keys/4][16][4] of signed numbers.
-void pack_values(const Problem& p, int64_t entry, int64_t head, int64_t steps, uint8_t* out) {
+void pack_values(const Part& values, int64_t tokens, int64_t size, int64_t steps, uint8_t* out) {
   typedef uint8_t V __attribute__((vector_size(16)));
-  const uint8_t nothing[16] = {kZero, kZero, kZero, kZero, kZero, kZero, kZero, kZero,
-                               kZero, kZero, kZero, kZero, kZero, kZero, kZero, kZero};
-  for (int64_t first = 0; first < p.size; first += kTileRows) {
-    const int64_t there = std::min(kTileRows, p.size - first);
+  constexpr auto kCode = static_cast<uint8_t>(kZero);
+  const V nothing = {kCode, kCode, kCode, kCode, kCode, kCode, kCode, kCode,
+                     kCode, kCode, kCode, kCode, kCode, kCode, kCode, kCode};
+  for (int64_t first = 0; first < size; first += kTileRows) {
+    const int64_t there = std::min(kTileRows, size - first);
     for (int64_t step = 0; step < steps; ++step, out += 64) {
-      V v[4];
+      V v[4] = {nothing, nothing, nothing, nothing};
       for (int64_t i = 0; i < 4; ++i) {
         const int64_t key = step * 4 + i;
-        std::memcpy(&v[i], nothing, 16);
-        if (key < p.windows.tokens) {
-          std::memcpy(&v[i], p.part(entry, key, head, 2) + first, static_cast<size_t>(there));
+        if (key >= tokens) continue;
+        if (there == kTileRows) {
+          std::memcpy(&v[i], values[key] + first, sizeof v[i]);
+        } else {
+          copy_fours(values[key] + first, there, reinterpret_cast<uint8_t*>(&v[i]));
         }
-        v[i] ^= static_cast<uint8_t>(kZero);
       }
+      for (V& one : v) one ^= kCode;
 #define LOW(a, b) __builtin_shufflevector(a, b, 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23)
 #define HIGH(a, b) __builtin_shufflevector(a, b, 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31)
       // Bytes 0 and 2 of a unit, and 1 and 3, then both.
@@ -116,51 +147,48 @@ void attend(const Problem& p, const KernelTable& k, int64_t entry, int64_t head,
   const auto f32 = [&](size_t place) { return reinterpret_cast<float*>(scratch + place); };
   auto* key_sums = reinterpret_cast<int32_t*>(scratch + at.key_sums);
   auto* zeros = reinterpret_cast<int32_t*>(scratch + at.zeros);
-  pack_turned(tokens, p.size / 4, kFlip, [&](int64_t i) { return p.part(entry, i, head, 1); },
+  auto* rows_of = reinterpret_cast<const uint8_t**>(scratch + at.tokens);
+  for (int64_t i = 0; i < tokens; ++i) rows_of[i] = p.token(entry, i);
+  const Part all_queries(p, rows_of, head, 0), all_keys(p, rows_of, head, 1), all_values(p, rows_of, head, 2);
+  pack_turned(tokens, p.size / 4, kFlip, [&](int64_t i) { return all_keys[i]; },
               reinterpret_cast<uint32_t*>(scratch + at.keys));
-  add_up_keys(p, entry, head, at.padded, key_sums);
-  pack_values(p, entry, head, at.steps, scratch + at.values);
+  add_up_keys(scratch + at.keys, at.padded, p.size / 4, p.size, key_sums);
+  pack_values(all_values, tokens, p.size, at.steps, scratch + at.values);
   std::fill_n(zeros, whole_tiles(p.size), 0);
   const IntegerMatrix keys{tokens, p.size / 4, reinterpret_cast<const int8_t*>(scratch + at.keys), key_sums};
   const IntegerMatrix values{p.size, at.steps, reinterpret_cast<const int8_t*>(scratch + at.values), zeros};
   const float score_scale = p.scales[head] * p.scales[heads + head] * p.scale;
   for (int64_t first = 0; first < tokens; first += kQueries) {
     const int64_t rows = std::min(kQueries, tokens - first);
-    const uint8_t* queries = p.part(entry, first, head, 0);
+    const uint8_t* queries = all_queries[first];
     int64_t step = p.step();
     if (p.windows.rows) {
       step = p.size;
-      for (int64_t i = 0; i < rows; ++i) {
-        std::copy_n(p.part(entry, first + i, head, 0), step, scratch + at.queries + i * step);
-      }
+      for (int64_t i = 0; i < rows; ++i) copy_fours(all_queries[first + i], step, scratch + at.queries + i * step);
       queries = scratch + at.queries;
     }
     std::fill_n(f32(at.factors), at.padded, score_scale);
     k.linear_i8(queries, step, rows, keys, floats(kZero, f32(at.factors), f32(at.scores), at.padded), 0,
                 at.padded / kTileRows);
-    for (int64_t i = 0; i < rows; ++i) {
-      f32(at.totals)[i] = k.softmax_codes(f32(at.scores) + i * at.padded, tokens,
-                                          p.windows.bias_row(entry, head, first + i),
-                                          scratch + at.codes + static_cast<size_t>(i * at.padded));
-    }
+    k.softmax_codes({f32(at.scores), rows, tokens, at.padded, p.windows.bias_row(entry, head, first),
+                     p.windows.bias_stride(), scratch + at.codes, f32(at.totals)});
     std::fill_n(f32(at.factors), whole_tiles(p.size), p.scales[2 * heads + head]);
     k.linear_i8(scratch + at.codes, at.padded, rows, values, floats(0, f32(at.factors), f32(at.sums), p.size), 0,
                 whole_tiles(p.size) / kTileRows);
-    for (int64_t i = 0; i < rows; ++i) {
-      float* sums = f32(at.sums) + i * p.size;
-      const float inverse = 1.0f / std::max(f32(at.totals)[i], 1.0f);
-      for (int64_t d = 0; d < p.size; ++d) sums[d] *= inverse;
-    }
-    const uint8_t* results = scratch + at.sums;
-    size_t bytes = static_cast<size_t>(p.size) * sizeof(float);
+    float* inverse = f32(at.totals);
+    for (int64_t i = 0; i < rows; ++i) inverse[i] = 1.0f / std::max(inverse[i], 1.0f);
+    const int64_t bytes = p.size * (p.to_codes ? 1 : static_cast<int64_t>(sizeof(float)));
+    uint8_t* results = scratch + (p.to_codes ? at.results : at.sums);
     if (p.to_codes) {
-      k.quantize_codes(f32(at.sums), rows * p.size, p.out_step, scratch + at.results);
-      results = scratch + at.results;
-      bytes = static_cast<size_t>(p.size);
+      k.quantize_scaled(f32(at.sums), rows, p.size, inverse, p.out_step, results);
+    } else {
+      for (int64_t i = 0; i < rows; ++i) {
+        float* row = f32(at.sums) + i * p.size;
+        for (int64_t d = 0; d < p.size; ++d) row[d] *= inverse[i];
+      }
     }
     for (int64_t i = 0; i < rows; ++i) {
-      const auto place = static_cast<size_t>(p.windows.row(entry, first + i) * heads + head);
-      std::memcpy(p.out + place * bytes, results + static_cast<size_t>(i) * bytes, bytes);
+      copy_fours(results + i * bytes, bytes, p.out + (p.windows.row(entry, first + i) * heads + head) * bytes);
     }
   }
 }
