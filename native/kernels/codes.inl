@@ -19,18 +19,10 @@ struct CodeReader {
 
 // Rounds to codes, halves to even; the bounds are whole numbers, so it is the same to round first.
 struct CodeWriter {
-  F lowest, highest, inverse;
-  uint32_t zero;
+  CodeRange range;
 
-  explicit CodeWriter(const CodeStep8& step)
-      : lowest(broadcast(static_cast<float>(-step.zero))),
-        highest(broadcast(static_cast<float>(255 - step.zero))),
-        inverse(broadcast(1.0f / step.scale)), zero(static_cast<uint32_t>(step.zero)) {}
-  void put(uint8_t* out, F number) const {
-    constexpr float kRound = 12582912.0f;  // 1.5 * 2^23: adding it rounds to an integer
-    const F limited = smaller(highest, larger(lowest, number * inverse));
-    store_bytes(reinterpret_cast<int8_t*>(out), to_bits(limited + broadcast(kRound)) + zero);
-  }
+  explicit CodeWriter(const CodeStep8& step) : range(1.0f / step.scale, step.zero) {}
+  void put(uint8_t* out, F number) const { store_code_rows<1, 1>(out, 0, &number, range); }
   void put(uint8_t* out, F number, int64_t n) const {
     uint8_t bytes[kLanes];
     put(bytes, number);
@@ -38,14 +30,36 @@ struct CodeWriter {
   }
 };
 
+// A row of n codes; part(i, count) are the numbers from place i on. All is passed by value: a store of bytes could
+// change anything that is read through a pointer.
+template <class Part>
+inline void write_codes(CodeWriter to, uint8_t* out, int64_t n, Part part) {
+  constexpr int kRows = kCodeRows<2>, kTogether = 2 * kRows;
+  int64_t i = 0;
+  for (; i + kTogether * kLanes <= n; i += kTogether * kLanes) {
+    F numbers[kTogether];
+    SATCHEL_UNROLL
+    for (int j = 0; j < kTogether; ++j) numbers[j] = part(i + j * kLanes, kLanes);
+    store_code_rows<kRows, 2>(out + i, 2 * kLanes, numbers, to.range);
+  }
+  for (; i + kLanes <= n; i += kLanes) to.put(out + i, part(i, kLanes));
+  if (i < n) to.put(out + i, part(i, n - i), n - i);
+}
+
 // What is not a number becomes zero, whose code is the zero point.
 inline F number_or_zero(F v) { return from_bits(to_bits(v) & (U)(v == v)); }
 
 void quantize_codes(const float* x, int64_t n, const CodeStep8& step, uint8_t* out) {
+  write_codes(CodeWriter(step), out, n,
+              [=](int64_t i, int64_t count) { return number_or_zero(load_part(x + i, count)); });
+}
+
+void layer_norm_codes(const float* x, const float* weight, const float* bias, float eps, int64_t rows,
+                      int64_t cols, const CodeStep8& step, uint8_t* out) {
   const CodeWriter to(step);
-  int64_t i = 0;
-  for (; i + kLanes <= n; i += kLanes) to.put(out + i, number_or_zero(load(x + i)));
-  if (i < n) to.put(out + i, number_or_zero(load_n(x + i, n - i)), n - i);
+  normalize(x, weight, bias, eps, rows, cols, [=](int64_t place, auto part) {
+    write_codes(to, out + place, cols, [=](int64_t i, int64_t count) { return number_or_zero(part(i, count)); });
+  });
 }
 
 void quantize_scaled(const float* x, int64_t rows, int64_t cols, const float* factors,
@@ -53,9 +67,9 @@ void quantize_scaled(const float* x, int64_t rows, int64_t cols, const float* fa
   const CodeWriter to(step);
   for (int64_t row = 0; row < rows; ++row, x += cols, out += cols) {
     const F factor = broadcast(factors[row]);
-    int64_t i = 0;
-    for (; i + kLanes <= cols; i += kLanes) to.put(out + i, number_or_zero(load(x + i) * factor));
-    if (i < cols) to.put(out + i, number_or_zero(load_n(x + i, cols - i) * factor), cols - i);
+    write_codes(to, out, cols, [=](int64_t i, int64_t count) {
+      return number_or_zero(load_part(x + i, count) * factor);
+    });
   }
 }
 
@@ -67,11 +81,10 @@ inline void combine_rows(const CodePair& pair, int64_t n, Function f) {
   const uint8_t *a = pair.a, *b = pair.b;
   uint8_t* out = pair.out;
   for (int64_t row = 0; row < rows; ++row, a += a_stride, b += b_stride, out += n) {
-    int64_t i = 0;
-    for (; i + kLanes <= n; i += kLanes) {
-      to.put(out + i, f(first.numbers(a + i), second.numbers(b + i)));
-    }
-    if (i < n) to.put(out + i, f(first.numbers(a + i, n - i), second.numbers(b + i, n - i)), n - i);
+    write_codes(to, out, n, [=](int64_t i, int64_t count) {
+      if (count >= kLanes) return f(first.numbers(a + i), second.numbers(b + i));
+      return f(first.numbers(a + i, count), second.numbers(b + i, count));
+    });
   }
 }
 

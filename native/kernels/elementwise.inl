@@ -6,6 +6,8 @@
 namespace satchel {
 namespace {
 
+inline F load_part(const float* p, int64_t n) { return n >= kLanes ? load(p) : load_n(p, n); }
+
 // exp(x) to about 1e-7 relative; 0 below -87.3, where floats become subnormal.
 inline F exponential(F x) {
   constexpr float kLowest = -87.33f, kHighest = 88.37f;
@@ -107,36 +109,77 @@ void rms_norm(const float* x, const float* weight, float eps, int64_t rows, int6
   }
 }
 
-void layer_norm(const float* x, const float* weight, const float* bias, float eps, int64_t rows,
-                int64_t cols, float* out) {
-  const float count = static_cast<float>(cols);
-  for (int64_t row = 0; row < rows; ++row, x += cols, out += cols) {
-    F total = broadcast(0.0f);
+// The means of some rows, and what their distances from it are to be multiplied with.
+struct Norms {
+  static constexpr int kRows = 16;
+  float mean[kRows], factor[kRows];
+
+  // R rows at a time, so that one row's sums need not wait for another's. A row has the same bits in any block.
+  template <int R>
+  void add(const float* x, int64_t cols, float eps, int64_t first) {
+    const float count = static_cast<float>(cols);
+    float sums[4];
+    totals<R>(x, cols, [](F v, int) { return v; }, sums);
+    F centre[R];
+    for (int r = 0; r < R; ++r) {
+      mean[first + r] = sums[r] / count;
+      centre[r] = broadcast(mean[first + r]);
+    }
+    totals<R>(x, cols, [&](F v, int r) { return (v - centre[r]) * (v - centre[r]); }, sums);
+    for (int r = 0; r < R; ++r) factor[first + r] = 1.0f / sqrtf(sums[r] / count + eps);
+  }
+
+ private:
+  template <int R, class Function>
+  static void totals(const float* x, int64_t cols, Function f, float* out) {
+    F total[R];
+    SATCHEL_UNROLL
+    for (int r = 0; r < R; ++r) total[r] = broadcast(0.0f);
     int64_t i = 0;
-    for (; i + kLanes <= cols; i += kLanes) total = total + load(x + i);
-    if (i < cols) total = total + load_n(x + i, cols - i);
-    const float mean = sum(total) / count;
-    F spread = broadcast(0.0f);
-    for (i = 0; i + kLanes <= cols; i += kLanes) {
-      const F d = load(x + i) - broadcast(mean);
-      spread = fma(d, d, spread);
+    for (; i + kLanes <= cols; i += kLanes) {
+      SATCHEL_UNROLL
+      for (int r = 0; r < R; ++r) total[r] = total[r] + f(load(x + r * cols + i), r);
     }
-    float squares = sum(spread);
-    for (; i < cols; ++i) squares += (x[i] - mean) * (x[i] - mean);
-    const F factor = broadcast(1.0f / sqrtf(squares / count + eps));
-    const F centre = broadcast(mean);
-    if (bias == nullptr) {
-      for_each(x, weight, cols, out, [=](F v, F w) { return (v - centre) * factor * w; });
-      continue;
+    for (int r = 0; r < R && i < cols; ++r) {
+      float rest[kLanes];  // what is past the end does not count
+      store(rest, f(load_n(x + r * cols + i, cols - i), r));
+      total[r] = total[r] + load_n(rest, cols - i);
     }
-    for (i = 0; i + kLanes <= cols; i += kLanes) {
-      store(out + i, (load(x + i) - centre) * factor * load(weight + i) + load(bias + i));
-    }
-    if (const int64_t n = cols - i; n > 0) {
-      const F last = (load_n(x + i, n) - centre) * factor * load_n(weight + i, n);
-      store_n(out + i, last + load_n(bias + i, n), n);
+    sums4(total[0], total[R > 1 ? 1 : 0], total[R > 2 ? 2 : 0], total[R > 3 ? 3 : 0], out);
+  }
+};
+
+// Calls put(place of a row, part), where part(i, n) are the results of columns [i, i + n): first the norms of some
+// rows, then these rows, while they are in the first-level cache.
+template <class Put>
+inline void normalize(const float* x, const float* weight, const float* bias, float eps, int64_t rows,
+                      int64_t cols, Put put) {
+  constexpr int64_t kNear = 4096;  // numbers
+  const int64_t fitting = kNear / cols < 4 ? 4 : kNear / cols < Norms::kRows ? kNear / cols : Norms::kRows;
+  Norms norms;
+  for (int64_t first = 0; first < rows; first += fitting) {
+    const int64_t some = rows - first < fitting ? rows - first : fitting;
+    int64_t r = 0;
+    for (; r + 4 <= some; r += 4) norms.add<4>(x + (first + r) * cols, cols, eps, r);
+    for (; r < some; ++r) norms.add<1>(x + (first + r) * cols, cols, eps, r);
+    for (r = 0; r < some; ++r) {
+      const float* row = x + (first + r) * cols;
+      const F centre = broadcast(norms.mean[r]), factor = broadcast(norms.factor[r]);
+      put((first + r) * cols, [=](int64_t i, int64_t n) {
+        const F v = (load_part(row + i, n) - centre) * factor * load_part(weight + i, n);
+        return v + (bias ? load_part(bias + i, n) : broadcast(0.0f));
+      });
     }
   }
+}
+
+void layer_norm(const float* x, const float* weight, const float* bias, float eps, int64_t rows,
+                int64_t cols, float* out) {
+  normalize(x, weight, bias, eps, rows, cols, [=](int64_t place, auto part) {
+    int64_t i = 0;
+    for (; i + kLanes <= cols; i += kLanes) store(out + place + i, part(i, kLanes));
+    if (i < cols) store_n(out + place + i, part(i, cols - i), cols - i);
+  });
 }
 
 void rope(const float* x, const float* cos_sin, int64_t rows, int64_t heads, int64_t dim,

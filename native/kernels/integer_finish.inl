@@ -76,13 +76,14 @@ struct CodeRange {
   F inverse, lowest, highest;
   int32_t zero, lowest_code;
 
-  explicit CodeRange(const IntegerResult& r)
-      : inverse(broadcast(r.inverse_out_scale)), zero(r.out_zero), lowest_code(0) {
+  CodeRange(float inverse_scale, int32_t zero_code)
+      : inverse(broadcast(inverse_scale)), lowest(broadcast(static_cast<float>(-zero_code))),
+        highest(broadcast(static_cast<float>(255 - zero_code))), zero(zero_code), lowest_code(0) {}
+  explicit CodeRange(const IntegerResult& r) : CodeRange(r.inverse_out_scale, r.out_zero) {
     const bool positive = r.activation == Activation::relu || r.activation == Activation::relu6;
-    if (positive) lowest_code = zero;
-    lowest = broadcast(static_cast<float>(lowest_code - zero));
-    const float six = 6.0f * r.inverse_out_scale, most = static_cast<float>(255 - zero);
-    highest = broadcast(r.activation == Activation::relu6 && six < most ? six : most);
+    if (positive) lowest_code = zero, lowest = broadcast(0.0f);
+    const float six = 6.0f * r.inverse_out_scale;
+    if (r.activation == Activation::relu6) highest = smaller(highest, broadcast(six));
   }
 };
 
@@ -170,9 +171,9 @@ inline void finish_whole(const IntegerResult& r, const IntegerMatrix& w, int64_t
                          int64_t rows, const BlockSums& block, Function function) {
   const auto all = [&](const auto& finish) {
     constexpr int R = kCodeRows<T * kTileVectors>;
-    int64_t m = 0;
-    for (; m + R <= rows; m += R) finish.template rows<R>(m);
-    for (; m < rows; ++m) finish.template rows<1>(m);
+    const int64_t together = rows - rows % R;
+    for (int64_t m = 0; m < together; m += R) finish.template rows<R>(m);
+    for (int64_t m = together; m < rows; ++m) finish.template rows<1>(m);
   };
   if (r.inverse_out_scale == 0.0f) {
     r.residual ? all(RowFinish<T, kFromZero, true, false, Function>(r, w, tile, row, block, function))

@@ -235,6 +235,9 @@ struct KernelTable {
                    float* out);
   void (*layer_norm)(const float* x, const float* weight, const float* bias, float eps,
                      int64_t rows, int64_t cols, float* out);
+  // The same as codes: see quantize_codes.
+  void (*layer_norm_codes)(const float* x, const float* weight, const float* bias, float eps, int64_t rows,
+                           int64_t cols, const CodeStep8& step, uint8_t* out);
   // out = silu(gate) * up and gelu_tanh(gate) * up, n values.
   void (*silu_mul)(const float* gate, const float* up, int64_t n, float* out);
   void (*gelu_tanh_mul)(const float* gate, const float* up, int64_t n, float* out);

@@ -16,6 +16,7 @@ constexpr KernelTable make_table(const char* name) {
                      .attention = attention,
                      .rms_norm = rms_norm,
                      .layer_norm = layer_norm,
+                     .layer_norm_codes = layer_norm_codes,
                      .silu_mul = silu_mul,
                      .gelu_tanh_mul = gelu_tanh_mul,
                      .rope = rope,

@@ -24,17 +24,13 @@ void check_norm_of(NodeCall& call, DType out) {
   require(call.params.number[0] >= 0, call, "eps must not be negative");
 }
 
-size_t row_bytes(const NodeCall& call) {
-  return (static_cast<size_t>(call.in(0).last()) * sizeof(float) + 63) / 64 * 64;
-}
-
 size_t check_rms_norm(NodeCall& call, int) {
   check_norm_of(call, DType::f32);
   return 0;
 }
 
-// With an out_scale, each row is rounded to codes as soon as it is there.
-size_t check_layer_norm(NodeCall& call, int threads) {
+// With an out_scale, the result is rounded to codes.
+size_t check_layer_norm(NodeCall& call, int) {
   const double scale = number_attribute(call, "out_scale", 0.0);
   const int64_t zero = int_attribute(call, "out_zero", 0);
   require(scale == 0.0 || (scale >= 1e-30 && scale <= 1e30), call, "the scale is out of range");
@@ -42,8 +38,7 @@ size_t check_layer_norm(NodeCall& call, int threads) {
   check_norm_of(call, scale == 0.0 ? DType::f32 : DType::u8);
   call.params.number[1] = scale;
   call.params.integer[0] = zero;
-  if (scale == 0.0) return 0;
-  return static_cast<size_t>(threads) * row_bytes(call);
+  return 0;
 }
 
 void run_rms_norm(const NodeCall& call, const Workspace& work) {
@@ -61,17 +56,15 @@ void run_layer_norm(const NodeCall& call, const Workspace& work) {
   const int64_t cols = x.last(), rows = x.elements() / cols;
   const float* bias = call.has(2) ? call.in(2).f32() : nullptr;
   const CodeStep8 step{static_cast<float>(call.params.number[1]), static_cast<int32_t>(call.params.integer[0])};
-  const bool to_codes = call.output->dtype == DType::u8;
-  work.pool.parallel_for(rows, grain_for(rows, work.pool.size(), 4), [&](int64_t begin, int64_t end, int thread) {
-    for (int64_t row = begin; to_codes && row < end; ++row) {
-      auto* numbers = reinterpret_cast<float*>(work.scratch + static_cast<size_t>(thread) * row_bytes(call));
-      work.kernels.layer_norm(x.f32() + row * cols, call.in(1).f32(), bias, static_cast<float>(call.params.number[0]), 1,
-                              cols, numbers);
-      work.kernels.quantize_codes(numbers, cols, step, call.output->data + row * cols);
+  const auto eps = static_cast<float>(call.params.number[0]);
+  work.pool.parallel_for(rows, grain_for(rows, work.pool.size(), 4), [&](int64_t begin, int64_t end, int) {
+    const float *from = x.f32() + begin * cols, *weight = call.in(1).f32();
+    if (call.output->dtype == DType::u8) {
+      work.kernels.layer_norm_codes(from, weight, bias, eps, end - begin, cols, step,
+                                    call.output->data + begin * cols);
+    } else {
+      work.kernels.layer_norm(from, weight, bias, eps, end - begin, cols, call.output->f32() + begin * cols);
     }
-    if (to_codes) return;
-    work.kernels.layer_norm(x.f32() + begin * cols, call.in(1).f32(), bias, static_cast<float>(call.params.number[0]),
-                            end - begin, cols, call.output->f32() + begin * cols);
   });
 }
 
