@@ -43,6 +43,7 @@ struct TileFinish {
       t = activated(r.activation, t);
       if (r.inverse_out_scale == 0.0f) {
         float* out = static_cast<float*>(r.out) + row * r.ldo + at;
+        if (r.addend) t = t + load_part(r.addend + row * r.ldo + at, n);
         n >= kLanes ? store(out, t) : store_n(out, t, n);
       } else {
         store_code(static_cast<uint8_t*>(r.out) + row * r.ldo + at, t, n);
@@ -75,6 +76,7 @@ struct TileFinish {
 struct CodeRange {
   F inverse, lowest, highest;
   int32_t zero, lowest_code;
+  bool small = false;  // whether nothing is limited but by 255, and everything has room in 32 bits
 
   CodeRange(float inverse_scale, int32_t zero_code)
       : inverse(broadcast(inverse_scale)), lowest(broadcast(static_cast<float>(-zero_code))),
@@ -129,6 +131,17 @@ struct RowFinish {
       scale[v] = load(r.scale + output + v * kLanes);
       bias[v] = r.bias ? load(r.bias + output + v * kLanes) : broadcast(0.0f);
     }
+    if constexpr (kCodes) range.small = r.activation != Activation::relu6 && largest_ratio() < 0x1p30f;
+  }
+
+  // How many steps the result may be at most, before the activation; not a number if it may be.
+  float largest_ratio() const {
+    const auto magnitude = [](F v) { return from_bits(to_bits(v) & 0x7fffffffu); };
+    F most = broadcast(0.0f);
+    SATCHEL_UNROLL
+    for (int v = 0; v < V; ++v) most = most + magnitude(scale[v]) * broadcast(0x1p31f) + magnitude(bias[v]);
+    if constexpr (kResidual) most = most + magnitude(residual_scale) * broadcast(255.0f);
+    return sum(most * range.inverse);
   }
 
   // R rows from row m of the block on.
@@ -146,7 +159,9 @@ struct RowFinish {
         if constexpr (kFromZero) sum = sum + missing[v];
         F t = to_floats(sum) * scale[v] + bias[v];
         if constexpr (kResidual) {
-          t = t + (load_codes(residual + i * r.ldr + v * kLanes) - residual_zero) * residual_scale;
+          F code = load_codes(residual + i * r.ldr + v * kLanes);
+          if (r.residual_zero != 0) code = code - residual_zero;
+          t = t + code * residual_scale;
         }
         numbers[i * V + v] = function(t);
       }
@@ -159,7 +174,10 @@ struct RowFinish {
       for (int i = 0; i < R; ++i) {
         SATCHEL_UNROLL
         for (int v = 0; v < V; ++v) {
-          store(static_cast<float*>(r.out) + at + i * r.ldo + v * kLanes, numbers[i * V + v]);
+          const int64_t place = at + i * r.ldo + v * kLanes;
+          F t = numbers[i * V + v];
+          if (r.addend) t = t + load(r.addend + place);
+          store(static_cast<float*>(r.out) + place, t);
         }
       }
     }

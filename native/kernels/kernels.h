@@ -135,7 +135,7 @@ struct FloatFinish {
 
 // What becomes of the sums of products of an integer layer, in f32, each step rounded by itself:
 //   t = float(sum - x_zero * row_sum) * scale + bias + float(residual - residual_zero) * residual_scale
-//   out = activation(t), or clamp(rint(activation(t) * inverse_out_scale) + out_zero, 0, 255)
+//   out = activation(t) + addend, or clamp(rint(activation(t) * inverse_out_scale) + out_zero, 0, 255)
 struct IntegerResult {
   int32_t x_zero;
   const float* scale;  // of each output
@@ -147,7 +147,8 @@ struct IntegerResult {
   int32_t residual_zero;
   float inverse_out_scale;  // 0: the result is f32
   int32_t out_zero;
-  void* out;     // u8 or f32 [rows][ldo]
+  const float* addend;  // of a result in f32: [rows][ldo], apart from the result, or null
+  void* out;            // u8 or f32 [rows][ldo]
   int64_t ldo;
 };
 

@@ -80,28 +80,37 @@ inline F load_codes(const uint8_t* p) {
 }
 
 // See integer_finish.inl: numbers as codes, with saturation instead of limits. Only the upper one is
-// needed before, because what is too large to be whole would turn negative.
+// needed before, where something may be too large to be whole and would turn negative.
 #define SATCHEL_STORES_CODE_ROWS
-inline __m512i rounded(F numbers, F inverse, F highest) {
-  return _mm512_cvtps_epi32(_mm512_min_ps(highest, numbers * inverse));
-}
 // Four vectors fill a register with codes.
 template <int V>
 constexpr int kCodeRows = 4 / V;
 template <int R, int V, class Range>
 inline void store_code_rows(uint8_t* out, int64_t ldo, const F* numbers, const Range& range) {
   static_assert(V <= 2 && (R == 1 || R == kCodeRows<V>));
-  const __m512i zero = _mm512_set1_epi16(static_cast<int16_t>(range.zero));
+  constexpr int N = R * V;
+  F scaled[N];
+  SATCHEL_UNROLL
+  for (int i = 0; i < N; ++i) scaled[i] = numbers[i] * range.inverse;
+  if (!range.small) {
+    SATCHEL_UNROLL
+    for (int i = 0; i < N; ++i) scaled[i] = smaller(range.highest, scaled[i]);
+  }
   const auto pair = [&](int first, int second) {
-    const __m512i a = rounded(numbers[first], range.inverse, range.highest);
-    const __m512i b = first == second ? a : rounded(numbers[second], range.inverse, range.highest);
-    return _mm512_adds_epi16(zero, _mm512_packs_epi32(a, b));
+    const __m512i a = _mm512_cvtps_epi32(scaled[first]);
+    return _mm512_packs_epi32(a, first == second ? a : _mm512_cvtps_epi32(scaled[second]));
   };
-  const __m512i first = pair(0, R * V == 1 ? 0 : 1);
-  const __m512i mixed = _mm512_packus_epi16(first, R * V == 4 ? pair(2, 3) : first);
+  __m512i low = pair(0, N == 1 ? 0 : 1), high = N == 4 ? pair(2, 3) : low;
+  if (range.zero != 0) {
+    const __m512i zero = _mm512_set1_epi16(static_cast<int16_t>(range.zero));
+    low = _mm512_adds_epi16(zero, low);
+    high = N == 4 ? _mm512_adds_epi16(zero, high) : low;
+  }
   const __m512i order = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
-  const __m512i codes = _mm512_max_epu8(_mm512_set1_epi8(static_cast<int8_t>(range.lowest_code)),
-                                        _mm512_permutexvar_epi32(order, mixed));
+  __m512i codes = _mm512_permutexvar_epi32(order, _mm512_packus_epi16(low, high));
+  if (range.lowest_code != 0) {
+    codes = _mm512_max_epu8(_mm512_set1_epi8(static_cast<int8_t>(range.lowest_code)), codes);
+  }
   if constexpr (V == 2) {
     _mm256_storeu_si256(reinterpret_cast<__m256i*>(out), _mm512_castsi512_si256(codes));
     if constexpr (R == 2) {

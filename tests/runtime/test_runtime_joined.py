@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from satchel.graph.builder import GraphBuilder
-from satchel.graph.ir import Graph, Sym
+from satchel.graph.ir import DType, Graph, Sym
 from satchel.quantize.encoding import Encoding
 from satchel.runtime.program import load
 from support.arrays import normal
@@ -121,3 +121,44 @@ def test_a_value_that_is_also_read_in_another_shape_is_there(tmp_path: Path) -> 
     given = normal(5, COLS, seed=2)
     total, thirds = program.instance(1).method("forward").run(given)
     np.testing.assert_allclose(thirds.reshape(5, COLS) / 3 + given, total, rtol=1e-5, atol=1e-5)
+
+
+def integer_block(name: str, kept: bool) -> Graph:
+    """A layer of codes whose result is added to something else; ``kept``: it is also an output,
+    which leaves the addition to itself."""
+    b = GraphBuilder(name)
+    x = b.input("x", (Sym("S", 300), HIDDEN))
+    codes = b.node("quantize", x, scale=0.03, zero=120)
+    factors = [b.weight("scale", (HIDDEN,)), b.weight("bias", (HIDDEN,))]
+    weight = b.weight("w", (HIDDEN, HIDDEN), dtype=DType.i8)
+    layer = b.node("qlinear", codes, weight, *factors, x_zero=120)
+    b.output(b.add(layer, x), "sum")
+    if kept:
+        b.output(layer, "layer")
+    return b.finish()
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_an_addition_joins_a_layer_of_codes(tmp_path: Path, threads: int) -> None:
+    integers = np.random.default_rng(3).integers(-127, 128, (HIDDEN, HIDDEN))
+    weights = {"w": integers.astype(np.float32), "bias": normal(HIDDEN, seed=2)}
+    weights["scale"] = np.abs(normal(HIDDEN, seed=1)) * np.float32(1e-3)
+    encodings = {"w": Encoding("matrix_i8")}
+    graphs = [integer_block("together", False), integer_block("apart", True)]
+    program = load(write_program(tmp_path / "p.satchel", graphs, weights, encodings))
+    instance = program.instance(threads)
+    for tokens in (1, 17, 130, 300):
+        x = normal(tokens, HIDDEN, seed=tokens)
+        instance.start_profile()
+        together = np.asarray(instance.method("together")(x))
+        spent = {op for op, (_, seconds) in instance.take_profile().items() if seconds}
+        assert spent == {"quantize", "qlinear"}
+        apart = instance.method("apart")(x)
+        assert isinstance(apart, dict)
+        np.testing.assert_array_equal(together, apart["sum"])
+        np.testing.assert_array_equal(together, apart["layer"] + x)
+        # Against numpy: halves to even, sums exact, then floats step by step.
+        codes = np.clip(np.rint(x * (1 / np.float32(0.03))) + 120, 0, 255).astype(np.int64)
+        sums = ((codes - 120) @ integers.T).astype(np.float32)
+        expected = sums * weights["scale"] + weights["bias"] + x
+        np.testing.assert_allclose(together, expected, rtol=1e-6, atol=1e-6)

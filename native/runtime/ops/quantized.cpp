@@ -1,5 +1,6 @@
 // qconv2d and qlinear: layers of unsigned codes and weights of 8 bits.
 #include <cmath>
+#include <string_view>
 
 #include "../conv_panel.h"
 #include "../depthwise.h"
@@ -68,6 +69,7 @@ int64_t item_size(const IntegerResult& r) { return r.inverse_out_scale > 0 ? 1 :
 IntegerResult rows_from(IntegerResult r, int64_t first) {
   r.out = static_cast<uint8_t*>(r.out) + first * r.ldo * item_size(r);
   if (r.residual) r.residual += first * r.ldr;
+  if (r.addend) r.addend += first * r.ldo;
   return r;
 }
 
@@ -112,7 +114,29 @@ void run_qlinear(const NodeCall& call, const Workspace& work) {
     });
     codes = work.scratch;
   }
-  integer_layer(codes, stride, rows, call.in(1).weight->integers(), result_of(call), work);
+  IntegerResult result = result_of(call);
+  if (call.joined) {
+    const NodeCall& addition = *(&call + 1);
+    result.addend = addition.in(addition.in(0).source == call.output ? 1 : 0).f32();
+    result.out = addition.output->data;
+  }
+  integer_layer(codes, stride, rows, call.in(1).weight->integers(), result, work);
+}
+
+bool are_apart(const Tensor& a, const Tensor& b) {
+  const auto end = [](const Tensor& t) { return t.data + static_cast<size_t>(t.elements()) * dtype_size(t.dtype); };
+  return end(a) <= b.data || end(b) <= a.data;
+}
+
+// An addition of something else to a layer's result in floats is done along with the layer. Its own result may have
+// got the place of what the layer reads, or of what is added, and then it has to wait.
+bool joins_addition(std::span<const NodeCall> calls, const NodeCall& next) {
+  const NodeCall& layer = calls.front();
+  if (calls.size() != 1 || std::string_view(next.info->op->name) != "add") return false;
+  const Tensor &result = *layer.output, &a = next.in(0), &b = next.in(1), &sum = *next.output;
+  if (result.dtype != DType::f32 || result.uses != 1 || a.dtype != DType::f32) return false;
+  if ((a.source == &result) == (b.source == &result) || !same_shape(a, b) || !same_shape(a, sum)) return false;
+  return are_apart(layer.in(0), sum) && are_apart(a.source == &result ? b : a, sum);
 }
 
 // --- qconv2d(x, weight, scale, bias?, residual?) ---
@@ -213,7 +237,8 @@ const OpDef kOps[] = {
       "residual_scale", "residual_zero"},
      check_qconv, run_qconv},
     {"qlinear", 3, 5, false,
-     {"activation", "x_zero", "out_scale", "out_zero", "residual_scale", "residual_zero"}, check_qlinear, run_qlinear},
+     {"activation", "x_zero", "out_scale", "out_zero", "residual_scale", "residual_zero"}, check_qlinear, run_qlinear,
+     joins_addition},
 };
 
 }  // namespace

@@ -9,9 +9,10 @@ each value lies at the lowest offset that is free for its whole life.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
-from satchel.graph.ir import Graph, Value
+from satchel.graph.ir import DType, Graph, Value
 
 ALIGNMENT = 64
 SLOTS_MAY_COST = 1.25  # times the memory of the tightest plan
@@ -55,6 +56,23 @@ def shared_storage(graph: Graph) -> dict[int, Value]:
     return shared
 
 
+def _joined_additions(graph: Graph, shared: dict[int, Value]) -> Iterator[tuple[int, int]]:
+    """Steps of an integer layer and of the addition right behind it, which are done at once.
+
+    The sum is then written while the layer's input is still being read.
+    """
+    layer: int | None = None
+    for step, node in enumerate(graph.nodes):
+        if node.op == "reshape" and id(node.outputs[0]) in shared:
+            continue
+        if node.op == "add" and layer is not None:
+            result = graph.nodes[layer].outputs[0]
+            if any(shared.get(id(value), value) is result for value in node.inputs):
+                yield layer, step
+        in_floats = node.op == "qlinear" and node.outputs[0].type.dtype == DType.f32
+        layer = step if in_floats else None
+
+
 def plan_memory(graph: Graph) -> MemoryPlan:
     shared = shared_storage(graph)
     lives: dict[int, _Life] = {}
@@ -71,6 +89,11 @@ def plan_memory(graph: Graph) -> MemoryPlan:
     for value in graph.outputs:
         if id(value) in lives:
             lives[id(value)].last = len(graph.nodes)
+    for layer, addition in _joined_additions(graph, shared):
+        read = graph.nodes[layer].inputs[0]
+        life = lives.get(id(shared.get(id(read), read)))
+        if life is not None:
+            life.last = max(life.last, addition)
 
     ordered = sorted(lives.values(), key=lambda one: (-one.size, one.first))
     plan = _tightest(ordered)
