@@ -59,7 +59,7 @@ nb::dlpack::dtype numpy_dtype(DType dtype) {
   return {static_cast<uint8_t>(nb::dlpack::dtype_code::Float), 16, 1};
 }
 
-nb::object copied_array(const ArrayView& view) {
+nb::object copied_array(Instance& instance, const ArrayView& view) {
   size_t bytes = dtype_size(view.dtype);
   std::vector<size_t> shape;
   for (const int64_t dim : view.shape) {
@@ -67,7 +67,7 @@ nb::object copied_array(const ArrayView& view) {
     bytes *= static_cast<size_t>(dim);
   }
   auto* data = new uint8_t[bytes];
-  std::memcpy(data, view.data, bytes);
+  instance.copy(view, bytes, data);
   nb::capsule owner(data, [](void* p) noexcept { delete[] static_cast<uint8_t*>(p); });
   return nb::cast(nb::ndarray<nb::numpy>(data, shape.size(), shape.data(), owner, nullptr, numpy_dtype(view.dtype)));
 }
@@ -93,7 +93,7 @@ nb::list run(Instance& instance, size_t method, const std::vector<InputArray>& a
   }
   std::lock_guard<std::mutex> copying(instance.mutex(), std::adopt_lock);
   nb::list result;
-  for (const ArrayView& view : outputs) result.append(copied_array(view));
+  for (const ArrayView& view : outputs) result.append(copied_array(instance, view));
   return result;
 }
 

@@ -226,4 +226,14 @@ std::vector<ArrayView> Instance::run(size_t number, const std::vector<ArrayView>
   return outputs;
 }
 
+void Instance::copy(const ArrayView& output, size_t bytes, uint8_t* to) {
+  constexpr int64_t kPiece = 32768;
+  const auto* from = static_cast<const uint8_t*>(output.data);
+  const auto size = static_cast<int64_t>(bytes);
+  pool_.parallel_for((size + kPiece - 1) / kPiece, 1, [&](int64_t begin, int64_t end, int) {
+    const int64_t first = begin * kPiece, last = std::min(end * kPiece, size);
+    std::memcpy(to + first, from + first, static_cast<size_t>(last - first));
+  });
+}
+
 }  // namespace satchel

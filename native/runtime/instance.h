@@ -58,6 +58,8 @@ class Instance {
 
   // Runs a method. The views point into the arena and are valid until the next call.
   std::vector<ArrayView> run(size_t method, const std::vector<ArrayView>& inputs);
+  // An output's bytes, while they are still there. Every thread copies what is likely in its own cache.
+  void copy(const ArrayView& output, size_t bytes, uint8_t* to);
 
   // From here on calls are timed, op by op, until the times are taken.
   void start_profile() { profile_.emplace(); }

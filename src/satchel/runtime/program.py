@@ -58,6 +58,8 @@ class Method:
 
     def convert(self, *arrays: ArrayLike, **named: ArrayLike) -> list[NDArray[Any]]:
         """The inputs in order, as arrays of their types."""
+        if not named and len(arrays) == len(self.inputs):  # as a token's call is
+            return list(map(_convert, self.inputs, arrays, self._dtypes))
         given = dict(zip(self.inputs, arrays, strict=False))
         unknown = sorted(set(named) - set(self.inputs)) or sorted(set(named) & set(given))
         if unknown or len(arrays) > len(self.inputs):
@@ -75,6 +77,8 @@ class Method:
 
 def _convert(name: str, value: ArrayLike, dtype: np.dtype[Any]) -> NDArray[Any]:
     array = np.asarray(value)
+    if array.dtype == dtype and array.flags.carray:  # in order, aligned and not swapped
+        return array
     if array.dtype != dtype and not np.can_cast(array.dtype, dtype, "same_kind"):
         raise ExecutionError(f"the input {name!r} must be {dtype}, not {array.dtype}")
     return np.require(array, dtype, ["C", "A"])
