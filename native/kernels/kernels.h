@@ -197,6 +197,14 @@ struct DepthwisePixels {
   int64_t kernel_h, kernel_w, stride, dilation;
 };
 
+// Windows in an image of codes that lies in memory with its padding: that of pixel p of row y begins at
+// y * row_step + p * pixel_step, and the kernel's rows are `pitch` apart. Each has as many columns as the others.
+struct CodeWindows {
+  const uint8_t* image;
+  int64_t rows, row_pixels, row_step, pixel_step;
+  int64_t kernel_rows, pitch;
+};
+
 // Winograd's convolution makes tiles of 4 x 4 pixels from 6 x 6 numbers, its places. Each place has a
 // matrix of its own, a line further from the next than it is long, so that they do not collide in caches.
 inline constexpr int64_t kWinogradPixels = 4, kWinogradPlaces = 36;
@@ -270,6 +278,10 @@ struct KernelTable {
   // [tile_begin, tile_end). Only the first w.rows columns of the result are written.
   void (*linear_i8)(const uint8_t* x, int64_t ldx, int64_t m, const IntegerMatrix& w,
                     const IntegerResult& result, int64_t tile_begin, int64_t tile_end);
+
+  // The same with the windows of [rows][row_pixels], or null where a panel of them is as good.
+  void (*conv_i8)(const CodeWindows& x, const IntegerMatrix& w, const IntegerResult& result, int64_t tile_begin,
+                  int64_t tile_end);
 
   // Codes of n numbers, halves to even; what is not a number gets the code of zero.
   void (*quantize_codes)(const float* x, int64_t n, const CodeStep8& step, uint8_t* out);

@@ -6,47 +6,53 @@ namespace satchel {
 namespace {
 
 template <int M, int T>
-inline void integer_block(const uint8_t* x, int64_t ldx, const IntegerMatrix& w,
-                          const IntegerResult& result, int64_t row, int64_t tile, int32_t* sums) {
+inline void integer_block(const CodeWindows& x, int64_t steps, const uint8_t* first,
+                          const IntegerMatrix& w, const IntegerResult& result, int64_t tile,
+                          int32_t* sums) {
   Dots dots[M][T][kTileVectors];
   SATCHEL_UNROLL
   for (int t = 0; t < T; ++t) {
     SATCHEL_UNROLL
     for (int v = 0; v < kTileVectors; ++v) {
-      const Dots first = dots_from(first_sums(result, w, (tile + t) * kTileRows + v * kLanes));
+      const Dots start = dots_from(first_sums(result, w, (tile + t) * kTileRows + v * kLanes));
       SATCHEL_UNROLL
-      for (int m = 0; m < M; ++m) dots[m][t][v] = first;
+      for (int m = 0; m < M; ++m) dots[m][t][v] = start;
     }
   }
   // Three rows share a base, so that the addresses of all rows fit in registers.
   constexpr int kBases = (M + 2) / 3;
   const uint8_t* bases[kBases];
-  for (int i = 0; i < kBases; ++i) bases[i] = x + (row + 3 * i) * ldx;
+  const int64_t ldx = x.pixel_step;
+  for (int i = 0; i < kBases; ++i) bases[i] = first + 3 * i * ldx;
   const int64_t tile_stride = w.steps * 4 * kTileRows;
   const int8_t* weights = w.codes + tile * tile_stride;
-  for (int64_t s = 0; s < w.steps; ++s) {
-    WeightStep step[T][kTileVectors];
-    SATCHEL_UNROLL
-    for (int t = 0; t < T; ++t) {
-      SATCHEL_UNROLL
-      for (int v = 0; v < kTileVectors; ++v) {
-        step[t][v] = load_weights(weights + t * tile_stride + v * 4 * kLanes);
-      }
-    }
-    weights += 4 * kTileRows;
-    SATCHEL_UNROLL
-    for (int m = 0; m < M; ++m) {
-      const CodeStep codes = broadcast_codes(bases[m / 3] + m % 3 * ldx);
+  for (int64_t left = x.kernel_rows;;) {
+    for (int64_t s = 0; s < steps; ++s) {
+      WeightStep step[T][kTileVectors];
       SATCHEL_UNROLL
       for (int t = 0; t < T; ++t) {
         SATCHEL_UNROLL
         for (int v = 0; v < kTileVectors; ++v) {
-          dots[m][t][v] = add_products(dots[m][t][v], codes, step[t][v]);
+          step[t][v] = load_weights(weights + t * tile_stride + v * 4 * kLanes);
         }
       }
+      weights += 4 * kTileRows;
+      SATCHEL_UNROLL
+      for (int m = 0; m < M; ++m) {
+        const CodeStep codes = broadcast_codes(bases[m / 3] + m % 3 * ldx);
+        SATCHEL_UNROLL
+        for (int t = 0; t < T; ++t) {
+          SATCHEL_UNROLL
+          for (int v = 0; v < kTileVectors; ++v) {
+            dots[m][t][v] = add_products(dots[m][t][v], codes, step[t][v]);
+          }
+        }
+      }
+      SATCHEL_UNROLL
+      for (int i = 0; i < kBases; ++i) bases[i] += 4;
     }
-    SATCHEL_UNROLL
-    for (int i = 0; i < kBases; ++i) bases[i] += 4;
+    if (--left == 0) break;
+    for (int i = 0; i < kBases; ++i) bases[i] += x.pitch - 4 * steps;
   }
   SATCHEL_UNROLL
   for (int m = 0; m < M; ++m) {
@@ -63,40 +69,57 @@ inline void integer_block(const uint8_t* x, int64_t ldx, const IntegerMatrix& w,
 
 // A block of as many rows as m says, up to M.
 template <int M, int T>
-inline void integer_rows(int64_t m, const uint8_t* x, int64_t ldx, const IntegerMatrix& w,
-                         const IntegerResult& result, int64_t row, int64_t tile, int32_t* sums) {
+inline void integer_rows(int64_t m, const CodeWindows& x, int64_t steps, const uint8_t* first,
+                         const IntegerMatrix& w, const IntegerResult& result, int64_t tile,
+                         int32_t* sums) {
   if constexpr (M > 1) {
-    if (m < M) return integer_rows<M - 1, T>(m, x, ldx, w, result, row, tile, sums);
+    if (m < M) return integer_rows<M - 1, T>(m, x, steps, first, w, result, tile, sums);
   }
-  integer_block<M, T>(x, ldx, w, result, row, tile, sums);
+  integer_block<M, T>(x, steps, first, w, result, tile, sums);
 }
 
 constexpr int64_t kBlocksTogether = 4;  // whose sums are finished together, from the first-level cache
 
-// All rows against T tiles.
+// All windows against T tiles; `steps` of each row of the kernel.
 template <int T>
-inline void integer_tiles(const uint8_t* x, int64_t ldx, int64_t m, const IntegerMatrix& w,
+inline void integer_tiles(const CodeWindows& x, int64_t steps, const IntegerMatrix& w,
                           const IntegerResult& result, int64_t tile) {
   alignas(64) int32_t sums[kBlocksTogether * kIntegerRows * T * kTileRows];
-  // Blocks of rows as equal as can be.
-  const int64_t blocks = (m + kIntegerRows - 1) / kIntegerRows;
-  for (int64_t block = 0, first = 0; block < blocks; ++block) {
-    const int64_t row = block * m / blocks, end = (block + 1) * m / blocks;
-    integer_rows<kIntegerRows, T>(end - row, x, ldx, w, result, row, tile, sums + (row - first) * T * kTileRows);
-    if ((block + 1) % kBlocksTogether != 0 && block + 1 < blocks) continue;
-    finish_rows<T, false>(result, w, tile, first, end - first, {sums, T * kTileRows, kTileRows});
-    first = end;
+  int64_t done = 0, waiting = 0, waiting_blocks = 0;
+  const auto finish = [&] {
+    finish_rows<T, false>(result, w, tile, done, waiting, {sums, T * kTileRows, kTileRows});
+    done += waiting, waiting = waiting_blocks = 0;
+  };
+  // Blocks of pixels as equal as can be.
+  const int64_t blocks = (x.row_pixels + kIntegerRows - 1) / kIntegerRows;
+  for (int64_t y = 0; y < x.rows; ++y) {
+    for (int64_t block = 0; block < blocks; ++block) {
+      const int64_t pixel = block * x.row_pixels / blocks, end = (block + 1) * x.row_pixels / blocks;
+      const uint8_t* first = x.image + y * x.row_step + pixel * x.pixel_step;
+      integer_rows<kIntegerRows, T>(end - pixel, x, steps, first, w, result, tile,
+                                    sums + waiting * T * kTileRows);
+      waiting += end - pixel;
+      if (++waiting_blocks == kBlocksTogether) finish();
+    }
   }
+  if (waiting > 0) finish();
 }
 
-void linear_i8(const uint8_t* x, int64_t ldx, int64_t m, const IntegerMatrix& w,
-               const IntegerResult& result, int64_t tile_begin, int64_t tile_end) {
-  // The tiles stay in the cache while all rows pass over them.
+void conv_i8(const CodeWindows& x, const IntegerMatrix& w, const IntegerResult& result, int64_t tile_begin,
+             int64_t tile_end) {
+  const int64_t steps = x.kernel_rows == 1 ? w.steps : w.steps / x.kernel_rows;
+  // The tiles stay in the cache while all windows pass over them.
   int64_t tile = tile_begin;
   for (; tile + kIntegerTiles <= tile_end; tile += kIntegerTiles) {
-    integer_tiles<kIntegerTiles>(x, ldx, m, w, result, tile);
+    integer_tiles<kIntegerTiles>(x, steps, w, result, tile);
   }
-  for (; tile < tile_end; ++tile) integer_tiles<1>(x, ldx, m, w, result, tile);
+  for (; tile < tile_end; ++tile) integer_tiles<1>(x, steps, w, result, tile);
+}
+
+// Rows are pixels one behind the other, with kernels of one row.
+void linear_i8(const uint8_t* x, int64_t ldx, int64_t m, const IntegerMatrix& w,
+               const IntegerResult& result, int64_t tile_begin, int64_t tile_end) {
+  conv_i8({x, 1, m, 0, ldx, 1, 0}, w, result, tile_begin, tile_end);
 }
 
 }  // namespace

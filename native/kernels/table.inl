@@ -31,6 +31,7 @@ constexpr KernelTable make_table(const char* name) {
                      .softmax_codes = softmax_codes,
                      .blend = blend,
                      .linear_i8 = linear_i8,
+                     .conv_i8 = conv_i8,
                      .quantize_codes = quantize_codes,
                      .quantize_scaled = quantize_scaled,
                      .add_codes = add_codes,

@@ -58,6 +58,13 @@ CONVOLUTIONS: dict[str, tuple[tuple[int, int, int], int, dict[str, Any]]] = {
     "stem": ((19, 23, 3), 34, {"kernel": (7, 7), "stride": (2, 2), "padding": (3, 3, 3, 3)}),
     "deep": ((6, 7, 130), 33, {"kernel": (3, 3), "padding": (1, 1, 1, 1)}),
     "few_pixels": ((3, 4, 48), 400, {"kernel": (3, 3), "padding": (1, 1, 1, 1)}),
+    "long_rows": ((9, 15, 8), 34, {"kernel": (3, 3), "padding": (1, 1, 1, 1)}),
+    "long_rows_stride": (
+        (12, 31, 4),
+        17,
+        {"kernel": (3, 4), "stride": (2, 2), "dilation": (2, 1), "padding": (0, 1, 2, 3)},
+    ),
+    "long_rows_plain": ((6, 30, 12), 18, {"kernel": (1, 1), "stride": (2, 2)}),
     "uneven": ((6, 9, 5), 7, {"kernel": (2, 4), "stride": (1, 2), "padding": (0, 1, 2, 3)}),
     "dilated": ((11, 12, 4), 6, {"kernel": (3, 2), "dilation": (2, 3), "padding": (2, 2, 1, 0)}),
     "grouped": ((6, 5, 6), 9, {"kernel": (3, 3), "groups": 3, "padding": (1, 1, 1, 1)}),

@@ -3,6 +3,7 @@
 #include <string_view>
 
 #include "../conv_panel.h"
+#include "../conv_windows.h"
 #include "../depthwise.h"
 #include "../layer_pieces.h"
 
@@ -158,6 +159,23 @@ void run_on_common_panel(const ConvShape& s, const uint8_t* x, const IntegerMatr
   integer_layer(work.scratch, stride, s.pixels, w, result, work);
 }
 
+void run_windowed(const ConvShape& s, const uint8_t* x, const IntegerMatrix& w, const IntegerResult& result,
+                  const Workspace& work) {
+  const Windowed layout(s, work.pool.size());
+  const int64_t images = s.pixels / (s.out_h * s.out_w), tiles = (w.rows + kTileRows - 1) / kTileRows;
+  const auto fill = static_cast<uint8_t>(result.x_zero);
+  work.pool.parallel_for(images * layout.pieces, 1, [&](int64_t first, int64_t last, int thread) {
+    uint8_t* scratch = work.scratch + static_cast<size_t>(thread) * scratch_apart(layout.bytes(), work.pool.size());
+    for (int64_t i = first; i < last; ++i) {
+      const int64_t image = i / layout.pieces, piece = i % layout.pieces;
+      const int64_t begin = piece * s.out_h / layout.pieces, end = (piece + 1) * s.out_h / layout.pieces;
+      const uint8_t* from = x + image * s.height * s.width * s.channels;
+      work.kernels.conv_i8(layout.windows(from, begin, end, fill, scratch), w,
+                           rows_from(result, (image * s.out_h + begin) * s.out_w), 0, tiles);
+    }
+  });
+}
+
 // A thread's scratch: the panel, and results of a group that are not written where they belong.
 struct Panel {
   int64_t rows, stride, results;  // stride: bytes in a row of codes; results: floats in a row
@@ -180,7 +198,9 @@ size_t check_qconv(NodeCall& call, int threads) {
   require_images(call, window_of(call), call.in(1).shape[0]);
   const ConvShape s = conv_shape(call);
   if (is_depthwise(s)) return depthwise_scratch(call, s, 1, threads);
-  const size_t panels = scratch_apart(Panel(s, threads).bytes(), threads) * static_cast<size_t>(threads);
+  const size_t windows = Windowed::fits(s) ? Windowed(s, threads).bytes() : 0;
+  const size_t most = std::max(windows, Panel(s, threads).bytes());
+  const size_t panels = scratch_apart(most, threads) * static_cast<size_t>(threads);
   const size_t common = may_have_common_panel(s, threads) ? static_cast<size_t>(s.pixels * s.group_cols()) : 0;
   return std::max(common + kPanelSlack, panels);
 }
@@ -197,6 +217,7 @@ void run_qconv(const NodeCall& call, const Workspace& work) {
     });
   }
   if (Panel::is_direct(s)) return integer_layer(x, s.channels, s.pixels, w, result, work);
+  if (work.kernels.conv_i8 && Windowed::fits(s)) return run_windowed(s, x, w, result, work);
   if (work.kernels.weights_are_dear && may_have_common_panel(s, work.pool.size())) {
     return run_on_common_panel(s, x, w, result, work);
   }
