@@ -1,6 +1,6 @@
 // Convolutions whose windows are read in the image itself: rows of pixels are as long as the kernels' blocks, and a
-// kernel's row is whole steps of four columns. Where there is padding (no more than the image itself), a thread copies the rows that some rows of
-// pixels see with the padding around them: once, and not for each window.
+// kernel's row is whole steps of four columns. Where there is padding (no more than the image itself), a thread
+// copies the rows that some rows of pixels see with the padding around them: once, and not for each window.
 #pragma once
 
 #include "conv_panel.h"
