@@ -20,8 +20,9 @@ from satchel.errors import CheckpointError
 from satchel.graph.ir import RowSource, Weight
 from satchel.quantize.affine import QuantizedRows
 from satchel.quantize.encoding import Encoding
-from satchel.quantize.packing import PLANE_ALIGNMENT, pack_quantized, split_planes
+from satchel.quantize.packing import pack_quantized, split_planes
 from satchel.quantize.rounding import Rounder
+from satchel.quantize.tiles import PLANE_ALIGNMENT
 
 Array = NDArray[Any]
 # Rows of a source's tensor: floats, or codes, scales and what is added to groups.

@@ -14,12 +14,21 @@ from numpy.typing import NDArray
 from satchel.errors import RecipeError
 from satchel.quantize.affine import OFFSETS, QuantizedRows, quantize_affine
 from satchel.quantize.blockwise import dequantize_blocks, quantize_blocks
-from satchel.quantize.steps import RUN_COLUMNS, multiplied, runs_of, step_multiples, step_scales
+from satchel.quantize.steps import RUN_COLUMNS, multiplied, step_multiples, step_scales
+from satchel.quantize.tiles import (
+    TILE_ROWS,
+    aligned,
+    bytes_of,
+    group_rows,
+    group_tiles,
+    pack_step_scales,
+    pad_rows,
+    tiles_of,
+    unpack_step_scales,
+)
 
 Array = NDArray[Any]
 
-TILE_ROWS = 16
-PLANE_ALIGNMENT = 64  # of the parts that the scales of a matrix have
 _FLOATS: dict[str, type[np.floating[Any]]] = {"f32": np.float32, "f16": np.float16}
 # Columns in a 64-byte step of a tile; those with 4 have codes of 8 bits.
 _QUANTIZED_UNIT = {
@@ -135,14 +144,14 @@ def packed_sizes(encoding: str, rows: int, cols: int, group: int = 0) -> tuple[i
     >>> packed_sizes("q4", 20, 64, 32)
     (1024, 128)
     """
-    cells = _tiles(rows) * TILE_ROWS * cols
+    cells = tiles_of(rows) * TILE_ROWS * cols
     if encoding == "i8":
-        padded = _tiles(rows) * TILE_ROWS
+        padded = tiles_of(rows) * TILE_ROWS
         return padded * -(-cols // 4) * 4, padded * 4
     if encoding in _FLOATS:
         return cells * (4 if encoding == "f32" else 2), 0
     *first, last = scale_planes(encoding, rows, cols, group)
-    return cells * 4 // _QUANTIZED_UNIT[encoding], sum(map(_aligned, first)) + last
+    return cells * 4 // _QUANTIZED_UNIT[encoding], sum(map(aligned, first)) + last
 
 
 def scale_planes(encoding: str, rows: int, cols: int, group: int) -> tuple[int, ...]:
@@ -155,7 +164,7 @@ def scale_planes(encoding: str, rows: int, cols: int, group: int) -> tuple[int, 
     >>> scale_planes("lpbq4", 20, 64, 32)
     (128, 128)
     """
-    padded = _tiles(rows) * TILE_ROWS
+    padded = tiles_of(rows) * TILE_ROWS
     if encoding == "i8":
         return (padded * 4,)
     _check_group(encoding, cols, group)
@@ -172,7 +181,7 @@ def split_planes(encoding: str, scales: Array, rows: int, cols: int, group: int)
     data, planes, at = scales.reshape(-1).view(np.uint8), [], 0
     for size in scale_planes(encoding, rows, cols, group):
         planes.append(data[at : at + size])
-        at = _aligned(at + size)
+        at = aligned(at + size)
     return planes
 
 
@@ -188,8 +197,8 @@ def pack_matrix(encoding: str, w: Array, group: int = 0) -> tuple[Array, Array]:
         return _pack_integers(w)
     if encoding in _FLOATS:
         with np.errstate(over="ignore"):
-            tiles = _pad_rows(w.astype(_FLOATS[encoding])).reshape(-1, TILE_ROWS, cols)
-        return _bytes_of(tiles.transpose(0, 2, 1)), np.zeros(0, np.uint16)
+            tiles = pad_rows(w.astype(_FLOATS[encoding])).reshape(-1, TILE_ROWS, cols)
+        return bytes_of(tiles.transpose(0, 2, 1)), np.zeros(0, np.uint16)
     _check_group(encoding, cols, group)
     if encoding == "lpbq4":
         return pack_blocks(*quantize_blocks(w, group))
@@ -202,55 +211,35 @@ def pack_matrix(encoding: str, w: Array, group: int = 0) -> tuple[Array, Array]:
 
 def pack_quantized(encoding: str, rows: QuantizedRows) -> tuple[Array, Array]:
     """Rows that are quantised already, packed as they are, in the form of ``pack_matrix``."""
-    offsets = None if rows.offsets is None else _group_tiles(rows.offsets)
+    offsets = None if rows.offsets is None else group_tiles(rows.offsets)
     return _pack(encoding, rows.codes, rows.scales, offsets)
 
 
 def pack_blocks(codes: Array, scales: Array, factors: Array) -> tuple[Array, Array]:
     """Low-power blockwise weights that are quantised already, in the same form."""
-    return _pack("lpbq4", codes, scales, _bytes_of(_pad_rows(factors[:, None])))
+    return _pack("lpbq4", codes, scales, bytes_of(pad_rows(factors[:, None])))
 
 
 def pack_steps(codes: Array, multiples: Array, steps: Array) -> tuple[Array, Array]:
     """Codes, multiples and steps of ``quantize_steps``, in the same form."""
-    cols, groups = codes.shape[1], multiples.shape[1]
-    tiles = _tiles(len(codes))
-    parts = []
-    for i, run in enumerate(runs_of(groups, cols // groups)):
-        parts.append(_group_tiles(steps[:, i : i + 1]).reshape(tiles, -1))
-        parts.append(_group_tiles(multiples[:, run]).reshape(tiles, -1))
-    return _pack_codes("q4_steps", codes), _bytes_of(np.concatenate(parts, axis=1)).view(np.uint16)
-
-
-def _unpack_steps(scales: Array, cols: int, group: int) -> Array:
-    """The scales (float16) ``[rows, groups]`` of ``pack_steps``, with those that fill up a tile."""
-    runs = list(runs_of(cols // group, group))
-    tiles = scales.view(np.uint8).reshape(-1, (cols // group + 4 * len(runs)) * TILE_ROWS)
-    steps, multiples, at = [], [], 0
-    for run in runs:
-        middle = at + 4 * TILE_ROWS
-        end = middle + (run.stop - run.start) * TILE_ROWS
-        steps.append(_group_rows(_bytes_of(tiles[:, at:middle]).view(np.float32), 1))
-        whole = _bytes_of(tiles[:, middle:end]).view(np.int8)
-        multiples.append(_group_rows(whole, run.stop - run.start))
-        at = end
-    return multiplied(np.concatenate(multiples, axis=1), np.concatenate(steps, axis=1), group)
+    scales = pack_step_scales(multiples, steps, codes.shape[1] // multiples.shape[1])
+    return _pack_codes("q4_steps", codes), scales.view(np.uint16)
 
 
 def _pack_codes(encoding: str, quantized: Array) -> Array:
     unit, offset = _QUANTIZED_UNIT[encoding], _OFFSET[encoding]
-    codes = _pad_rows(quantized).astype(np.int8).view(np.uint8) + np.uint8(offset)  # modulo 256
+    codes = pad_rows(quantized).astype(np.int8).view(np.uint8) + np.uint8(offset)  # modulo 256
     steps = codes.reshape(-1, TILE_ROWS, codes.shape[1] // unit, unit).transpose(0, 2, 1, 3)
-    return _bytes_of(steps[..., :4] | steps[..., 4:] << 4 if unit == 8 else steps)
+    return bytes_of(steps[..., :4] | steps[..., 4:] << 4 if unit == 8 else steps)
 
 
 def _pack(
     encoding: str, quantized: Array, scales: Array, second: Array | None = None
 ) -> tuple[Array, Array]:
     """``second`` is the plane after that of the scales, as bytes."""
-    plane = _group_tiles(scales.astype(np.float16))
+    plane = group_tiles(scales.astype(np.float16))
     if second is not None:
-        filling = np.zeros(_aligned(plane.size) - plane.size, np.uint8)
+        filling = np.zeros(aligned(plane.size) - plane.size, np.uint8)
         plane = np.concatenate([plane, filling, second])
     return _pack_codes(encoding, quantized), plane.view(np.uint16)
 
@@ -277,17 +266,17 @@ def unpack_matrix(
     if encoding == "lpbq4":
         return dequantize_blocks(*unpacked, rest[0].view(np.float32)[:rows])
     if encoding in OFFSETS:
-        offsets = _group_rows(rest[0].view(OFFSETS[encoding]), cols // group)[:rows]
+        offsets = group_rows(rest[0].view(OFFSETS[encoding]), cols // group)[:rows]
         return QuantizedRows(*unpacked, offsets).floats()
     return dequantize_groups(*unpacked)
 
 
 def _pack_integers(w: Array) -> tuple[Array, Array]:
     """Whole numbers from -127 to 127 as they are, and the sum of each row."""
-    codes = _pad_rows(np.pad(w.astype(np.int8), ((0, 0), (0, -w.shape[1] % 4))))
+    codes = pad_rows(np.pad(w.astype(np.int8), ((0, 0), (0, -w.shape[1] % 4))))
     steps = codes.reshape(-1, TILE_ROWS, codes.shape[1] // 4, 4).transpose(0, 2, 1, 3)
     sums = codes.sum(axis=1, dtype=np.int32)
-    return _bytes_of(steps), sums.view(np.uint16)
+    return bytes_of(steps), sums.view(np.uint16)
 
 
 def unpack_codes(
@@ -300,38 +289,10 @@ def unpack_codes(
         steps = np.concatenate([steps & 15, steps >> 4], axis=-1)
     signed = steps.transpose(0, 2, 1, 3).reshape(-1, cols).astype(np.int16) - _OFFSET[encoding]
     if encoding == "q4_steps":
-        halves = _unpack_steps(scales, cols, group)
+        halves = unpack_step_scales(scales, cols, group)
     else:
-        halves = _group_rows(scales.view(np.float16), cols // group)
+        halves = group_rows(scales.view(np.float16), cols // group)
     return signed[:rows].astype(np.int8), halves[:rows]
-
-
-def _group_tiles(values: Array) -> Array:
-    """One value for each group of each row, as bytes of tiles [cols/group][16]."""
-    tiles = _pad_rows(values).reshape(-1, TILE_ROWS, values.shape[1])
-    return _bytes_of(tiles.transpose(0, 2, 1))
-
-
-def _group_rows(tiles: Array, groups: int) -> Array:
-    """The inverse of ``_group_tiles``, with the rows that fill up the last tile."""
-    rows: Array = tiles.reshape(-1, groups, TILE_ROWS).transpose(0, 2, 1).reshape(-1, groups)
-    return rows
-
-
-def _tiles(rows: int) -> int:
-    return (rows + TILE_ROWS - 1) // TILE_ROWS
-
-
-def _aligned(size: int) -> int:
-    return -(-size // PLANE_ALIGNMENT) * PLANE_ALIGNMENT
-
-
-def _pad_rows(a: Array) -> Array:
-    return np.pad(a, ((0, _tiles(a.shape[0]) * TILE_ROWS - a.shape[0]), (0, 0)))
-
-
-def _bytes_of(a: Array) -> Array:
-    return np.ascontiguousarray(a).reshape(-1).view(np.uint8)
 
 
 def _check_group(encoding: str, cols: int, group: int) -> None:

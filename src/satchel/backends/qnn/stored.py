@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 from satchel.errors import ProgramFormatError, RecipeError
 from satchel.quantize.blockwise import dequantize_blocks
 from satchel.quantize.encoding import Encoding
-from satchel.quantize.packing import TILE_ROWS, dequantize_groups, split_planes, unpack_codes
+from satchel.quantize.packing import dequantize_groups, split_planes, unpack_codes
+from satchel.quantize.tiles import TILE_ROWS
 from satchel.runtime.program import Program
 
 Array = NDArray[Any]
