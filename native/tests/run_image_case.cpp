@@ -50,8 +50,8 @@ struct IntegerLayer {
     result = {static_cast<int32_t>(c.integer("x_zero")), scale.get(), or_null(bias),
               static_cast<Activation>(c.integer("activation")), or_null(residual), outputs,
               static_cast<float>(c.number("residual_scale")), static_cast<int32_t>(c.integer("residual_zero")),
-              static_cast<float>(c.number("inverse")), static_cast<int32_t>(c.integer("out_zero")), out.get(),
-              outputs};
+              static_cast<float>(c.number("inverse")), static_cast<int32_t>(c.integer("out_zero")), nullptr,
+              out.get(), outputs};
   }
 
   std::vector<double> values() const {
