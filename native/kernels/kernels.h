@@ -214,7 +214,7 @@ struct KernelTable {
   const char* name;
   // Rows that are worth a thread's own way through the weights of linear_q4 and linear_q8.
   int64_t rows_apart = 64;
-  // Whether fetching the weight of an integer layer takes longer than multiplying it: threads then share it
+  // Whether fetching the weight of a layer takes longer than multiplying it with a few rows: threads then share it
   // out rather than each reading all of it.
   bool weights_are_dear = false;
 
