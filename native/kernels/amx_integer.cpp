@@ -1,10 +1,11 @@
 // AMX for layers of unsigned codes and signed 8-bit weights: 16 × 16 outputs and 64 columns per
-// instruction. Weights and codes are read where they lie; only the last columns, where they are no
-// full step, are copied and filled up with zeros.
+// instruction. Weights and codes are read where they lie; only the last columns of the weights and of
+// the last rows, where they are no full step, are copied and filled up with zeros.
 
 #include <algorithm>
 
 #include "amx_tiles.h"
+#include "next_codes.h"
 
 // Of what is included, only the activations and the last steps of a result are used here.
 #pragma GCC diagnostic ignored "-Wunused-function"
@@ -47,23 +48,10 @@ inline void copy_last_columns(const uint8_t* x, int64_t ldx, int64_t rest, uint8
   }
 }
 
-// Asks for some bytes of weights, a share at a time.
-struct NextWeights {
-  const int8_t *at, *end;
-  int64_t share;
-
-  NextWeights(const IntegerMatrix& w, int64_t tile, int64_t tiles, int64_t times)
-      : at(w.codes + tile * w.steps * 4 * kTileRows), end(at + tiles * w.steps * 4 * kTileRows),
-        share(((end - at) / 64 + times - 1) / times * 64) {}
-  void ask() {
-    for (const int8_t* last = std::min(at + share, end); at < last; at += 64) _mm_prefetch(at, _MM_HINT_T1);
-  }
-};
-
 // The sums of MT tiles of rows and NT tiles of weights stay in the tiles.
 template <int MT, int NT>
 void multiply(const uint8_t* x, int64_t ldx, int64_t m, const IntegerMatrix& w, const Block& block,
-              Buffers& buffers, NextWeights& next) {
+              Buffers& buffers, NextCodes& next) {
   const int64_t full = w.steps * 4 / kStepColumns, rest = w.steps * 4 % kStepColumns;
   const int64_t tile_bytes = w.steps * 4 * kTileRows;
   const uint8_t* a[2] = {x + block.rows[0] * ldx, x + block.rows[MT - 1] * ldx};
@@ -109,7 +97,7 @@ void multiply(const uint8_t* x, int64_t ldx, int64_t m, const IntegerMatrix& w, 
 }
 
 inline void multiply(const uint8_t* x, int64_t ldx, int64_t m, const IntegerMatrix& w, const Block& block,
-                     Buffers& buffers, NextWeights& next) {
+                     Buffers& buffers, NextCodes& next) {
   if (block.tiles == 2) {
     block.row_tiles == 2 ? multiply<2, 2>(x, ldx, m, w, block, buffers, next)
                          : multiply<1, 2>(x, ldx, m, w, block, buffers, next);
@@ -160,13 +148,15 @@ void amx_linear_i8(const uint8_t* x, int64_t ldx, int64_t m, const IntegerMatrix
   finish_writes(x);
   // Tile state belongs to the thread, so each call sets it up and gives it back.
   configure_tiles(kStepColumns);
-  const int64_t strip_tiles = std::clamp<int64_t>(kStripBytes / (w.steps * 4 * kTileRows) & ~1, 2, kMostStripTiles);
+  const int64_t tile_bytes = w.steps * 4 * kTileRows;
+  const int64_t strip_tiles = std::clamp<int64_t>(kStripBytes / tile_bytes & ~1, 2, kMostStripTiles);
   const int64_t blocks = (m + kBlockRows - 1) / kBlockRows, steps = (w.steps * 4 + kStepColumns - 1) / kStepColumns;
   Block before{};
   for (int64_t strip = tile_begin; strip < tile_end; strip += strip_tiles) {
     const int64_t strip_end = std::min(strip + strip_tiles, tile_end), pairs = (strip_end - strip + 1) / 2;
     copy_last_steps(w, strip, strip_end - strip, buffers);
-    NextWeights next(w, strip_end, std::min(tile_end - strip_end, strip_tiles), blocks * pairs * steps);
+    NextCodes next(w.codes + strip_end * tile_bytes, std::min(tile_end - strip_end, strip_tiles) * tile_bytes,
+                   blocks * pairs * steps);
     // What is left of the rows is done with rows before them, whose results come out the same.
     for (int64_t row = 0, last = m - kTileRows; row < m; row += kBlockRows) {
       for (int64_t tile = strip; tile < strip_end; tile += 2) {

@@ -115,7 +115,8 @@ struct Planes {
   void unpack(const PackedMatrix& w, const Chunk& chunk) {
     count = 0;
     for (int64_t t = 0; t < chunk.tiles; ++t) {
-      const bool high_and_low = !has_steps(w, chunk, t);
+      alignas(64) float steps[kChunkRuns][kTileRows];
+      const bool high_and_low = !find_steps(w, chunk, t, steps);
       const bool joins = count > 0 && !high_and_low && !pairs[count - 1].high_and_low && pairs[count - 1].tiles == 1;
       if (!joins) pairs[count].tile = t, pairs[count].tiles = 0, pairs[count++].high_and_low = high_and_low;
       PlanePair& pair = pairs[count - 1];
@@ -123,13 +124,12 @@ struct Planes {
       for (int64_t n = 0; n < chunk.runs(); ++n) {
         const TileRun run = chunk.run_of(w, t, n);
         const int64_t at = n * kRunColumns;
-        float* steps = pair.steps[n][side];
         uint8_t* out = pair.bytes[side] + at * kTileRows;
         if (high_and_low) {
-          high_and_low_bytes(run, steps, out, pair.bytes[1] + at * kTileRows);
+          high_and_low_bytes(run, pair.steps[n][side], out, pair.bytes[1] + at * kTileRows);
         } else {
-          run.find_steps(steps);
-          run.bytes(steps, 0, out);
+          store(pair.steps[n][side], load(steps[n]));
+          run.bytes(steps[n], 0, out);
         }
         // A zero weight makes whatever stands in the activations behind the last column harmless.
         for (int i = side; i <= (high_and_low ? 1 : side); ++i) {
@@ -142,10 +142,10 @@ struct Planes {
   }
 
  private:
-  static bool has_steps(const PackedMatrix& w, const Chunk& chunk, int64_t t) {
-    alignas(64) float steps[kTileRows];
+  // Of all runs of a tile; false if one has none.
+  static bool find_steps(const PackedMatrix& w, const Chunk& chunk, int64_t t, float (*steps)[kTileRows]) {
     for (int64_t n = 0; n < chunk.runs(); ++n) {
-      if (!chunk.run_of(w, t, n).find_steps(steps)) return false;
+      if (!chunk.run_of(w, t, n).find_steps(steps[n])) return false;
     }
     return true;
   }

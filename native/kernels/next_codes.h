@@ -1,5 +1,5 @@
-// The codes of the next chunk of columns, asked for in shares while rows pass over the current one:
-// unpacking would wait for memory with nothing else to do.
+// The codes that come next, asked for in shares while rows pass over the current ones: what reads them first
+// would wait for memory with nothing else to do.
 #pragma once
 
 #include <immintrin.h>
@@ -22,6 +22,11 @@ class NextCodes {
     codes_ = w.codes + (end < w.cols ? tile * tile_bytes_ + end / columns_in_step * 64
                                      : (tile + tiles) * tile_bytes_);
   }
+
+  // So many bytes, while others are multiplied in so many blocks.
+  NextCodes(const int8_t* codes, int64_t bytes, int64_t blocks)
+      : codes_(reinterpret_cast<const uint8_t*>(codes)), tiles_(1), tile_bytes_(bytes), bytes_(bytes),
+        share_((bytes / 64 + blocks - 1) / blocks * 64) {}
 
   // With each block.
   void ask() {

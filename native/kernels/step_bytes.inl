@@ -61,41 +61,35 @@ struct TileRun {
     return fits == 0xffff;
   }
 
-  // What scales are multiplied with to get whole numbers, from the steps.
-  F steps_per_scale(const float* steps) const { return run_steps ? broadcast(0.0f) : inverse_of(load(steps)); }
-
-  // Code times multiple plus `offset`, as bytes [cols/4][16][4].
+  // Code times multiple plus `offset`, as bytes [cols/4][16][4]. With a negative multiple, products are
+  // those of the codes from the other end, so that none of a register's bytes borrows from another.
   void bytes(const float* steps, int32_t offset, uint8_t* out) const {
-    const F per_scale = steps_per_scale(steps);
-    for (int64_t g = 0; g < groups; ++g) group_bytes(g, per_scale, offset, out + g * group * kTileRows);
-  }
-
-  // The same for one group. With a negative multiple, products are those of the codes from the other end,
-  // so that none of a register's bytes borrows from another.
-  void group_bytes(int64_t g, F per_scale, int32_t offset, uint8_t* out) const {
-    const uint8_t* from = codes + g * group * 8;
+    const F inverse = run_steps ? broadcast(0.0f) : inverse_of(load(steps));
+    const uint8_t* from = codes;
     const __m512i nibble = _mm512_set1_epi8(15), every_byte = _mm512_set1_epi32(0x01010101);
-    const F times_step = run_steps ? load_int8(multiples + g * kTileRows) : scale(g) * per_scale;
-    const __m512i whole = _mm512_cvtps_epi32(times_step);
-    const __mmask16 negative = _mm512_movepi32_mask(whole);
-    const __m512i times = _mm512_abs_epi32(whole);
-    const __m512i factor = _mm512_or_si512(times, _mm512_slli_epi32(times, 16));
-    const __m512i zero = _mm512_mullo_epi32(
-        times, _mm512_mask_mov_epi32(_mm512_set1_epi32(8), negative, _mm512_set1_epi32(7)));
-    const __m512i start = _mm512_mullo_epi32(
-        _mm512_and_si512(_mm512_sub_epi32(_mm512_set1_epi32(offset), zero), _mm512_set1_epi32(255)),
-        every_byte);
-    const __m512i turned = _mm512_maskz_mov_epi32(negative, nibble);
-    const auto put = [&](__m512i nibbles) {
-      constexpr int kAndXor = 0x6a;  // (a & b) ^ c, of a: bytes, b: nibble, c: turned
-      const __m512i code = _mm512_ternarylogic_epi32(nibbles, nibble, turned, kAndXor);
-      _mm512_store_si512(out, _mm512_add_epi8(_mm512_mullo_epi16(code, factor), start));
-      out += 64;
-    };
-    for (int64_t c = 0; c < group; c += 8, from += 64) {
-      const __m512i both = _mm512_loadu_si512(from);
-      put(both);
-      put(_mm512_srli_epi16(both, 4));
+    for (int64_t g = 0; g < groups; ++g) {
+      const F times_step = run_steps ? load_int8(multiples + g * kTileRows) : scale(g) * inverse;
+      const __m512i whole = _mm512_cvtps_epi32(times_step);
+      const __mmask16 negative = _mm512_movepi32_mask(whole);
+      const __m512i times = _mm512_abs_epi32(whole);
+      const __m512i factor = _mm512_or_si512(times, _mm512_slli_epi32(times, 16));
+      const __m512i zero = _mm512_mullo_epi32(
+          times, _mm512_mask_mov_epi32(_mm512_set1_epi32(8), negative, _mm512_set1_epi32(7)));
+      const __m512i start = _mm512_mullo_epi32(
+          _mm512_and_si512(_mm512_sub_epi32(_mm512_set1_epi32(offset), zero), _mm512_set1_epi32(255)),
+          every_byte);
+      const __m512i turned = _mm512_maskz_mov_epi32(negative, nibble);
+      const auto put = [&](__m512i nibbles) {
+        constexpr int kAndXor = 0x6a;  // (a & b) ^ c, of a: bytes, b: nibble, c: turned
+        const __m512i code = _mm512_ternarylogic_epi32(nibbles, nibble, turned, kAndXor);
+        _mm512_store_si512(out, _mm512_add_epi8(_mm512_mullo_epi16(code, factor), start));
+        out += 64;
+      };
+      for (int64_t c = 0; c < group; c += 8, from += 64) {
+        const __m512i both = _mm512_loadu_si512(from);
+        put(both);
+        put(_mm512_srli_epi16(both, 4));
+      }
     }
   }
 
@@ -116,10 +110,14 @@ struct TileRun {
   }
 };
 
+// Whether it is made of such runs, with steps or without.
+inline bool has_runs(const PackedMatrix& w) {
+  return (w.encoding == MatrixEncoding::q4 || w.encoding == MatrixEncoding::q4_steps) && kRunColumns % w.group == 0;
+}
+
 // Whether all runs of a tile have steps.
 inline bool have_steps(const PackedMatrix& w, int64_t tile) {
-  const bool q4 = w.encoding == MatrixEncoding::q4 || w.encoding == MatrixEncoding::q4_steps;
-  if (!q4 || kRunColumns % w.group != 0) return false;
+  if (!has_runs(w)) return false;
   float steps[kTileRows];
   for (int64_t first = 0; first < w.cols; first += kRunColumns) {
     if (!TileRun(w, tile, first).find_steps(steps)) return false;

@@ -19,7 +19,7 @@ struct LayerPieces {
 
   // Rows in a piece are at most `most_rows` (whole blocks), so that they stay in the cache while the tiles pass.
   LayerPieces(int64_t rows, int64_t n_tiles, int64_t row_bytes, int64_t weights, int64_t weight_bytes,
-              int64_t most_rows, int threads, bool dear = false)
+              int64_t most_rows, int threads, bool dear)
       : m(rows), tiles(n_tiles), piece_rows(equal_pieces(m, most_rows, 1)), split(Split::none) {
     const double products = static_cast<double>(m) * static_cast<double>(weights);
     if (threads == 1 || stays_on_one_thread(m, products)) return;
