@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import re
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +39,13 @@ def failure(capsys: Capture, *arguments: object) -> str:
     assert last.startswith("satchel: ")
     assert "Traceback" not in captured.err
     return last
+
+
+def test_version(capsys: Capture) -> None:
+    with pytest.raises(SystemExit) as stop:
+        main(["--version"])
+    assert stop.value.code == 0
+    assert capsys.readouterr().out == f"satchel {version('satchel')}\n"
 
 
 def test_export_writes_the_file_it_planned(

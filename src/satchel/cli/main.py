@@ -48,7 +48,7 @@ def build_parser() -> argparse.ArgumentParser:
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("--version", action="version", version=_Version())
+    parser.add_argument("--version", action=_Version, nargs=0, help="print the version and stop")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
     for name in COMMANDS:
         module = _module(name)
@@ -76,15 +76,14 @@ class _Help(argparse.ArgumentDefaultsHelpFormatter):
         return super()._get_help_string(action)
 
 
-class _Version(str):
+class _Version(argparse.Action):
     """Looked up only when asked for: reading package metadata takes a while."""
 
-    __slots__ = ()
-
-    def __mod__(self, _: Any) -> str:
+    def __call__(self, parser: argparse.ArgumentParser, *_: Any) -> NoReturn:
         from importlib.metadata import version
 
-        return f"satchel {version('satchel')}"
+        print(f"{parser.prog} {version('satchel')}")
+        parser.exit()
 
 
 def _terminate(_signal: int, _frame: Any) -> NoReturn:
