@@ -19,46 +19,29 @@
 namespace satchel {
 namespace {
 
-// Columns at a time: two runs, so that only every second sum is put aside.
-constexpr int64_t kChunkRuns = 2, kChunkColumns = kChunkRuns * kRunColumns;
-constexpr int64_t kStripTiles = 4;  // of weights that are unpacked together
+constexpr int64_t kStepColumns = 64;  // of a tile
 
-// A chunk of columns of a strip of tiles.
-struct Chunk {
-  int64_t tile, tiles;
-  int64_t first, columns;
-
-  int64_t runs() const { return (columns + kRunColumns - 1) / kRunColumns; }
-  // Columns of a run, filled up to whole steps of 64.
-  int64_t run_columns(int64_t run) const {
-    return (std::min(columns - run * kRunColumns, kRunColumns) + 63) / 64 * 64;
-  }
-  bool is_last(const PackedMatrix& w) const { return first + columns == w.cols; }
-  TileRun run_of(const PackedMatrix& w, int64_t t, int64_t run) const {
-    return {w, tile + t, first + run * kRunColumns};
-  }
-};
-
-inline Chunk chunk_at(const PackedMatrix& w, int64_t tile, int64_t tile_end, int64_t first) {
-  return {tile, std::min(tile_end - tile, kStripTiles), first, std::min(w.cols - first, kChunkColumns)};
-}
-
-// The next one: of the same tiles, or of the next. It has no tiles behind the last.
-inline Chunk chunk_after(const PackedMatrix& w, const Chunk& chunk, int64_t tile_end) {
-  if (!chunk.is_last(w)) return chunk_at(w, chunk.tile, tile_end, chunk.first + chunk.columns);
-  return chunk_at(w, chunk.tile + chunk.tiles, tile_end, 0);
-}
-
-// Two planes that meet the rows together: of two tiles, of one (where their number is odd), or the high
-// and the low bytes of one.
-struct alignas(64) PlanePair {
-  uint8_t bytes[2][kChunkColumns * kTileRows];  // [cols/4][16][4], with zeros past the last column
-  float steps[kChunkRuns][2][kTileRows];        // what they count, of each run and output row
-  int64_t tile;                                 // the first, of the strip
+// What meets the rows together: two tiles, one (the last, or where the next has no steps), or the high and
+// the low bytes of one. A tile's own scales decide, whichever tiles are beside it.
+struct Unit {
+  int64_t tile;
   int tiles;
   bool high_and_low;
 
-  const uint8_t* second() const { return bytes[tiles == 2 || high_and_low ? 1 : 0]; }
+  int64_t end() const { return tile + tiles; }
+  // One tile alone is multiplied twice.
+  int second_plane() const { return high_and_low || tiles == 2 ? 1 : 0; }
+};
+
+inline Unit unit_at(const PackedMatrix& w, int64_t tile, int64_t tile_end) {
+  if (!have_steps(w, tile)) return {tile, 1, true};
+  return {tile, tile + 1 < tile_end && have_steps(w, tile + 1) ? 2 : 1, false};
+}
+
+// A run of columns of a unit, which stays in the first-level cache while all rows pass.
+struct alignas(64) Planes {
+  uint8_t bytes[2][kRunColumns * kTileRows];  // [cols/4][16][4], with zeros past the last column
+  float steps[2][kTileRows];                  // what they count, of each tile's output rows
 };
 
 // The run's largest scales become 2048 .. 4095 steps. A row with a scale that is not finite has
@@ -79,12 +62,12 @@ inline F choose_steps(const TileRun& run, float* step) {
   return _mm512_scalef_ps(broadcast(1.0f), broadcast(11.0f) - exponent);
 }
 
-// A run's numbers of 16 bits.
-inline void high_and_low_bytes(const TileRun& run, float* steps, uint8_t* high, uint8_t* low) {
-  const F per_scale = choose_steps(run, steps);
+// A run's numbers of 16 bits, of columns [begin, end).
+inline void high_and_low_bytes(const TileRun& run, F per_scale, int64_t begin, int64_t end, uint8_t* high,
+                               uint8_t* low) {
   const __m512i nibble = _mm512_set1_epi16(15), low_byte = _mm512_set1_epi16(255);
-  const uint8_t* codes = run.codes;
-  for (int64_t g = 0; g < run.groups; ++g) {
+  const uint8_t* codes = run.codes + begin * 8;
+  for (int64_t g = begin / run.group, column = begin; column < end; ++g) {
     const __m512i whole = _mm512_cvtps_epi32(run.scale(g) * per_scale);
     // The same factor for both halves of a row's 32 bits; codes are offset by 8.
     const __m512i factor = _mm512_or_si512(_mm512_and_si512(whole, _mm512_set1_epi32(0xffff)),
@@ -100,7 +83,7 @@ inline void high_and_low_bytes(const TileRun& run, float* steps, uint8_t* high, 
                                                          kFirstWhereMask));
       low += 64, high += 64;
     };
-    for (int64_t c = 0; c < run.group; c += 8, codes += 64) {
+    for (const int64_t stop = std::min(end, (g + 1) * run.group); column < stop; column += 8, codes += 64) {
       const __m512i bytes = _mm512_loadu_si512(codes);
       put(_mm512_and_si512(bytes, nibble), _mm512_and_si512(_mm512_srli_epi16(bytes, 8), nibble));
       put(_mm512_and_si512(_mm512_srli_epi16(bytes, 4), nibble), _mm512_srli_epi16(bytes, 12));
@@ -108,47 +91,43 @@ inline void high_and_low_bytes(const TileRun& run, float* steps, uint8_t* high, 
   }
 }
 
-struct Planes {
-  PlanePair pairs[kStripTiles];
-  int64_t count;
+// The way of a run's codes into planes: a step at a time, while tiles multiply what stood there before.
+class Unpacking {
+ public:
+  Unpacking(const PackedMatrix& w, const Unit& unit, int64_t first)
+      : unit_(unit), tiles_{{w, unit.tile, first}, {w, unit.end() - 1, first}} {
+    if (unit.high_and_low) per_scale_ = choose_steps(tiles_[0], steps_[0]);
+    for (int i = 0; i < 2 && !unit.high_and_low; ++i) tiles_[i].find_steps(steps_[i]);
+  }
 
-  void unpack(const PackedMatrix& w, const Chunk& chunk) {
-    count = 0;
-    for (int64_t t = 0; t < chunk.tiles; ++t) {
-      alignas(64) float steps[kChunkRuns][kTileRows];
-      const bool high_and_low = !find_steps(w, chunk, t, steps);
-      const bool joins = count > 0 && !high_and_low && !pairs[count - 1].high_and_low && pairs[count - 1].tiles == 1;
-      if (!joins) pairs[count].tile = t, pairs[count].tiles = 0, pairs[count++].high_and_low = high_and_low;
-      PlanePair& pair = pairs[count - 1];
-      const int side = pair.tiles++;
-      for (int64_t n = 0; n < chunk.runs(); ++n) {
-        const TileRun run = chunk.run_of(w, t, n);
-        const int64_t at = n * kRunColumns;
-        uint8_t* out = pair.bytes[side] + at * kTileRows;
-        if (high_and_low) {
-          high_and_low_bytes(run, pair.steps[n][side], out, pair.bytes[1] + at * kTileRows);
-        } else {
-          store(pair.steps[n][side], load(steps[n]));
-          run.bytes(steps[n], 0, out);
-        }
-        // A zero weight makes whatever stands in the activations behind the last column harmless.
-        for (int i = side; i <= (high_and_low ? 1 : side); ++i) {
-          for (int64_t c = run.groups * run.group; c < chunk.run_columns(n); c += 4) {
-            _mm512_store_si512(pair.bytes[i] + (at + c) * kTileRows, _mm512_setzero_si512());
-          }
-        }
-      }
+  // Filled up to whole steps.
+  int64_t columns() const { return (tiles_[0].columns() + kStepColumns - 1) / kStepColumns * kStepColumns; }
+
+  void step(int64_t begin, Planes& planes) const {
+    const int64_t end = std::min(begin + kStepColumns, tiles_[0].columns());
+    uint8_t *first = planes.bytes[0] + begin * kTileRows, *second = planes.bytes[1] + begin * kTileRows;
+    if (unit_.high_and_low) {
+      high_and_low_bytes(tiles_[0], per_scale_, begin, end, first, second);
+    } else {
+      tiles_[0].bytes(steps_[0], 0, begin, end, first);
+      if (unit_.tiles == 2) tiles_[1].bytes(steps_[1], 0, begin, end, second);
     }
+    // A zero weight makes whatever stands in the activations behind the last column harmless.
+    for (int64_t c = end - begin; c < kStepColumns; c += 4) {
+      _mm512_store_si512(first + c * kTileRows, _mm512_setzero_si512());
+      _mm512_store_si512(second + c * kTileRows, _mm512_setzero_si512());
+    }
+  }
+
+  void finish(Planes& planes) const {
+    for (int i = 0; i < 2; ++i) store(planes.steps[i], load(steps_[i]));
   }
 
  private:
-  // Of all runs of a tile; false if one has none.
-  static bool find_steps(const PackedMatrix& w, const Chunk& chunk, int64_t t, float (*steps)[kTileRows]) {
-    for (int64_t n = 0; n < chunk.runs(); ++n) {
-      if (!chunk.run_of(w, t, n).find_steps(steps[n])) return false;
-    }
-    return true;
-  }
+  Unit unit_;
+  TileRun tiles_[2];
+  F per_scale_;
+  alignas(64) float steps_[2][kTileRows] = {};
 };
 
 }  // namespace

@@ -24,7 +24,7 @@ inline void configure_tiles(int64_t step) {
 
 }  // namespace
 
-// 4-bit weights in groups that divide amx_whole::kChunkColumns, for many rows; see amx_whole.cpp.
+// 4-bit weights in groups that divide kRunColumns, for many rows; see amx_whole.cpp.
 bool amx_whole_fits(const QuantizedRows& x, const PackedMatrix& w);
 void amx_whole_linear_q4(const QuantizedRows& x, const PackedMatrix& w, const float* bias,
                          int64_t tile_begin, int64_t tile_end, float* y, int64_t ldy);

@@ -1,220 +1,154 @@
 // AMX for long blocks of activations and 4-bit weights, as planes of whole numbers: see amx_planes.h.
 //
-// Tiles work on their own while the rest of the core does something else, as long as it finds that in
-// the instructions around them: in every step of 64 columns some sums of the block before are scaled,
-// and some of the next weights are asked for.
+// A run of columns of two tiles of weights stays in the first-level cache while all rows pass by, from the
+// second. Tiles work on their own while the rest of the core does something else, as long as it finds that in
+// the instructions around them: in every step of 64 columns some sums of the block before are scaled and some of
+// the next weights asked for, and beside the last block the next weights are unpacked.
 //
 // The sums are more exact than those of the other kernels, but not the same floats: this is why
 // there is a smallest number of rows, below which a row gives the same result alone or in a block.
 
-#include "amx_planes.h"
+#include <optional>
+
+#include "amx_scaling.h"
 #include "next_codes.h"
 
 namespace satchel {
 namespace {
 
 constexpr int64_t kLargestGroup = 128;  // scaling the sums of longer groups costs little
-constexpr int64_t kBlockRows = 2 * kTileRows;
-constexpr int64_t kMostRows = 512;  // that pass over the weights of one unpacking
-
-using Sums = int32_t[2][2][kTileRows][16];     // of tiles of rows and planes
-using Results = float[kBlockRows][kTileRows];  // of a tile
-
-struct alignas(64) Workspace {
-  Planes planes;
-  Sums sums;
-  // The results of a block's earlier runs, and of earlier chunks, side by side: in y, rows are often so
-  // far apart that they share the same few places of the caches.
-  Results block[2], chunks[kMostRows / kBlockRows][kStripTiles];
-};
-
-// One call's matrices, and some of its rows.
-struct Job {
-  const QuantizedRows& x;
-  const PackedMatrix& w;
-  const float* bias;
-  float* y;
-  int64_t ldy;
-  int64_t first_row, rows;
-};
-
-// A block of rows and a pair of planes.
-struct Block {
-  int64_t row, rows;
-  const PlanePair* pair;
-  int row_tiles() const { return rows > kTileRows ? 2 : 1; }
-};
-
-// The way of a run's sums into the results: added to those of earlier columns, and in the end scaled by
-// the activations' steps.
-class Scaling {
- public:
-  // Results before, or null where there are none, and afterwards, or null where they go to y.
-  void begin(const Job& job, const Chunk& chunk, int64_t run, const Block& block, const Sums& sums,
-             const Results* before, Results* after) {
-    sums_ = sums, before_ = before, after_ = after;
-    high_and_low_ = block.pair->high_and_low, outputs_ = block.pair->tiles;
-    scales_ = job.x.scales + job.first_row + block.row;
-    const int64_t output = (chunk.tile + block.pair->tile) * kTileRows;
-    out_ = job.y + (job.first_row + block.row) * job.ldy + output, ldy_ = job.ldy;
-    for (int i = 0; i < outputs_; ++i) {
-      step_[i] = load(block.pair->steps[run][i]);
-      const int64_t first = output + i * kTileRows;
-      lanes_[i] = first_lanes(std::min(job.w.rows - first, kTileRows));
-      bias_[i] = job.bias ? _mm512_maskz_loadu_ps(lanes_[i], job.bias + first) : broadcast(0.0f);
-    }
-    row_ = 0, rows_ = block.rows;
-    // The last tile of rows begins earlier where it would not be full.
-    whole_ = (rows_ - 1) / kTileRows * kTileRows, skip_ = (kTileRows - rows_ % kTileRows) % kTileRows;
-  }
-
-  int64_t rows() const { return rows_; }
-
-  void some(int64_t rows) {
-    for (const int64_t end = std::min(row_ + rows, rows_); row_ < end; ++row_) {
-      for (int i = 0; i < outputs_; ++i) one(i);
-    }
-  }
-
- private:
-  const int32_t (*sums_)[2][kTileRows][16];
-  const Results* before_ = nullptr;
-  Results* after_ = nullptr;
-  float* out_;
-  const float* scales_;
-  int64_t ldy_, row_ = 0, rows_ = 0, whole_, skip_;
-  F step_[2], bias_[2];
-  __mmask16 lanes_[2];
-  int outputs_;
-  bool high_and_low_;
-
-  F sum(int64_t row, int plane) const {
-    return _mm512_cvtepi32_ps(_mm512_load_si512(sums_[row / kTileRows][plane][row % kTileRows]));
-  }
-
-  void one(int i) const {
-    const int64_t row = row_ + (row_ < whole_ ? 0 : skip_);
-    const F whole = high_and_low_ ? fma(sum(row, 0), broadcast(256.0f), sum(row, 1)) : sum(row, i);
-    const F total = fma(whole, step_[i], before_ ? load(before_[i][row_]) : broadcast(0.0f));
-    if (after_) {
-      store(after_[i][row_], total);
-    } else {
-      _mm512_mask_storeu_ps(out_ + row_ * ldy_ + i * kTileRows, lanes_[i],
-                            total * broadcast(scales_[row_]) + bias_[i]);
-    }
-  }
-};
 
 // What is done beside the products, a share in every step.
 struct Beside {
   Scaling scaling;
   NextCodes next;
+  std::optional<Unpacking> unpacking;  // of the run after this one
 };
 
-// MT tiles of rows against two planes; the sums stay in the tiles.
-template <int MT, bool kHighAndLow>
-inline void multiply(const int8_t* rows, const int8_t* last_rows, int64_t stride, const uint8_t* first,
-                     const uint8_t* second, int64_t columns, Beside& beside) {
-  const int64_t scaled = (beside.scaling.rows() * 64 + columns - 1) / columns;
+// A neighbour on the same core takes the first-level cache away. Asking for the next tiles of both planes would help
+// against it more, but cost a core of its own more than that.
+inline void ask_for_tile(const uint8_t* bytes) {
+  for (int i = 0; i < kTileRows; ++i) {
+    _mm_prefetch(reinterpret_cast<const char*>(bytes + i * 64), _MM_HINT_T0);
+  }
+}
+
+// A block of rows against two planes; the sums stay in the tiles.
+template <int kRowTiles, bool kHighAndLow, bool kUnpack>
+inline void multiply(const int8_t* rows, const int8_t* last_rows, int64_t stride, Planes& planes, int second_plane,
+                     int64_t columns, Beside& beside) {
+  const int64_t scaled = (beside.scaling.left() * kStepColumns + columns - 1) / columns;
+  const uint8_t *first = planes.bytes[0], *second = planes.bytes[second_plane];
   _tile_zero(0);
   _tile_zero(1);
-  if constexpr (MT == 2) {
+  if constexpr (kRowTiles == 2) {
     _tile_zero(2);
     _tile_zero(3);
   }
-  for (int64_t c = 0; c < columns; c += 64, first += 64 * kTileRows, second += 64 * kTileRows) {
-    // A neighbour on the same core takes the first-level cache away: the next step is asked for.
-    const auto ask = [](const uint8_t* plane) {
-      for (int i = 0; i < 16; ++i) {
-        _mm_prefetch(reinterpret_cast<const char*>(plane + (kTileRows + i) * 64), _MM_HINT_T0);
-      }
-    };
+  for (int64_t c = 0; c < columns; c += kStepColumns) {
+    // The rows' codes do not enter the first-level cache, so that the planes stay there.
     _tile_loadd(6, first, 64);
-    _tile_loadd(4, rows + c, stride);
+    _tile_stream_loadd(4, rows + c, stride);
     _tile_dpbssd(0, 4, 6);
     _tile_loadd(7, second, 64);
-    ask(first);
+    first += kStepColumns * kTileRows, second += kStepColumns * kTileRows;
+    ask_for_tile(first);
     if constexpr (kHighAndLow) {
       _tile_dpbsud(1, 4, 7);
     } else {
       _tile_dpbssd(1, 4, 7);
     }
-    if constexpr (MT == 2) {
-      _tile_loadd(5, last_rows + c, stride);
+    if constexpr (kRowTiles == 2) {
+      _tile_stream_loadd(5, last_rows + c, stride);
       _tile_dpbssd(2, 5, 6);
-      ask(second);
       if constexpr (kHighAndLow) {
         _tile_dpbsud(3, 5, 7);
       } else {
         _tile_dpbssd(3, 5, 7);
       }
     }
+    if constexpr (kUnpack) {
+      finish_writes(&planes);
+      if (c < beside.unpacking->columns()) beside.unpacking->step(c, planes);
+      finish_writes(&planes);
+    }
     beside.scaling.some(scaled);
     beside.next.ask();
   }
 }
 
-inline void multiply(const Job& job, const Chunk& chunk, int64_t run, const Block& block, Beside& beside) {
-  const int64_t at = run * kRunColumns, columns = chunk.run_columns(run), stride = job.x.stride;
-  const int8_t* rows = job.x.codes + (job.first_row + block.row) * stride + chunk.first + at;
+template <bool kUnpack>
+inline void multiply(const Job& job, const Place& place, const Unit& unit, int64_t block, int64_t count, Planes& planes,
+                     int64_t columns, Beside& beside) {
+  const int64_t stride = job.x.stride;
+  const int8_t* rows = job.x.codes + (job.first_row + block * kBlockRows) * stride + place.first;
   // The last tile of rows is full: it begins with rows before it where it has to.
-  const int8_t* last = rows + (block.rows - kTileRows) * stride;
-  const uint8_t *first = block.pair->bytes[0] + at * kTileRows, *second = block.pair->second() + at * kTileRows;
-  if (block.row_tiles() == 2) {
-    block.pair->high_and_low ? multiply<2, true>(rows, last, stride, first, second, columns, beside)
-                             : multiply<2, false>(rows, last, stride, first, second, columns, beside);
+  const int8_t* last = rows + (count - kTileRows) * stride;
+  const int second = unit.second_plane();
+  if (count > kTileRows) {
+    unit.high_and_low ? multiply<2, true, kUnpack>(rows, last, stride, planes, second, columns, beside)
+                      : multiply<2, false, kUnpack>(rows, last, stride, planes, second, columns, beside);
   } else {
-    block.pair->high_and_low ? multiply<1, true>(last, last, stride, first, second, columns, beside)
-                             : multiply<1, false>(last, last, stride, first, second, columns, beside);
+    unit.high_and_low ? multiply<1, true, kUnpack>(last, last, stride, planes, second, columns, beside)
+                      : multiply<1, false, kUnpack>(last, last, stride, planes, second, columns, beside);
   }
 }
 
-inline void store_sums(int row_tiles, Sums& sums) {
+inline void store_sums(int64_t rows, Sums& sums) {
   _tile_stored(0, sums[0][0], 64);
-  _tile_stored(1, sums[0][1], 64);
-  if (row_tiles == 2) {
-    _tile_stored(2, sums[1][0], 64);
-    _tile_stored(3, sums[1][1], 64);
+  _tile_stored(1, sums[1][0], 64);
+  if (rows > kTileRows) {
+    _tile_stored(2, sums[0][rows - kTileRows], 64);
+    _tile_stored(3, sums[1][rows - kTileRows], 64);
   }
   finish_writes(sums);
 }
 
-// All rows of a job against the planes of a chunk.
-inline void multiply_chunk(const Job& job, const Chunk& chunk, const Chunk& after, Workspace& work,
-                           Scaling& scaling) {
-  const PackedMatrix& w = job.w;
-  const int64_t blocks = (job.rows + kBlockRows - 1) / kBlockRows, pairs = work.planes.count;
-  const int64_t steps = (chunk.columns + 63) / 64 * blocks * pairs;
-  Beside beside{scaling, {w, chunk.tile, chunk.tiles, chunk.first, chunk.columns, steps}};
-  int64_t asked = 0;  // runs of the next chunk
-  for (int64_t row = 0; row < job.rows; row += kBlockRows) {
-    for (int64_t p = 0; p < pairs; ++p) {
-      if (asked < after.tiles * after.runs()) {
-        after.run_of(w, asked / after.runs(), asked % after.runs()).ask_scales(), ++asked;
-      }
-      const Block block{row, std::min(job.rows - row, kBlockRows), &work.planes.pairs[p]};
-      Results* chunks = &work.chunks[row / kBlockRows][block.pair->tile];
-      for (int64_t run = 0; run < chunk.runs(); ++run) {
-        multiply(job, chunk, run, block, beside);
-        store_sums(block.row_tiles(), work.sums);
-        Results* before = run > 0 ? work.block : chunk.first > 0 ? chunks : nullptr;
-        Results* later = run + 1 < chunk.runs() ? work.block : chunk.is_last(w) ? nullptr : chunks;
-        beside.scaling.begin(job, chunk, run, block, work.sums, before, later);
-      }
-    }
+// What is needed of the run at this place, asked for while so many steps of others are multiplied.
+inline NextCodes ask_for(const PackedMatrix& w, const Place& place, bool new_tiles, int64_t steps) {
+  const int64_t tile_end = std::min(place.tile + 2, place.strip_end);
+  for (int64_t t = place.tile; t < tile_end && new_tiles; ++t) {
+    for (int64_t c = 0; c < w.cols; c += kRunColumns) TileRun(w, t, c).ask_scales();
   }
-  scaling = beside.scaling;
+  return {w, place.tile, tile_end - place.tile, place.first, std::min(w.cols - place.first, kRunColumns), steps};
 }
 
 inline void multiply_tiles(const Job& job, int64_t tile_begin, int64_t tile_end, Workspace& work) {
-  Scaling scaling;
-  for (Chunk chunk = chunk_at(job.w, tile_begin, tile_end, 0), after; chunk.tiles > 0; chunk = after) {
-    after = chunk_after(job.w, chunk, tile_end);
-    work.planes.unpack(job.w, chunk);
-    finish_writes(&work);
-    multiply_chunk(job, chunk, after, work, scaling);
+  const PackedMatrix& w = job.w;
+  const int64_t blocks = (job.rows + kBlockRows - 1) / kBlockRows;
+  Place place = Place::begin_of(tile_begin, tile_end);
+  Unit unit = unit_at(w, place.tile, place.strip_end);
+  Beside beside{{}, {nullptr, 0, 1}, std::optional<Unpacking>(std::in_place, w, unit, place.first)};
+  for (int64_t unpacked = 0; place.tile < tile_end;) {
+    const int64_t columns = beside.unpacking->columns();
+    // What was not done beside the last block: at first all of it.
+    for (; unpacked < columns; unpacked += kStepColumns) beside.unpacking->step(unpacked, work.planes);
+    beside.unpacking->finish(work.planes);
+    finish_writes(&work.planes);
+    const Place next = place.after(w, unit, tile_end);
+    const bool more = next.tile < tile_end, new_tiles = next.tile != place.tile;
+    if (more) beside.next = ask_for(w, next, new_tiles, std::max<int64_t>(1, blocks - 1) * columns / kStepColumns);
+    Unit next_unit = unit;
+    for (int64_t b = 0; b < blocks; ++b) {
+      const int64_t rows = std::min(job.rows - b * kBlockRows, kBlockRows);
+      if (more && b + 1 == blocks) {
+        if (new_tiles) next_unit = unit_at(w, next.tile, next.strip_end);
+        beside.unpacking.emplace(w, next_unit, next.first);
+        multiply<true>(job, place, unit, b, rows, work.planes, columns, beside);
+      } else {
+        multiply<false>(job, place, unit, b, rows, work.planes, columns, beside);
+      }
+      if (place.ends_chunk(w)) {
+        store_sums(rows, work.sums);
+        beside.scaling.begin(job, place, unit, b, rows, work);
+      } else {
+        store_sums(rows, work.waiting[b]);
+      }
+    }
+    for (int i = 0; i < 2; ++i) store(work.waiting_steps[i], load(work.planes.steps[i]));
+    place = next, unit = next_unit, unpacked = columns;
   }
-  scaling.some(kBlockRows);
+  beside.scaling.some(kBlockRows);
 }
 
 // How many of the rows pass over the weights together, in passes as equal as can be.
@@ -233,6 +167,7 @@ bool amx_whole_fits(const QuantizedRows& x, const PackedMatrix& w) {
 
 void amx_whole_linear_q4(const QuantizedRows& x, const PackedMatrix& w, const float* bias,
                          int64_t tile_begin, int64_t tile_end, float* y, int64_t ldy) {
+  if (tile_begin >= tile_end) return;
   Workspace work;
   finish_writes(x.codes);
   configure_tiles(64);

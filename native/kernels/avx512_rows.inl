@@ -115,7 +115,7 @@ void tiles_for_rows(const QuantizedRows& x, int64_t first, int64_t rows, const P
       chunk.bytes[t] =
           Code::bytes_of(w, tile + t, g * w.group, chunk.groups * w.group, work.bytes[t]);
     }
-    NextCodes next(w, tile, T, g * w.group, chunk.groups * w.group, rows / kRowsTogether + 1);
+    NextCodes next = NextCodes::after(w, tile, T, g * w.group, chunk.groups * w.group, rows / kRowsTogether + 1);
     int64_t r = 0;
     for (; r + kRowsTogether <= rows; r += kRowsTogether) {
       next.ask();

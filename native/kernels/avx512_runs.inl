@@ -37,7 +37,7 @@ void unpack_run(const Run& run, RunWorkspace& work) {
   for (int t = 0; t < T; ++t) {
     const TileRun tile(run.w, run.tile + t, run.first);
     tile.find_steps(work.steps[t]);
-    tile.bytes(work.steps[t], kByteOffset, work.bytes[t]);
+    tile.bytes(work.steps[t], kByteOffset, 0, tile.columns(), work.bytes[t]);
   }
   const int64_t groups = run.w.cols / run.w.group, run_groups = run.columns / run.w.group;
   for (int64_t r = 0; r < run.rows; ++r) {
@@ -98,7 +98,7 @@ void run_tiles(Run run, RunWorkspace& work) {
     const int64_t left = run.w.cols - run.first;
     run.columns = left < kRunColumns ? left : kRunColumns;
     unpack_run<T>(run, work);
-    NextCodes next(run.w, run.tile, T, run.first, run.columns, run.rows / kRunRows + 1);
+    NextCodes next = NextCodes::after(run.w, run.tile, T, run.first, run.columns, run.rows / kRunRows + 1);
     int64_t r = 0;
     for (; r + kRunRows <= run.rows; r += kRunRows) {
       next.ask();

@@ -11,36 +11,40 @@ namespace {
 
 class NextCodes {
  public:
-  // After columns [first, first + columns) of some tiles, which are multiplied in so many blocks.
-  NextCodes(const PackedMatrix& w, int64_t tile, int64_t tiles, int64_t first, int64_t columns,
-            int64_t blocks)
-      : tiles_(tiles) {
-    const int64_t columns_in_step = w.encoding == MatrixEncoding::q8 ? 4 : 8, end = first + columns;
-    tile_bytes_ = w.cols / columns_in_step * 64;
-    bytes_ = columns / columns_in_step * 64;
-    share_ = (bytes_ / 64 + blocks - 1) / blocks * 64;
-    codes_ = w.codes + (end < w.cols ? tile * tile_bytes_ + end / columns_in_step * 64
-                                     : (tile + tiles) * tile_bytes_);
+  // Columns [first, first + columns) of some tiles, while others are multiplied in so many blocks.
+  NextCodes(const PackedMatrix& w, int64_t tile, int64_t tiles, int64_t first, int64_t columns, int64_t blocks)
+      : NextCodes(w.codes + (tile * w.cols + first) * bytes_in_column(w), columns * bytes_in_column(w), blocks) {
+    tiles_ = tiles, tile_bytes_ = w.cols * bytes_in_column(w);
   }
 
-  // So many bytes, while others are multiplied in so many blocks.
-  NextCodes(const int8_t* codes, int64_t bytes, int64_t blocks)
-      : codes_(reinterpret_cast<const uint8_t*>(codes)), tiles_(1), tile_bytes_(bytes), bytes_(bytes),
-        share_((bytes / 64 + blocks - 1) / blocks * 64) {}
+  // As many columns after [first, first + columns): of the same tiles, or else of those behind them.
+  static NextCodes after(const PackedMatrix& w, int64_t tile, int64_t tiles, int64_t first, int64_t columns,
+                         int64_t blocks) {
+    const bool same_tiles = first + columns < w.cols;
+    return {w, same_tiles ? tile : tile + tiles, tiles, same_tiles ? first + columns : 0, columns, blocks};
+  }
+
+  // So many bytes.
+  NextCodes(const void* codes, int64_t bytes, int64_t blocks)
+      : codes_(static_cast<const uint8_t*>(codes)), bytes_(bytes), share_((bytes / 64 + blocks - 1) / blocks * 64) {}
 
   // With each block.
   void ask() {
-    for (const int64_t end = asked_ + share_ < bytes_ ? asked_ + share_ : bytes_; asked_ < end;
-         asked_ += 64) {
-      for (int64_t t = 0; t < tiles_; ++t) {
-        _mm_prefetch(reinterpret_cast<const char*>(codes_ + t * tile_bytes_ + asked_), _MM_HINT_T1);
+    const int64_t begin = asked_, end = begin + share_ < bytes_ ? begin + share_ : bytes_;
+    const uint8_t* codes = codes_;
+    for (int64_t t = 0; t < tiles_; ++t, codes += tile_bytes_) {
+      for (int64_t at = begin; at < end; at += 64) {
+        _mm_prefetch(reinterpret_cast<const char*>(codes + at), _MM_HINT_T1);
       }
     }
+    asked_ = end;
   }
 
  private:
-  const uint8_t* codes_;  // of the next chunk's first tile
-  int64_t tiles_, tile_bytes_, bytes_, share_, asked_ = 0;
+  const uint8_t* codes_;  // of the first tile
+  int64_t tiles_ = 1, tile_bytes_ = 0, bytes_, share_, asked_ = 0;
+
+  static int64_t bytes_in_column(const PackedMatrix& w) { return w.encoding == MatrixEncoding::q8 ? 16 : 8; }
 };
 
 }  // namespace

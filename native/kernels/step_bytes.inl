@@ -15,6 +15,8 @@ struct TileRun {
   const int8_t* multiples = nullptr;
   int64_t groups, group;
 
+  int64_t columns() const { return groups * group; }
+
   TileRun(const PackedMatrix& w, int64_t tile, int64_t first) : group(w.group) {
     const int64_t left = w.cols - first;
     groups = (left < kRunColumns ? left : kRunColumns) / group;
@@ -61,23 +63,22 @@ struct TileRun {
     return fits == 0xffff;
   }
 
-  // Code times multiple plus `offset`, as bytes [cols/4][16][4]. With a negative multiple, products are
-  // those of the codes from the other end, so that none of a register's bytes borrows from another.
-  void bytes(const float* steps, int32_t offset, uint8_t* out) const {
+  // Code times multiple plus `offset`, of columns [begin, end) as bytes [cols/4][16][4]. With a negative
+  // multiple, products are those of the codes from the other end, so that none of a register's bytes
+  // borrows from another.
+  void bytes(const float* steps, int32_t offset, int64_t begin, int64_t end, uint8_t* out) const {
     const F inverse = run_steps ? broadcast(0.0f) : inverse_of(load(steps));
-    const uint8_t* from = codes;
-    const __m512i nibble = _mm512_set1_epi8(15), every_byte = _mm512_set1_epi32(0x01010101);
-    for (int64_t g = 0; g < groups; ++g) {
-      const F times_step = run_steps ? load_int8(multiples + g * kTileRows) : scale(g) * inverse;
-      const __m512i whole = _mm512_cvtps_epi32(times_step);
+    const uint8_t* from = codes + begin * 8;
+    const __m512i nibble = _mm512_set1_epi8(15);
+    // Of each row's 32 bits, the lowest byte in all four places, or in two of them beside zeros.
+    const __m512i four_times = _mm512_broadcast_i32x4(_mm_setr_epi32(0, 0x04040404, 0x08080808, 0x0c0c0c0c));
+    const __m512i twice = _mm512_or_si512(four_times, _mm512_set1_epi16(-256));
+    for (int64_t g = begin / group, column = begin; column < end; ++g) {
+      const __m512i whole = multiples_of(g, inverse), times = _mm512_abs_epi32(whole);
       const __mmask16 negative = _mm512_movepi32_mask(whole);
-      const __m512i times = _mm512_abs_epi32(whole);
-      const __m512i factor = _mm512_or_si512(times, _mm512_slli_epi32(times, 16));
-      const __m512i zero = _mm512_mullo_epi32(
-          times, _mm512_mask_mov_epi32(_mm512_set1_epi32(8), negative, _mm512_set1_epi32(7)));
-      const __m512i start = _mm512_mullo_epi32(
-          _mm512_and_si512(_mm512_sub_epi32(_mm512_set1_epi32(offset), zero), _mm512_set1_epi32(255)),
-          every_byte);
+      const __m512i factor = _mm512_shuffle_epi8(times, twice);
+      __m512i start = _mm512_sub_epi32(_mm512_set1_epi32(offset), _mm512_slli_epi32(times, 3));
+      start = _mm512_shuffle_epi8(_mm512_mask_add_epi32(start, negative, start, times), four_times);
       const __m512i turned = _mm512_maskz_mov_epi32(negative, nibble);
       const auto put = [&](__m512i nibbles) {
         constexpr int kAndXor = 0x6a;  // (a & b) ^ c, of a: bytes, b: nibble, c: turned
@@ -85,7 +86,7 @@ struct TileRun {
         _mm512_store_si512(out, _mm512_add_epi8(_mm512_mullo_epi16(code, factor), start));
         out += 64;
       };
-      for (int64_t c = 0; c < group; c += 8, from += 64) {
+      for (const int64_t stop = std::min(end, (g + 1) * group); column < stop; column += 8, from += 64) {
         const __m512i both = _mm512_loadu_si512(from);
         put(both);
         put(_mm512_srli_epi16(both, 4));
@@ -101,6 +102,11 @@ struct TileRun {
   }
 
  private:
+  // A group's, as whole numbers.
+  __m512i multiples_of(int64_t g, F inverse) const {
+    if (!run_steps) return _mm512_cvtps_epi32(scale(g) * inverse);
+    return _mm512_cvtepi8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(multiples + g * kTileRows)));
+  }
   static F inverse_of(F step) {
     const __mmask16 some = _mm512_cmp_ps_mask(step, broadcast(0.0f), _CMP_NEQ_UQ);
     return _mm512_maskz_div_ps(some, broadcast(1.0f), step);

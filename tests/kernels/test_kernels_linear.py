@@ -99,7 +99,7 @@ def with_own_scales(w: Array, group: int, rows: slice) -> tuple[Array, Array]:
     return codes, scales
 
 
-@pytest.mark.parametrize("shape", [(112, 2112, 32), (33, 576, 64), (70, 1160, 8)])
+@pytest.mark.parametrize("shape", [(112, 2112, 32), (33, 576, 64), (70, 1160, 8), (290, 4128, 32)])
 @pytest.mark.parametrize("rows", [slice(None), slice(20, 21), slice(37, None, 16)])
 def test_long_blocks_of_rows_without_steps(
     table: str, shape: tuple[int, int, int], rows: slice, rng: np.random.Generator
