@@ -126,11 +126,19 @@ enum class Activation : uint8_t {
 };
 inline constexpr int kActivations = 10;
 
-// What a layer in floats does to its result, and what it adds before: [rows][ldy], as the result, or null.
+// Lines of 64 bytes in a row.
+struct Lines {
+  const uint8_t* from = nullptr;
+  int64_t count = 0;
+};
+
+// What a layer in floats does to its result, and what it adds before: [rows][ldy], as the result, or null. A product
+// asks for the lines that are needed next while it is computed.
 struct FloatFinish {
   Activation activation;
   const float* residual;
-  FloatFinish(Activation a, const float* r = nullptr) : activation(a), residual(r) {}
+  Lines next;
+  FloatFinish(Activation a, const float* r = nullptr, Lines n = {}) : activation(a), residual(r), next(n) {}
 };
 
 // What becomes of the sums of products of an integer layer, in f32, each step rounded by itself:
@@ -301,8 +309,9 @@ struct KernelTable {
                        const IntegerResult& result);
 
   // Convolution with a kernel of 3 x 3 by products of transformed tiles: see winograd.inl. The weight is
-  // f32 with 9 * channels columns, and becomes 36 such matrices with `channels` columns.
-  void (*winograd_weights)(const PackedMatrix& w, int64_t tile_begin, int64_t tile_end, float* out);
+  // f32 with 9 * channels columns, and becomes 36 such matrices with the channels [begin, end) as columns.
+  void (*winograd_weights)(const PackedMatrix& w, int64_t tile_begin, int64_t tile_end, int64_t begin, int64_t end,
+                           float* out);
   void (*winograd_input)(const float* const* pixels, int64_t tiles, int64_t channels, float* out);
   void (*winograd_output)(const float* sums, int64_t tiles, int64_t outputs, const float* bias,
                           FloatFinish finish, const int64_t* at, float* y);

@@ -58,7 +58,11 @@ struct FloatPart {
   bool first, last;  // whether these are the first columns, the last
   float* y;
   int64_t ldy;
+  Lines next;  // that are needed soon: they come while the products are computed
 };
+
+// Columns between which lines are asked for. All at once would take the core's requests from its loads.
+constexpr int64_t kColsPerRequest = 16;
 
 template <int M, int T, class Weight>
 inline void float_block(const FloatPart<Weight>& part) {
@@ -88,29 +92,42 @@ inline void float_block(const FloatPart<Weight>& part) {
   for (int i = 0; i < kBases; ++i) bases[i] = part.x + 3 * i * part.ldx;
   const int64_t ldx = part.ldx;
   const Weight* weights = part.weights;
-  for (int64_t k = 0; k < part.cols; ++k) {
-    F row[T][kTileVectors];
-    SATCHEL_UNROLL
-    for (int t = 0; t < T; ++t) {
-      SATCHEL_UNROLL
-      for (int v = 0; v < kTileVectors; ++v) {
-        row[t][v] = load_weight(weights + t * part.tile_stride + v * kLanes);
-      }
-    }
-    weights += kTileRows;
-    SATCHEL_UNROLL
-    for (int m = 0; m < M; ++m) {
-      const F value = broadcast(bases[m / 3][m % 3 * ldx]);
+  const auto multiply = [&](int64_t cols) __attribute__((always_inline)) {
+    for (int64_t k = 0; k < cols; ++k) {
+      F row[T][kTileVectors];
       SATCHEL_UNROLL
       for (int t = 0; t < T; ++t) {
         SATCHEL_UNROLL
         for (int v = 0; v < kTileVectors; ++v) {
-          acc[m][t][v] = fma(value, row[t][v], acc[m][t][v]);
+          row[t][v] = load_weight(weights + t * part.tile_stride + v * kLanes);
         }
       }
+      weights += kTileRows;
+      SATCHEL_UNROLL
+      for (int m = 0; m < M; ++m) {
+        const F value = broadcast(bases[m / 3][m % 3 * ldx]);
+        SATCHEL_UNROLL
+        for (int t = 0; t < T; ++t) {
+          SATCHEL_UNROLL
+          for (int v = 0; v < kTileVectors; ++v) {
+            acc[m][t][v] = fma(value, row[t][v], acc[m][t][v]);
+          }
+        }
+      }
+      SATCHEL_UNROLL
+      for (int i = 0; i < kBases; ++i) ++bases[i];
     }
-    SATCHEL_UNROLL
-    for (int i = 0; i < kBases; ++i) ++bases[i];
+  };
+  if (part.next.count == 0) {
+    multiply(part.cols);
+  } else {
+    const int64_t requests = (part.next.count * kColsPerRequest + part.cols - 1) / part.cols;
+    const uint8_t* next = part.next.from;
+    const uint8_t* end = next + part.next.count * 64;
+    for (int64_t k = 0; k < part.cols; k += kColsPerRequest) {
+      for (int64_t i = 0; i < requests && next < end; ++i, next += 64) __builtin_prefetch(next, 0, 2);
+      multiply(k + kColsPerRequest < part.cols ? kColsPerRequest : part.cols - k);
+    }
   }
   for (int t = 0; t < T; ++t) {
     const int64_t n = part.outputs - t * kTileRows;
@@ -142,9 +159,25 @@ inline void float_rows(int64_t m, const FloatPart<Weight>& part) {
   float_block<M, T, Weight>(part);
 }
 
-// Columns that stay in the first-level cache, for a block's tiles, while all rows pass over them.
+// Columns of a block's tiles that all rows pass over before the next.
 constexpr int64_t kFloatCols = 512;
-constexpr int64_t kStayingBytes = 1 << 18;
+// Weights, and rows, of so many bytes stay in the second-level cache.
+constexpr int64_t kStayingBytes = 1 << 18, kStayingRowBytes = 1 << 19;
+
+// The columns [begin, end) of some tiles of a weight, which lie `stride` bytes apart.
+struct FloatPanel {
+  const uint8_t* from;
+  int64_t tiles, bytes, stride;
+
+  // A part of its lines.
+  Lines part(int64_t index, int64_t parts) const {
+    if (bytes == 0) return {};
+    const int64_t lines = bytes / 64, first = index * tiles * lines / parts, last = (index + 1) * tiles * lines / parts;
+    if (first == last) return {};
+    const int64_t at = first % lines, count = last - first < lines - at ? last - first : lines - at;
+    return {from + first / lines * stride + at * 64, count};
+  }
+};
 
 template <class Weight>
 void linear_float(const float* x, int64_t ldx, int64_t m, const PackedMatrix& w,
@@ -152,14 +185,14 @@ void linear_float(const float* x, int64_t ldx, int64_t m, const PackedMatrix& w,
                   float* y, int64_t ldy) {
   const Weight* weights = reinterpret_cast<const Weight*>(w.codes);
   const int64_t tile_stride = w.cols * kTileRows;
-  const auto part = [&](int64_t tile, int64_t row, int64_t begin, int64_t end) {
+  const auto part = [&](int64_t tile, int64_t row, int64_t begin, int64_t end, Lines next = {}) {
     const int64_t output = tile * kTileRows;
     return FloatPart<Weight>{x + row * ldx + begin, ldx,
                              weights + tile * tile_stride + begin * kTileRows, tile_stride,
                              end - begin, bias ? bias + output : nullptr, w.rows - output,
                              finish.activation,
                              finish.residual ? finish.residual + row * ldy + output : nullptr,
-                             begin == 0, end == w.cols, y + row * ldy + output, ldy};
+                             begin == 0, end == w.cols, y + row * ldy + output, ldy, next};
   };
   if (m == 1) {
     int64_t tile = tile_begin;
@@ -171,31 +204,52 @@ void linear_float(const float* x, int64_t ldx, int64_t m, const PackedMatrix& w,
   }
   // Blocks of rows as equal as can be.
   const int64_t blocks = (m + kFloatRows - 1) / kFloatRows;
+  const FloatPanel behind{finish.next.from, 1, finish.next.count * 64, 0};
   const int64_t bytes = (tile_end - tile_begin) * tile_stride * static_cast<int64_t>(sizeof(Weight));
   if (bytes <= kStayingBytes && w.cols <= kFloatCols) {
     // All of the weight stays in the second-level cache: results are written row by row.
     for (int64_t block = 0; block < blocks; ++block) {
       const int64_t row = block * m / blocks, rows = (block + 1) * m / blocks - row;
-      for (int64_t tile = tile_begin; tile < tile_end; tile += kFloatTiles) {
+      Lines next = behind.part(block, blocks);
+      for (int64_t tile = tile_begin; tile < tile_end; tile += kFloatTiles, next = {}) {
         if (tile + kFloatTiles <= tile_end) {
-          float_rows<kFloatRows, kFloatTiles, Weight>(rows, part(tile, row, 0, w.cols));
+          float_rows<kFloatRows, kFloatTiles, Weight>(rows, part(tile, row, 0, w.cols, next));
         } else {
-          float_rows<kFloatRows, 1, Weight>(rows, part(tile, row, 0, w.cols));
+          float_rows<kFloatRows, 1, Weight>(rows, part(tile, row, 0, w.cols, next));
         }
       }
     }
     return;
   }
-  for (int64_t tile = tile_begin; tile < tile_end; tile += kFloatTiles) {
-    for (int64_t begin = 0; begin < w.cols; begin += kFloatCols) {
-      const int64_t end = begin + kFloatCols < w.cols ? begin + kFloatCols : w.cols;
-      for (int64_t block = 0; block < blocks; ++block) {
-        const int64_t row = block * m / blocks, rows = (block + 1) * m / blocks - row;
-        if (tile + kFloatTiles <= tile_end) {
-          float_rows<kFloatRows, kFloatTiles, Weight>(rows, part(tile, row, begin, end));
-        } else {
-          float_rows<kFloatRows, 1, Weight>(rows, part(tile, row, begin, end));
-        }
+  // Panels of some tiles and columns, one after the other; while one is at work, the next comes from memory. Where the
+  // rows are too long to stay, all tiles pass over some of their columns before the next.
+  const int64_t strips = (tile_end - tile_begin + kFloatTiles - 1) / kFloatTiles;
+  const int64_t parts = (w.cols + kFloatCols - 1) / kFloatCols, panels = strips * parts;
+  const bool by_columns = m * w.cols * static_cast<int64_t>(sizeof(float)) > kStayingRowBytes;
+  const auto columns_before = [&](int64_t index) { return index * w.cols / parts; };
+  const auto panel_at = [&](int64_t tile, int64_t index) {
+    constexpr int64_t kColBytes = kTileRows * static_cast<int64_t>(sizeof(Weight));
+    const int64_t begin = columns_before(index), cols = columns_before(index + 1) - begin;
+    const int64_t left = (w.rows + kTileRows - 1) / kTileRows - tile;
+    const uint8_t* from = reinterpret_cast<const uint8_t*>(weights + tile * tile_stride + begin * kTileRows);
+    return FloatPanel{from, left < kFloatTiles ? left : kFloatTiles, cols * kColBytes, w.cols * kColBytes};
+  };
+  const auto tile_of = [&](int64_t panel) {
+    return tile_begin + (by_columns ? panel % strips : panel / parts) * kFloatTiles;
+  };
+  const auto part_of = [&](int64_t panel) { return by_columns ? panel / strips : panel % parts; };
+  for (int64_t panel = 0; panel < panels; ++panel) {
+    const int64_t tile = tile_of(panel), begin = columns_before(part_of(panel)), end = columns_before(part_of(panel) + 1);
+    // The last one is followed by the tiles of the next call.
+    const FloatPanel next = panel + 1 < panels ? panel_at(tile_of(panel + 1), part_of(panel + 1))
+                            : tile_end * kTileRows < w.rows ? panel_at(tile_end, 0) : behind;
+    for (int64_t block = 0; block < blocks; ++block) {
+      const int64_t row = block * m / blocks, rows = (block + 1) * m / blocks - row;
+      const Lines lines = next.part(block, blocks);
+      if (tile + kFloatTiles <= tile_end) {
+        float_rows<kFloatRows, kFloatTiles, Weight>(rows, part(tile, row, begin, end, lines));
+      } else {
+        float_rows<kFloatRows, 1, Weight>(rows, part(tile, row, begin, end, lines));
       }
     }
   }

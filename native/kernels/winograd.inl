@@ -12,41 +12,59 @@ constexpr int kPlaceSide = 6, kPixelSide = kWinogradPixels;
 constexpr float kPointA = 2.0f / 3, kPointB = 3.0f / 2;
 constexpr float kSquareA = 4.0f / 9, kSquareB = 9.0f / 4;
 
-// out[place][tile - tile_begin][channel][16 outputs] = G g G^T.
-void winograd_weights(const PackedMatrix& w, int64_t tile_begin, int64_t tile_end, float* out) {
-  const int64_t channels = w.cols / 9;
-  const int64_t place = winograd_apart((tile_end - tile_begin) * channels * kTileRows);
+// Channels, or vectors of them, that are transformed together: each of the results' 36 streams gets some lines in a
+// row, and no more streams are written at a time than a core translates the addresses of (16 pages on Intel).
+constexpr int64_t kWeightsTogether = 16, kVectorsTogether = 4;
+
+// out[place][tile - tile_begin][channel - begin][16 outputs] = G g G^T, for the channels [begin, end).
+void winograd_weights(const PackedMatrix& w, int64_t tile_begin, int64_t tile_end, int64_t begin, int64_t end,
+                      float* out) {
+  const int64_t channels = w.cols / 9, count = end - begin;
+  const int64_t place = winograd_apart((tile_end - tile_begin) * count * kTileRows);
   const float* weights = reinterpret_cast<const float*>(w.codes);
   constexpr float scale_a = 0.5f / (kSquareA * (kSquareA - kSquareB));
   constexpr float scale_b = 0.5f / (kSquareB * (kSquareB - kSquareA));
   const F a = broadcast(scale_a), ab = broadcast(scale_a * kPointA), aab = broadcast(scale_a * kSquareA);
   const F b = broadcast(scale_b), bb = broadcast(scale_b * kPointB), bbb = broadcast(scale_b * kSquareB);
-  const auto transform = [&](const F* g, F* to) {  // G times a column of three
-    const F even_a = fma(aab, g[2], a * g[0]), odd_a = ab * g[1];
-    const F even_b = fma(bbb, g[2], b * g[0]), odd_b = bb * g[1];
-    to[0] = g[0], to[1] = even_a + odd_a, to[2] = even_a - odd_a;
-    to[3] = even_b + odd_b, to[4] = even_b - odd_b, to[5] = g[2];
+  // G times a column of three, two rows at a time: at 0 and infinity, at a and -a, at b and -b.
+  const auto at_ends = [](const F* g, F* to) { to[0] = g[0], to[1] = g[2]; };
+  const auto at_a = [&](const F* g, F* to) {
+    const F even = fma(aab, g[2], a * g[0]), odd = ab * g[1];
+    to[0] = even + odd, to[1] = even - odd;
+  };
+  const auto at_b = [&](const F* g, F* to) {
+    const F even = fma(bbb, g[2], b * g[0]), odd = bb * g[1];
+    to[0] = even + odd, to[1] = even - odd;
   };
   for (int64_t tile = tile_begin; tile < tile_end; ++tile) {
-    for (int64_t c = 0; c < channels; ++c) {
-      for (int v = 0; v < kTileVectors; ++v) {
-        const float* from = weights + (tile * w.cols + c) * kTileRows + v * kLanes;
-        float* to = out + ((tile - tile_begin) * channels + c) * kTileRows + v * kLanes;
-        F rows[3][kPlaceSide];
-        SATCHEL_UNROLL
-        for (int ky = 0; ky < 3; ++ky) {
-          F row[3];
-          for (int kx = 0; kx < 3; ++kx) row[kx] = load(from + (ky * 3 + kx) * channels * kTileRows);
-          transform(row, rows[ky]);
+    for (int64_t first = begin; first < end; first += kWeightsTogether) {
+      const int64_t after = first + kWeightsTogether < end ? first + kWeightsTogether : end;
+      const float* from = weights + (tile * w.cols + first) * kTileRows;
+      float* to = out + ((tile - tile_begin) * count + first - begin) * kTileRows;
+      const auto two_columns = [&](const auto& transform_row, int one, int other) {
+        for (int64_t i = 0; i < (after - first) * kTileRows; i += kLanes) {
+          F rows[3][2];
+          SATCHEL_UNROLL
+          for (int ky = 0; ky < 3; ++ky) {
+            F row[3];
+            for (int kx = 0; kx < 3; ++kx) row[kx] = load(from + (ky * 3 + kx) * channels * kTileRows + i);
+            transform_row(row, rows[ky]);
+          }
+          SATCHEL_UNROLL
+          for (int x = 0; x < 2; ++x) {
+            const F column[3] = {rows[0][x], rows[1][x], rows[2][x]};
+            float* result = to + (x == 0 ? one : other) * place + i;
+            F pair[2];
+            const auto put = [&](int y, F value) { store(result + y * kPlaceSide * place, value); };
+            at_ends(column, pair), put(0, pair[0]), put(5, pair[1]);
+            at_a(column, pair), put(1, pair[0]), put(2, pair[1]);
+            at_b(column, pair), put(3, pair[0]), put(4, pair[1]);
+          }
         }
-        SATCHEL_UNROLL
-        for (int x = 0; x < kPlaceSide; ++x) {
-          const F column[3] = {rows[0][x], rows[1][x], rows[2][x]};
-          F result[kPlaceSide];
-          transform(column, result);
-          for (int y = 0; y < kPlaceSide; ++y) store(to + (y * kPlaceSide + x) * place, result[y]);
-        }
-      }
+      };
+      two_columns(at_ends, 0, 5);
+      two_columns(at_a, 1, 2);
+      two_columns(at_b, 3, 4);
     }
   }
 }
@@ -63,29 +81,35 @@ void winograd_input(const float* const* pixels, int64_t tiles, int64_t channels,
     to[3] = even_b + odd_b, to[4] = even_b - odd_b, to[5] = fma(sum, d[3], d[1] + d[5]);
   };
   for (int64_t tile = 0; tile < tiles; ++tile, pixels += kWinogradPlaces, out += channels) {
-    for (int64_t c = 0; c < channels; c += kLanes) {
-      const int64_t n = channels - c;
-      F columns[kPlaceSide][kPlaceSide];
-      SATCHEL_UNROLL
-      for (int x = 0; x < kPlaceSide; ++x) {
-        F d[kPlaceSide];
-        SATCHEL_UNROLL
-        for (int y = 0; y < kPlaceSide; ++y) {
-          const float* from = pixels[y * kPlaceSide + x] + c;
-          d[y] = n >= kLanes ? load(from) : load_n(from, n);
-        }
-        transform(d, columns[x]);
-      }
-      SATCHEL_UNROLL
-      for (int y = 0; y < kPlaceSide; ++y) {
-        F row[kPlaceSide], result[kPlaceSide];
-        SATCHEL_UNROLL
-        for (int x = 0; x < kPlaceSide; ++x) row[x] = columns[x][y];
-        transform(row, result);
+    for (int64_t first = 0; first < channels; first += kVectorsTogether * kLanes) {
+      F columns[kPlaceSide][kVectorsTogether][kPlaceSide];
+      const int64_t rest = (channels - first + kLanes - 1) / kLanes;
+      const int64_t vectors = rest < kVectorsTogether ? rest : kVectorsTogether;
+      for (int64_t v = 0; v < vectors; ++v) {
+        const int64_t c = first + v * kLanes, n = channels - c;
         SATCHEL_UNROLL
         for (int x = 0; x < kPlaceSide; ++x) {
-          float* to = out + (y * kPlaceSide + x) * place + c;
-          n >= kLanes ? store(to, result[x]) : store_n(to, result[x], n);
+          F d[kPlaceSide], column[kPlaceSide];
+          SATCHEL_UNROLL
+          for (int y = 0; y < kPlaceSide; ++y) {
+            const float* from = pixels[y * kPlaceSide + x] + c;
+            d[y] = n >= kLanes ? load(from) : load_n(from, n);
+          }
+          transform(d, column);
+          SATCHEL_UNROLL
+          for (int y = 0; y < kPlaceSide; ++y) columns[y][v][x] = column[y];
+        }
+      }
+      for (int y = 0; y < kPlaceSide; ++y) {
+        for (int64_t v = 0; v < vectors; ++v) {
+          const int64_t c = first + v * kLanes, n = channels - c;
+          F result[kPlaceSide];
+          transform(columns[y][v], result);
+          SATCHEL_UNROLL
+          for (int x = 0; x < kPlaceSide; ++x) {
+            float* to = out + (y * kPlaceSide + x) * place + c;
+            n >= kLanes ? store(to, result[x]) : store_n(to, result[x], n);
+          }
         }
       }
     }

@@ -17,7 +17,8 @@ struct Winograd {
   int64_t weight_tiles, pieces;
   bool by_outputs;
   int64_t blocks, block_tiles;  // of a piece: tiles of a block are done together
-  int64_t slab_weights;         // floats of kSlabTiles transformed tiles of the weight
+  int64_t slab_channels;        // of the weight, that are transformed and multiplied at a time
+  int64_t slab_weights;         // floats of kSlabTiles tiles of so many channels
   bool keeps_slabs;             // all slabs are kept for the next block
   size_t weights, pointers, offsets, inputs, sums, piece_bytes, outside;
 
@@ -31,8 +32,10 @@ struct Winograd {
     const int64_t fitting = std::clamp<int64_t>(kBlockBytes / (kWinogradPlaces * 4 * (s.channels + outputs)), 28, 112);
     blocks = (piece_tiles + fitting - 1) / fitting;
     block_tiles = (piece_tiles + blocks - 1) / blocks;
-    slab_weights = kWinogradPlaces * winograd_apart(outputs * s.channels);
-    const int64_t slabs = (piece_weight_tiles + kSlabTiles - 1) / kSlabTiles;
+    const int64_t parts = (s.channels + kSlabChannels - 1) / kSlabChannels;
+    slab_channels = (s.channels + parts - 1) / parts;
+    slab_weights = kWinogradPlaces * winograd_apart(outputs * slab_channels);
+    const int64_t slabs = (piece_weight_tiles + kSlabTiles - 1) / kSlabTiles * parts;
     keeps_slabs = blocks > 1 && slabs * slab_weights * 4 <= kKeptBytes;
     const auto bytes = [](int64_t numbers, size_t size) {
       return static_cast<size_t>(round_up(numbers * static_cast<int64_t>(size), 64));
@@ -59,6 +62,7 @@ struct Winograd {
   static constexpr int64_t kSlabTiles = 2;  // of the weight, that a block is multiplied with at a time
 
  private:
+  static constexpr int64_t kSlabChannels = 128;
   static constexpr int64_t kBlockBytes = 1 << 19, kKeptBytes = 1 << 22;
   static constexpr int64_t kFewestPixels = 160, kFewestTiles = 4, kFewestChannels = 32, kMostChannels = 1024;
 };
@@ -83,10 +87,21 @@ inline void place_tiles(const ConvShape& s, const Winograd& plan, const float* x
   }
 }
 
-// Asks for lines that are needed soon: weights come from memory while others are multiplied.
-inline void prefetch_lines(const uint8_t* from, int64_t lines) {
-  for (int64_t i = 0; i < lines; ++i) __builtin_prefetch(from + i * 64, 0, 2);
-}
+// Some tiles and channels of the weight, which are transformed and multiplied together.
+struct WeightSlab {
+  int64_t tile, tile_end, channel, channel_end;
+
+  int64_t depth() const { return channel_end - channel; }
+  // Which of its lines the product of a place before it asks for: half the channels of a pixel of a tile.
+  Lines lines_for(int64_t place, const PackedMatrix& w) const {
+    static_assert(Winograd::kSlabTiles * 9 * 2 == kWinogradPlaces);
+    const int64_t of = tile + place / 18, pixel = place / 2 % 9, half = place % 2;
+    if (of >= tile_end) return {};
+    const int64_t first = half * depth() / 2, last = (half + 1) * depth() / 2;
+    const int64_t line = of * w.cols + pixel * (w.cols / 9) + channel + first;
+    return {w.codes + line * kTileRows * static_cast<int64_t>(sizeof(float)), last - first};
+  }
+};
 
 // y = the convolution of x, with all threads.
 inline void run_winograd(const ConvShape& s, const float* x, const PackedMatrix& w, const float* bias,
@@ -108,7 +123,10 @@ inline void run_winograd(const ConvShape& s, const float* x, const PackedMatrix&
     auto* at = reinterpret_cast<int64_t*>(take(plan.offsets));
     auto* inputs = reinterpret_cast<float*>(take(plan.inputs));
     auto* sums = reinterpret_cast<float*>(take(plan.sums));
-    const int64_t tile_lines = w.cols * kTileRows * 4 / 64;
+    const auto slab_at = [&](int64_t tile, int64_t channel) {
+      return WeightSlab{tile, std::min(tile + Winograd::kSlabTiles, weight_end), channel,
+                        std::min(channel + plan.slab_channels, s.channels)};
+    };
     for (int64_t block = 0; block < plan.blocks; ++block) {
       const int64_t begin = first + block * (last - first) / plan.blocks;
       const int64_t count = first + (block + 1) * (last - first) / plan.blocks - begin;
@@ -118,19 +136,24 @@ inline void run_winograd(const ConvShape& s, const float* x, const PackedMatrix&
       for (int64_t tile = weight_tile; tile < weight_end; tile += Winograd::kSlabTiles) {
         const int64_t tile_end = std::min(tile + Winograd::kSlabTiles, weight_end), output = tile * kTileRows;
         const int64_t outputs = std::min(tile_end * kTileRows, s.outputs) - output;
-        if (block == 0 || !plan.keeps_slabs) k.winograd_weights(w, tile, tile_end, slab);
-        const int64_t place_weights = winograd_apart((tile_end - tile) * kTileRows * s.channels);
-        const int64_t next = (tile_end - tile) * tile_lines / kWinogradPlaces;
-        for (int64_t place = 0; place < kWinogradPlaces; ++place) {
-          if (tile_end < weight_end) prefetch_lines(w.codes + (tile_end * tile_lines + place * next) * 64, next);
-          const PackedMatrix matrix{MatrixEncoding::f32, outputs, s.channels, 0,
-                                    reinterpret_cast<const uint8_t*>(slab + place * place_weights), nullptr};
-          k.linear_f32(inputs + place * winograd_apart(count * s.channels), s.channels, count, matrix, nullptr,
-                       Activation::none, 0, tile_end - tile, sums + place * winograd_apart(count * outputs), outputs);
+        for (int64_t channel = 0; channel < s.channels; channel += plan.slab_channels) {
+          const WeightSlab now = slab_at(tile, channel);
+          const WeightSlab next = now.channel_end < s.channels ? slab_at(tile, now.channel_end) : slab_at(tile_end, 0);
+          if (block == 0 || !plan.keeps_slabs) k.winograd_weights(w, tile, tile_end, channel, now.channel_end, slab);
+          const int64_t place_weights = winograd_apart((tile_end - tile) * kTileRows * now.depth());
+          for (int64_t place = 0; place < kWinogradPlaces; ++place) {
+            const PackedMatrix matrix{MatrixEncoding::f32, outputs, now.depth(), 0,
+                                      reinterpret_cast<const uint8_t*>(slab + place * place_weights), nullptr};
+            float* to = sums + place * winograd_apart(count * outputs);
+            // What the channels before have given is added as a residual.
+            const FloatFinish sum(Activation::none, channel > 0 ? to : nullptr, next.lines_for(place, w));
+            k.linear_f32(inputs + place * winograd_apart(count * s.channels) + channel, s.channels, count, matrix, nullptr,
+                         sum, 0, tile_end - tile, to, outputs);
+          }
+          if (plan.keeps_slabs) slab += plan.slab_weights;
         }
         const FloatFinish part(finish.activation, finish.residual ? finish.residual + output : nullptr);
         k.winograd_output(sums, count, outputs, bias ? bias + output : nullptr, part, at, y + output);
-        if (plan.keeps_slabs) slab += plan.slab_weights;
       }
     }
   };

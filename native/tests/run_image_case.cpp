@@ -154,7 +154,7 @@ void run_winograd(const Case& c, const KernelTable& kernels, Outcome& outcome) {
   Guarded<float> weights(size_of(kWinogradPlaces * place_weights)), inputs(size_of(kWinogradPlaces * place_inputs));
   Guarded<float> sums(size_of(kWinogradPlaces * place_sums)), y(size_of(height * width * outputs));
   const PackedMatrix w{MatrixEncoding::f32, outputs, 9 * channels, 0, codes.get(), nullptr};
-  kernels.winograd_weights(w, 0, weight_tiles, weights.get());
+  kernels.winograd_weights(w, 0, weight_tiles, 0, channels, weights.get());
   kernels.winograd_input(pixels.data(), tiles, channels, inputs.get());
   for (int64_t place = 0; place < kWinogradPlaces; ++place) {
     const PackedMatrix matrix{MatrixEncoding::f32, outputs, channels, 0,

@@ -102,11 +102,13 @@ CONVOLUTIONS: dict[str, tuple[tuple[int, int, int], int, dict[str, Any]]] = {
         {"kernel": (1, 31), "groups": 20, "padding": (0, 0, 15, 15)},
     ),
     # Large enough for Winograd's tiles of 4 x 4 pixels, with odd sizes and uneven padding: in one
-    # block of tiles, or in several, for which the transformed weights are kept or made again.
+    # block of tiles, or in several, for which the transformed weights are kept or made again;
+    # with more channels than are transformed at a time.
     "tiles": ((13, 15, 33), 35, {"kernel": (3, 3), "padding": (1, 1, 1, 1)}),
     "tiles_unpadded": ((12, 17, 32), 48, {"kernel": (3, 3)}),
     "tiles_uneven": ((9, 18, 40), 90, {"kernel": (3, 3), "padding": (2, 0, 1, 2)}),
     "tiles_blocks": ((30, 61, 32), 50, {"kernel": (3, 3), "padding": (1, 1, 1, 1)}),
+    "tiles_deep": ((13, 14, 259), 40, {"kernel": (3, 3), "padding": (1, 1, 1, 1)}),
     "tiles_wide": ((23, 50, 176), 170, {"kernel": (3, 3), "padding": (1, 1, 1, 1)}),
     "mostly_padding": ((2, 2, 3), 5, {"kernel": (5, 5), "padding": (4, 4, 4, 4)}),
 }

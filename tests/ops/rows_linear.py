@@ -148,6 +148,11 @@ def _linear_variations() -> list[OpCase]:
     # Columns in more than one block, and rows in uneven ones.
     inputs = [normal(29, 1100), Stored(normal(50, 1100, seed="w"), FLOATS[0])]
     rows.append(case("linear", "deep", inputs, _linear))
+    # So many of them that all outputs pass over some before the next.
+    for encoding in FLOATS:
+        inputs = [normal(61, 2300), Stored(normal(83, 2300, seed="w"), encoding)]
+        inputs.append(Stored(normal(83, seed="b"), Encoding("f32")))
+        rows.append(case("linear", f"{_name(encoding)}_deeper", inputs, _linear))
     # One token and more tiles than wait at a time.
     wide = Stored(normal(2100, 32, seed="w"), Encoding("matrix_q8", 32))
     inputs = [normal(1, 32), wide]
