@@ -218,10 +218,14 @@ struct CodeWindows {
 inline constexpr int64_t kWinogradPixels = 4, kWinogradPlaces = 36;
 inline constexpr int64_t winograd_apart(int64_t numbers) { return numbers + 16; }
 
+inline constexpr int64_t kMostJoinedBytes = 262144;  // stay in a second-level cache
+
 struct KernelTable {
   const char* name;
   // Rows that are worth a thread's own way through the weights of linear_q4 and linear_q8.
   int64_t rows_apart = 64;
+  // How many bytes of results of layers that are joined to the op behind them wait for it: at most kMostJoinedBytes.
+  int64_t joined_bytes = kMostJoinedBytes / 2;
   // Whether fetching the weight of a layer takes longer than multiplying it with a few rows: threads then share it
   // out rather than each reading all of it.
   bool weights_are_dear = false;

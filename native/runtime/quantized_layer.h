@@ -19,7 +19,7 @@ struct QuantizedLayout {
   int64_t rows, cols, stride, group;  // of codes
   size_t scales, sums, total;         // offsets
   size_t group_inputs;                // the sums as floats, which a weight's group offsets are multiplied with
-  int64_t chunk_tiles, chunk_rows;    // whose results wait at a time
+  int64_t chunk_tiles, chunk_rows;    // whose results wait at a time; of simple layers only rows
   size_t threads, thread_size;        // offset of the first thread's part, bytes of each
   size_t token;                       // offset of the token in a thread's part
 

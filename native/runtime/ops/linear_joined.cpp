@@ -11,6 +11,7 @@ namespace {
 
 // Pieces of work are multiples of the tiles that kernels take at a time, for many rows and for one.
 constexpr int64_t kTilesTogether = 12, kStreams = 4;
+constexpr int64_t kChunkTiles = 4;  // the least whose results wait for the op behind the layers
 
 std::string_view name_of(const NodeCall& call) { return call.info->op->name; }
 bool is_norm(const NodeCall& call) { return name_of(call) == "rms_norm"; }
@@ -96,9 +97,12 @@ void run_layers_and_last(const Joined& joined, const QuantizedLayout& layout, co
   const auto combine = !gated ? k.add : name_of(*joined.last) == "silu_mul" ? k.silu_mul : k.gelu_tanh_mul;
   const Tensor& added = joined.last->in(joined.last->inputs[0] == joined.layers[0].output ? 1 : 0);
   const QuantizedRows part = part_of(rows, piece.row_begin, piece.row_end);
-  float* others = results + layout.chunk_rows * layout.chunk_tiles * kTileRows;
-  for (int64_t tile = piece.tile_begin; tile < piece.tile_end; tile += layout.chunk_tiles) {
-    const int64_t end = std::min(tile + layout.chunk_tiles, piece.tile_end), first = tile * kTileRows;
+  const int64_t layers = static_cast<int64_t>(joined.layers.size());
+  const int64_t fit = k.joined_bytes / (layers * layout.chunk_rows * kTileRows * 4);
+  const int64_t chunk_tiles = std::max(kChunkTiles, fit / kChunkTiles * kChunkTiles);
+  float* others = results + layout.chunk_rows * chunk_tiles * kTileRows;
+  for (int64_t tile = piece.tile_begin; tile < piece.tile_end; tile += chunk_tiles) {
+    const int64_t end = std::min(tile + chunk_tiles, piece.tile_end), first = tile * kTileRows;
     const int64_t count = std::min(end * kTileRows, width) - first;
     multiply(joined.layers[0], part, tile, end, results, count, work);
     if (gated) multiply(joined.layers[1], part, tile, end, others, count, work);

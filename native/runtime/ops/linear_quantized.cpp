@@ -10,8 +10,7 @@ namespace {
 
 constexpr int64_t kChunkBytes = 16384;  // results that stay in the first-level cache
 constexpr int64_t kMostChunkTiles = 64;
-// Of joined layers: results that stay in the second-level cache, in multiples of what kernels take together.
-constexpr int64_t kJoinedChunkBytes = 65536, kJoinedTiles = 4, kJoinedRows = 256;
+constexpr int64_t kJoinedRows = 256;
 
 int64_t round_up(int64_t n, int64_t step) { return (n + step - 1) / step * step; }
 
@@ -90,9 +89,7 @@ QuantizedLayout quantized_layout(const NodeCall& call, int pool_size) {
   layout.threads = static_cast<size_t>(round_up(static_cast<int64_t>(layout.total), 64));
   if (is_simple(call)) {
     layout.chunk_rows = std::clamp<int64_t>(tokens, 1, kJoinedRows);
-    const int64_t tiles = kJoinedChunkBytes / (layout.chunk_rows * kTileRows * 4);
-    layout.chunk_tiles = std::max(kJoinedTiles, tiles / kJoinedTiles * kJoinedTiles);
-    layout.token = static_cast<size_t>(2 * layout.chunk_tiles * layout.chunk_rows * kTileRows * 4);
+    layout.token = static_cast<size_t>(kMostJoinedBytes);
     layout.thread_size = layout.token + static_cast<size_t>(round_up(layout.cols * 4, 64));
   } else {
     layout.chunk_rows = layout.rows;
