@@ -224,6 +224,8 @@ struct KernelTable {
   const char* name;
   // Rows that are worth a thread's own way through the weights of linear_q4 and linear_q8.
   int64_t rows_apart = 64;
+  // Pieces of work for many rows are multiples of so many tiles of these.
+  int64_t tiles_together = 12;
   // How many bytes of results of layers that are joined to the op behind them wait for it: at most kMostJoinedBytes.
   int64_t joined_bytes = kMostJoinedBytes / 2;
   // Whether fetching the weight of a layer takes longer than multiplying it with a few rows: threads then share it

@@ -9,8 +9,7 @@ namespace satchel {
 
 namespace {
 
-// Pieces of work are multiples of the tiles that kernels take at a time, for many rows and for one.
-constexpr int64_t kTilesTogether = 12, kStreams = 4;
+constexpr int64_t kStreams = 4;  // tiles that kernels take at a time for one row
 constexpr int64_t kChunkTiles = 4;  // the least whose results wait for the op behind the layers
 
 std::string_view name_of(const NodeCall& call) { return call.info->op->name; }
@@ -142,16 +141,18 @@ void run_joined(const NodeCall& call, const Workspace& work) {
   const QuantizedLayout layout = quantized_layout(joined.layers[0], threads);
   const QuantizedRows rows = layout.rows_in(work.scratch);
   quantize(joined, layout, rows, work);
-  int64_t tiles = 0;
-  for (const NodeCall& layer : joined.layers) tiles += tiles_of(layer);
+  int64_t all_tiles = 0;
+  for (const NodeCall& layer : joined.layers) all_tiles += tiles_of(layer);
+  const int64_t tiles = joined.last ? tiles_of(joined.layers[0]) : all_tiles;  // a gate's layers go side by side
   // Where there are enough rows, each thread has rows of its own, here as in other ops; then it finds them in its
   // cache.
   int64_t row_pieces = std::clamp<int64_t>(rows.rows / work.kernels.rows_apart, 1, threads);
   if (joined.last) row_pieces = std::max(row_pieces, (rows.rows + layout.chunk_rows - 1) / layout.chunk_rows);
   const int64_t shares = (threads + row_pieces - 1) / row_pieces;
-  const int64_t together = rows.rows > 1 ? kTilesTogether : kStreams;
-  const int64_t grain = (grain_for(tiles, static_cast<int>(shares), 1) + together - 1) / together * together;
-  if (joined.last) tiles = tiles_of(joined.layers[0]);
+  // One row is so little work that fewer pieces are better than equal ones.
+  const int64_t together = rows.rows > 1 ? work.kernels.tiles_together : kStreams;
+  const int64_t equal = grain_for(rows.rows > 1 ? tiles : all_tiles, static_cast<int>(shares), 1);
+  const int64_t grain = (equal + together - 1) / together * together;
   const int64_t tile_pieces = (tiles + grain - 1) / grain;
   work.pool.parallel_for(row_pieces * tile_pieces, 1, [&](int64_t begin, int64_t end, int thread) {
     for (int64_t i = begin; i < end;) {
