@@ -64,7 +64,7 @@ struct Winograd {
  private:
   static constexpr int64_t kSlabChannels = 128;
   static constexpr int64_t kBlockBytes = 1 << 19, kKeptBytes = 1 << 22;
-  static constexpr int64_t kFewestPixels = 160, kFewestTiles = 4, kFewestChannels = 32, kMostChannels = 1024;
+  static constexpr int64_t kFewestPixels = 49, kFewestTiles = 16, kFewestChannels = 32, kMostChannels = 1024;
 };
 
 // Where the tiles [begin, begin + count) look, and where their pixels lie in y or -1.

@@ -17,8 +17,9 @@ from support.programs import write_program
 
 # The image [height, width, channels], the outputs, and the window.
 LAYERS: dict[str, tuple[tuple[int, int, int], int, dict[str, Any]]] = {
-    # 16 of Winograd's tiles: by tiles with up to four threads, by outputs with more.
-    "winograd": ((14, 14, 48), 70, {"kernel": (3, 3), "padding": (1, 1, 1, 1)}),
+    # 64 of Winograd's tiles: by tiles with up to four threads, by outputs with more. 4: by outputs.
+    "winograd": ((30, 30, 33), 70, {"kernel": (3, 3), "padding": (1, 1, 1, 1)}),
+    "winograd_outputs": ((7, 7, 48), 70, {"kernel": (3, 3), "padding": (1, 1, 1, 1)}),
     "point": ((29, 27, 40), 50, {"kernel": (1, 1)}),
     "many_outputs": ((5, 7, 32), 600, {"kernel": (1, 1)}),
     "depthwise": ((33, 20, 24), 24, {"kernel": (3, 3), "padding": (1, 1, 1, 1), "groups": 24}),
