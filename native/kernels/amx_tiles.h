@@ -10,13 +10,13 @@ namespace {
 // The tile intrinsics of some compilers do not tell that they read memory.
 inline void finish_writes(const void* memory) { __asm__ volatile("" : : "r"(memory) : "memory"); }
 
-// Tiles 0-3 are sums, 4 and 5 activations, 6 and 7 weights, `step` columns wide.
-inline void configure_tiles(int64_t step) {
+// Tiles 0-3 are sums, 4 and 5 activations, `rows` of them, 6 and 7 weights, `step` columns wide.
+inline void configure_tiles(int64_t step, int64_t rows = 16) {
   TileConfig config;
   for (int i = 0; i < 8; ++i) {
     const bool activations = i == 4 || i == 5, weights = i >= 6;
     config.row_bytes[i] = static_cast<uint16_t>(activations ? step : 64);
-    config.rows[i] = static_cast<uint8_t>(weights ? step / 4 : 16);
+    config.rows[i] = static_cast<uint8_t>(weights ? step / 4 : rows);
   }
   finish_writes(&config);
   _tile_loadconfig(&config);

@@ -43,6 +43,7 @@ void depthwise_i8(const DepthwisePixels<uint8_t>& s, const IntegerMatrix& w,
         std::memcpy(out + v * kLanes, &whole, sizeof whole);
       }
     };
+    const bool small = have_room(result, w, tile, 1);
     for (int64_t row = 0; row < s.rows; ++row) {
       const uint8_t* const* columns = s.columns + row * s.row_columns * s.kernel_h;
       for (int64_t p = 0; p < s.row_pixels; p += kPixelsAtOnce) {
@@ -50,8 +51,7 @@ void depthwise_i8(const DepthwisePixels<uint8_t>& s, const IntegerMatrix& w,
         for (int64_t i = 0; i < count; ++i) {
           add_pixel(columns + (p + i) * s.stride * s.kernel_h, sums + i * kTileRows);
         }
-        finish_rows<1, false>(result, w, tile, row * s.row_pixels + p, count,
-                              {sums, kTileRows, kTileRows});
+        finish_rows<1>(result, w, tile, row * s.row_pixels + p, count, {sums, kTileRows, kTileRows, small});
       }
     }
   }

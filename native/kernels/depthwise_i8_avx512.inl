@@ -94,6 +94,7 @@ void depthwise_i8(const DepthwisePixels<uint8_t>& s, const IntegerMatrix& w,
     const int64_t first = tile * kTileRows, channels = w.rows - first;
     const __mmask16 there = channels >= kTileRows ? 0xffff : first_lanes(channels);
     const I start = first_sums(result, w, first);
+    const bool small = have_room(result, w, tile, 1);
     order_weights(w.codes + tile * w.steps * 4 * kTileRows, kernel_h, kernel_w, weights);
     for (int64_t row = 0; row < s.rows; ++row) {
       for (int64_t p = 0; p < s.row_pixels; p += at_once) {
@@ -120,8 +121,7 @@ void depthwise_i8(const DepthwisePixels<uint8_t>& s, const IntegerMatrix& w,
         int64_t done = depthwise_some<8>(ordered, bytes, weights, groups, start, 0, pixels, sums);
         done = depthwise_some<4>(ordered, bytes, weights, groups, start, done, pixels, sums);
         depthwise_some<1>(ordered, bytes, weights, groups, start, done, pixels, sums);
-        finish_rows<1, false>(result, w, tile, row * s.row_pixels + p, pixels,
-                       {sums, kTileRows, kTileRows});
+        finish_rows<1>(result, w, tile, row * s.row_pixels + p, pixels, {sums, kTileRows, kTileRows, small});
       }
     }
   }

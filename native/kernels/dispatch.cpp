@@ -157,7 +157,9 @@ std::vector<const KernelTable*> find_kernels() {
     table.tiles_together = 16;
     table.joined_bytes = kMostJoinedBytes;
     table.weights_are_dear = true;
-    table.conv_i8 = nullptr;  // there is no such kernel of tiles
+    table.conv_i8 = amx_conv_i8;
+    table.window_pixels = 7;
+    table.window_columns = 64;
     return table;
   }();
   if (amx_problem().empty()) tables.push_back(&amx);

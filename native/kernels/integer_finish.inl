@@ -13,70 +13,56 @@ inline I first_sums(const IntegerResult& r, const IntegerMatrix& w, int64_t outp
 struct BlockSums {
   const int32_t* sums;
   int64_t row_stride, tile_stride;  // in sums
+  bool small = false;               // see have_room
+  bool from_zero = false;           // whether they lack first_sums()
+
+  BlockSums from_tile(int64_t tile) const { return {sums + tile * tile_stride, row_stride, tile_stride, small, from_zero}; }
 };
 
-// What becomes of the sums of a tile's outputs, row by row.
-struct TileFinish {
-  const IntegerResult& r;
-  int64_t output, there;  // the first output, and how many are left from it on
-  I missing[kTileVectors];
-  F scale[kTileVectors], bias[kTileVectors];
-  F lowest, highest;  // of what is rounded to a code
-
-  TileFinish(const IntegerResult& result, const IntegerMatrix& w, int64_t tile, bool from_zero)
-      : r(result), output(tile * kTileRows), there(w.rows - output) {
-    load_tile(r.scale + output, there, scale);
-    load_bias(r.bias ? r.bias + output : nullptr, there, bias);
-    for (int v = 0; v < kTileVectors; ++v) {
-      missing[v] = from_zero ? first_sums(r, w, output + v * kLanes) : I{};
-    }
-    lowest = broadcast(static_cast<float>(-r.out_zero));
-    highest = broadcast(static_cast<float>(255 - r.out_zero));
+// Whether results that become codes are limited by nothing but 255 and have room in 32 bits as steps, whatever the
+// sums: those of the whole ones among some tiles.
+inline bool have_room(const IntegerResult& r, const IntegerMatrix& w, int64_t tile, int64_t tiles) {
+  if (r.inverse_out_scale == 0.0f || r.activation == Activation::relu6) return false;
+  const auto magnitude = [](F v) { return from_bits(to_bits(v) & 0x7fffffffu); };
+  const F largest_sum = broadcast(255.0f * 127.0f * 4.0f * static_cast<float>(w.steps));
+  const int64_t whole = w.rows / kTileRows, after = tile + tiles < whole ? tile + tiles : whole;
+  const F start = broadcast(r.residual ? 255.0f * (r.residual_scale < 0 ? -r.residual_scale : r.residual_scale) : 0.0f);
+  for (int64_t output = tile * kTileRows; output < after * kTileRows; output += kLanes) {
+    F most = start + magnitude(load(r.scale + output)) * largest_sum;
+    if (r.bias) most = most + magnitude(load(r.bias + output));
+    // Not so if it is not a number.
+    if (!(sum(most * broadcast(r.inverse_out_scale)) < 0x1p30f)) return false;
   }
+  return true;
+}
 
-  inline void row(int64_t row, const int32_t* sums) const {
-    for (int v = 0; v < kTileVectors; ++v) {
-      const int64_t n = there - v * kLanes, at = output + v * kLanes;
-      if (n <= 0) return;
-      F t = to_floats(load_whole(sums + v * kLanes) + missing[v]) * scale[v] + bias[v];
-      if (r.residual) t = t + residual(r.residual + row * r.ldr + at, n);
-      t = activated(r.activation, t);
-      if (r.inverse_out_scale == 0.0f) {
-        float* out = static_cast<float*>(r.out) + row * r.ldo + at;
-        if (r.addend) t = t + load_part(r.addend + row * r.ldo + at, n);
-        n >= kLanes ? store(out, t) : store_n(out, t, n);
-      } else {
-        store_code(static_cast<uint8_t*>(r.out) + row * r.ldo + at, t, n);
-      }
-    }
-  }
+// Whether codes are made of steps of the result: see IntegerResult.
+inline bool is_in_steps(const IntegerResult& r) {
+  const bool only_limits =
+      r.activation == Activation::none || r.activation == Activation::relu || r.activation == Activation::relu6;
+  return only_limits && r.inverse_out_scale != 0.0f;
+}
 
- private:
-  F residual(const uint8_t* from, int64_t n) const {
-    uint8_t codes[kLanes] = {};
-    if (n < kLanes) std::memcpy(codes, from, static_cast<size_t>(n));
-    const F code = load_codes(n < kLanes ? codes : from);
-    return (code - broadcast(static_cast<float>(r.residual_zero))) * broadcast(r.residual_scale);
+// Scales and biases of N vectors of outputs as steps of the result; returns how many a step of the residual is.
+template <int N>
+inline F bring_to_steps(const IntegerResult& r, F* scale, F* bias) {
+  const F inverse = broadcast(r.inverse_out_scale), step = broadcast(r.residual_scale) * inverse;
+  const F zero = broadcast(static_cast<float>(r.residual_zero)) * step;
+  SATCHEL_UNROLL
+  for (int v = 0; v < N; ++v) {
+    scale[v] = scale[v] * inverse;
+    bias[v] = bias[v] * inverse;
+    if (r.residual) bias[v] = bias[v] - zero;
   }
-
-  // The limits are whole numbers, so it is the same to round first.
-  void store_code(uint8_t* out, F t, int64_t n) const {
-    constexpr float kRound = 12582912.0f;  // 1.5 * 2^23: adding it rounds to an integer
-    t = smaller(highest, larger(lowest, t * broadcast(r.inverse_out_scale)));
-    const U code = to_bits(t + broadcast(kRound)) + static_cast<uint32_t>(r.out_zero);
-    if (n >= kLanes) return store_bytes(reinterpret_cast<int8_t*>(out), code);
-    int8_t codes[kLanes];
-    store_bytes(codes, code);
-    std::memcpy(out, codes, static_cast<size_t>(n));
-  }
-};
+  return step;
+}
 
 // What is rounded to codes. relu and relu6 are limits too: a step is positive, so that it is the same
 // to limit before and after dividing by it.
 struct CodeRange {
   F inverse, lowest, highest;
   int32_t zero, lowest_code;
-  bool small = false;  // whether nothing is limited but by 255, and everything has room in 32 bits
+  bool small = false;  // see have_room
 
   CodeRange(float inverse_scale, int32_t zero_code)
       : inverse(broadcast(inverse_scale)), lowest(broadcast(static_cast<float>(-zero_code))),
@@ -89,60 +75,120 @@ struct CodeRange {
   }
 };
 
+// What becomes of the sums of a tile's outputs, row by row.
+struct TileFinish {
+  const IntegerResult& r;
+  int64_t output, there;  // the first output, and how many are left from it on
+  I first[kTileVectors];
+  F scale[kTileVectors], bias[kTileVectors], residual_step;
+  bool in_steps;
+  CodeRange range;
+
+  TileFinish(const IntegerResult& result, const IntegerMatrix& w, int64_t tile, bool from_zero)
+      : r(result), output(tile * kTileRows), there(w.rows - output), in_steps(is_in_steps(result)), range(result) {
+    load_tile(r.scale + output, there, scale);
+    load_bias(r.bias ? r.bias + output : nullptr, there, bias);
+    for (int v = 0; v < kTileVectors; ++v) first[v] = from_zero ? first_sums(r, w, output + v * kLanes) : I{};
+    if (in_steps) residual_step = bring_to_steps<kTileVectors>(r, scale, bias);
+  }
+
+  inline void row(int64_t row, const int32_t* sums) const {
+    for (int v = 0; v < kTileVectors; ++v) {
+      const int64_t n = there - v * kLanes, at = output + v * kLanes;
+      if (n <= 0) return;
+      const F sum = to_floats(load_whole(sums + v * kLanes) + first[v]);
+      const uint8_t* from = r.residual + row * r.ldr + at;
+      if (in_steps) {
+        F steps = fused(sum, scale[v], bias[v]);
+        if (r.residual) steps = fused(residual(from, n), residual_step, steps);
+        store_code(static_cast<uint8_t*>(r.out) + row * r.ldo + at, steps, n);
+        continue;
+      }
+      F t = sum * scale[v] + bias[v];
+      if (r.residual) {
+        const F code = residual(from, n) - broadcast(static_cast<float>(r.residual_zero));
+        t = t + code * broadcast(r.residual_scale);
+      }
+      t = activated(r.activation, t);
+      if (r.inverse_out_scale == 0.0f) {
+        float* out = static_cast<float*>(r.out) + row * r.ldo + at;
+        if (r.addend) t = t + load_part(r.addend + row * r.ldo + at, n);
+        n >= kLanes ? store(out, t) : store_n(out, t, n);
+      } else {
+        store_code(static_cast<uint8_t*>(r.out) + row * r.ldo + at, t * range.inverse, n);
+      }
+    }
+  }
+
+ private:
+  F residual(const uint8_t* from, int64_t n) const {
+    uint8_t codes[kLanes] = {};
+    if (n < kLanes) std::memcpy(codes, from, static_cast<size_t>(n));
+    return load_codes(n < kLanes ? codes : from);
+  }
+
+  // The limits are whole numbers, so it is the same to round first.
+  void store_code(uint8_t* out, F steps, int64_t n) const {
+    constexpr float kRound = 12582912.0f;  // 1.5 * 2^23: adding it rounds to an integer
+    steps = smaller(range.highest, larger(range.lowest, steps));
+    const U code = to_bits(steps + broadcast(kRound)) + static_cast<uint32_t>(r.out_zero);
+    if (n >= kLanes) return store_bytes(reinterpret_cast<int8_t*>(out), code);
+    int8_t codes[kLanes];
+    store_bytes(codes, code);
+    std::memcpy(out, codes, static_cast<size_t>(n));
+  }
+};
+
 #ifndef SATCHEL_STORES_CODE_ROWS
 // Rows whose codes are stored together, of V vectors.
 template <int V>
 constexpr int kCodeRows = 1;
 
-// Codes of R rows of V vectors of numbers.
-template <int R, int V>
+// Codes of R rows of V vectors of numbers, or of steps of the result.
+template <int R, int V, bool kInSteps = false>
 inline void store_code_rows(uint8_t* out, int64_t, const F* numbers, const CodeRange& range) {
   static_assert(R == 1);
   constexpr float kRound = 12582912.0f;
   SATCHEL_UNROLL
   for (int v = 0; v < V; ++v) {
-    const F t = smaller(range.highest, larger(range.lowest, numbers[v] * range.inverse));
+    const F t = smaller(range.highest, larger(range.lowest, kInSteps ? numbers[v] : numbers[v] * range.inverse));
     const U code = to_bits(t + broadcast(kRound)) + static_cast<uint32_t>(range.zero);
     store_bytes(reinterpret_cast<int8_t*>(out) + v * kLanes, code);
   }
 }
 #endif
 
+enum class Finished { numbers, codes, steps };  // what is made of sums: steps are codes too, see is_in_steps
+
 // What becomes of rows of T whole tiles.
-template <int T, bool kFromZero, bool kResidual, bool kCodes, class Function>
+template <int T, bool kResidual, Finished kFinished, class Function>
 struct RowFinish {
   static constexpr int V = T * kTileVectors;
-  const IntegerResult& r;
-  const BlockSums& block;
+  // By value: a store of bytes could change anything that is read through a pointer.
+  const IntegerResult r;
+  const BlockSums block;
   Function function;
   CodeRange range;
-  I missing[kFromZero ? V : 1];
+  I first[V];
   F scale[V], bias[V], residual_zero, residual_scale;
   int64_t row, output;
 
-  RowFinish(const IntegerResult& result, const IntegerMatrix& w, int64_t tile, int64_t first,
+  RowFinish(const IntegerResult& result, const IntegerMatrix& w, int64_t tile, int64_t first_row,
             const BlockSums& sums, Function f)
       : r(result), block(sums), function(f), range(result),
         residual_zero(broadcast(static_cast<float>(result.residual_zero))),
-        residual_scale(broadcast(result.residual_scale)), row(first), output(tile * kTileRows) {
+        residual_scale(broadcast(result.residual_scale)), row(first_row), output(tile * kTileRows) {
     SATCHEL_UNROLL
     for (int v = 0; v < V; ++v) {
-      if constexpr (kFromZero) missing[v] = first_sums(r, w, output + v * kLanes);
+      if (adds_first()) first[v] = first_sums(r, w, output + v * kLanes);
       scale[v] = load(r.scale + output + v * kLanes);
       bias[v] = r.bias ? load(r.bias + output + v * kLanes) : broadcast(0.0f);
     }
-    if constexpr (kCodes) range.small = r.activation != Activation::relu6 && largest_ratio() < 0x1p30f;
+    range.small = block.small;
+    if constexpr (kFinished == Finished::steps) residual_scale = bring_to_steps<V>(r, scale, bias);
   }
 
-  // How many steps the result may be at most, before the activation; not a number if it may be.
-  float largest_ratio() const {
-    const auto magnitude = [](F v) { return from_bits(to_bits(v) & 0x7fffffffu); };
-    F most = broadcast(0.0f);
-    SATCHEL_UNROLL
-    for (int v = 0; v < V; ++v) most = most + magnitude(scale[v]) * broadcast(0x1p31f) + magnitude(bias[v]);
-    if constexpr (kResidual) most = most + magnitude(residual_scale) * broadcast(255.0f);
-    return sum(most * range.inverse);
-  }
+  bool adds_first() const { return block.from_zero && r.x_zero != 0; }
 
   // R rows from row m of the block on.
   template <int R>
@@ -155,20 +201,26 @@ struct RowFinish {
       SATCHEL_UNROLL
       for (int v = 0; v < V; ++v) {
         const int32_t* at = sums + i * block.row_stride + v / kTileVectors * block.tile_stride;
-        I sum = load_whole(at + v % kTileVectors * kLanes);
-        if constexpr (kFromZero) sum = sum + missing[v];
-        F t = to_floats(sum) * scale[v] + bias[v];
+        I whole = load_whole(at + v % kTileVectors * kLanes);
+        if (adds_first()) whole = whole + first[v];
+        const F sum = to_floats(whole);
+        if constexpr (kFinished == Finished::steps) {
+          F steps = fused(sum, scale[v], bias[v]);
+          if constexpr (kResidual) steps = fused(load_codes(residual + i * r.ldr + v * kLanes), residual_scale, steps);
+          numbers[i * V + v] = steps;
+          continue;
+        }
+        F t = sum * scale[v] + bias[v];
         if constexpr (kResidual) {
-          F code = load_codes(residual + i * r.ldr + v * kLanes);
-          if (r.residual_zero != 0) code = code - residual_zero;
+          const F code = load_codes(residual + i * r.ldr + v * kLanes) - residual_zero;
           t = t + code * residual_scale;
         }
         numbers[i * V + v] = function(t);
       }
     }
     const int64_t at = (row + m) * r.ldo + output;
-    if constexpr (kCodes) {
-      store_code_rows<R, V>(static_cast<uint8_t*>(r.out) + at, r.ldo, numbers, range);
+    if constexpr (kFinished != Finished::numbers) {
+      store_code_rows<R, V, kFinished == Finished::steps>(static_cast<uint8_t*>(r.out) + at, r.ldo, numbers, range);
     } else {
       SATCHEL_UNROLL
       for (int i = 0; i < R; ++i) {
@@ -184,7 +236,7 @@ struct RowFinish {
   }
 };
 
-template <int T, bool kFromZero, class Function>
+template <int T, Finished kFinished, class Function>
 inline void finish_whole(const IntegerResult& r, const IntegerMatrix& w, int64_t tile, int64_t row,
                          int64_t rows, const BlockSums& block, Function function) {
   const auto all = [&](const auto& finish) {
@@ -193,39 +245,37 @@ inline void finish_whole(const IntegerResult& r, const IntegerMatrix& w, int64_t
     for (int64_t m = 0; m < together; m += R) finish.template rows<R>(m);
     for (int64_t m = together; m < rows; ++m) finish.template rows<1>(m);
   };
-  if (r.inverse_out_scale == 0.0f) {
-    r.residual ? all(RowFinish<T, kFromZero, true, false, Function>(r, w, tile, row, block, function))
-               : all(RowFinish<T, kFromZero, false, false, Function>(r, w, tile, row, block, function));
-  } else {
-    r.residual ? all(RowFinish<T, kFromZero, true, true, Function>(r, w, tile, row, block, function))
-               : all(RowFinish<T, kFromZero, false, true, Function>(r, w, tile, row, block, function));
-  }
+  r.residual ? all(RowFinish<T, true, kFinished, Function>(r, w, tile, row, block, function))
+             : all(RowFinish<T, false, kFinished, Function>(r, w, tile, row, block, function));
 }
 
-// What becomes of the sums of some rows and T tiles. kFromZero: they lack first_sums().
-template <int T, bool kFromZero = true>
+// What becomes of the sums of some rows and T tiles.
+template <int T>
 __attribute__((noinline)) void finish_rows(const IntegerResult& r, const IntegerMatrix& w,
                                            int64_t tile, int64_t row, int64_t rows,
                                            const BlockSums& block) {
   if ((tile + T) * kTileRows > w.rows) {
-    if constexpr (T > 1) finish_rows<T - 1, kFromZero>(r, w, tile, row, rows, block);
-    const TileFinish finish(r, w, tile + T - 1, kFromZero);
+    if constexpr (T > 2) {
+      finish_rows<T / 2>(r, w, tile, row, rows, block);
+      return finish_rows<T / 2>(r, w, tile + T / 2, row, rows, block.from_tile(T / 2));
+    }
+    if constexpr (T == 2) finish_rows<T - 1>(r, w, tile, row, rows, block);
+    const TileFinish finish(r, w, tile + T - 1, block.from_zero);
     const int32_t* sums = block.sums + (T - 1) * block.tile_stride;
     for (int64_t m = 0; m < rows; ++m) finish.row(row + m, sums + m * block.row_stride);
     return;
   }
+  if (is_in_steps(r)) {
+    return finish_whole<T, Finished::steps>(r, w, tile, row, rows, block, [](F x) { return x; });
+  }
   const auto finish = [&](auto function) {
-    finish_whole<T, kFromZero>(r, w, tile, row, rows, block, function);
+    r.inverse_out_scale == 0.0f ? finish_whole<T, Finished::numbers>(r, w, tile, row, rows, block, function)
+                                : finish_whole<T, Finished::codes>(r, w, tile, row, rows, block, function);
   };
-  const bool codes = r.inverse_out_scale != 0.0f;
   switch (r.activation) {
     case Activation::none: return finish([](F x) { return x; });
     case Activation::hardswish: return finish([](F x) { return x * hardsigmoid_of(x); });
     case Activation::gelu: return finish([](F x) { return gelu_of(x); });
-    case Activation::relu:
-    case Activation::relu6:
-      if (codes) return finish([](F x) { return x; });  // the range of codes limits as they do
-      [[fallthrough]];
     default: return finish([&](F x) { return activated(r.activation, x); });
   }
 }

@@ -68,6 +68,9 @@ struct IntegerMatrix {
   int64_t steps;
   const int8_t* codes;
   const int32_t* sums;  // [tiles][16]
+  // What the thread will read after the tiles of a call, so that it can be asked for.
+  const int8_t* next = nullptr;
+  int64_t next_bytes = 0;
 };
 
 // Activations quantised per row (token): x ≈ code * scale, code = rint(x * (127 / absmax)) and
@@ -144,6 +147,11 @@ struct FloatFinish {
 // What becomes of the sums of products of an integer layer, in f32, each step rounded by itself:
 //   t = float(sum - x_zero * row_sum) * scale + bias + float(residual - residual_zero) * residual_scale
 //   out = activation(t) + addend, or clamp(rint(activation(t) * inverse_out_scale) + out_zero, 0, 255)
+// Codes whose activation only limits them (none, relu, relu6) are made in steps of the result, with fused
+// multiply-adds; limit: to 0 and more, to 6 * inverse_out_scale and less
+//   step = residual_scale * inverse_out_scale
+//   u = fma(float(sum - x_zero * row_sum), scale * inverse_out_scale, bias * inverse_out_scale - residual_zero * step)
+//   out = clamp(rint(limit(fma(float(residual), step, u))) + out_zero, 0, 255)
 struct IntegerResult {
   int32_t x_zero;
   const float* scale;  // of each output
@@ -231,6 +239,9 @@ struct KernelTable {
   // Whether fetching the weight of a layer takes longer than multiplying it with a few rows: threads then share it
   // out rather than each reading all of it.
   bool weights_are_dear = false;
+  // What conv_i8 is faster with than linear_i8 on a panel: rows of so many pixels, and kernels of one row or with
+  // multiples of so many columns in each.
+  int64_t window_pixels = 12, window_columns = 4;
 
   void (*quantize_rows)(const float* x, int64_t ldx, const QuantizedRows& out);
 
@@ -293,7 +304,7 @@ struct KernelTable {
   void (*linear_i8)(const uint8_t* x, int64_t ldx, int64_t m, const IntegerMatrix& w,
                     const IntegerResult& result, int64_t tile_begin, int64_t tile_end);
 
-  // The same with the windows of [rows][row_pixels], or null where a panel of them is as good.
+  // The same with the windows of [rows][row_pixels]; the columns of a kernel's row are a multiple of four.
   void (*conv_i8)(const CodeWindows& x, const IntegerMatrix& w, const IntegerResult& result, int64_t tile_begin,
                   int64_t tile_end);
 

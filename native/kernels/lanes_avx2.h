@@ -31,6 +31,7 @@ inline F load_n(const float* p, int64_t n) { return _mm256_maskload_ps(p, first_
 inline void store_n(float* p, F v, int64_t n) { _mm256_maskstore_ps(p, first_lanes(n), v); }
 inline F broadcast(float x) { return _mm256_set1_ps(x); }
 inline F fma(F a, F b, F c) { return _mm256_fmadd_ps(a, b, c); }
+inline F fused(F a, F b, F c) { return fma(a, b, c); }
 inline F larger(F a, F b) { return _mm256_max_ps(a, b); }
 inline F smaller(F a, F b) { return _mm256_min_ps(a, b); }
 inline F zero_where_below(F x, float limit, F value) {

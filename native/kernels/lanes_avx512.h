@@ -28,6 +28,7 @@ inline F load_n(const float* p, int64_t n) { return _mm512_maskz_loadu_ps(first_
 inline void store_n(float* p, F v, int64_t n) { _mm512_mask_storeu_ps(p, first_lanes(n), v); }
 inline F broadcast(float x) { return _mm512_set1_ps(x); }
 inline F fma(F a, F b, F c) { return _mm512_fmadd_ps(a, b, c); }
+inline F fused(F a, F b, F c) { return fma(a, b, c); }
 inline F larger(F a, F b) { return _mm512_max_ps(a, b); }
 inline F smaller(F a, F b) { return _mm512_min_ps(a, b); }
 inline F zero_where_below(F x, float limit, F value) {
@@ -85,13 +86,13 @@ inline F load_codes(const uint8_t* p) {
 // Four vectors fill a register with codes.
 template <int V>
 constexpr int kCodeRows = 4 / V;
-template <int R, int V, class Range>
+template <int R, int V, bool kInSteps = false, class Range>
 inline void store_code_rows(uint8_t* out, int64_t ldo, const F* numbers, const Range& range) {
-  static_assert(V <= 2 && (R == 1 || R == kCodeRows<V>));
+  static_assert((V <= 2 || V == 4) && (R == 1 || R == kCodeRows<V>));
   constexpr int N = R * V;
   F scaled[N];
   SATCHEL_UNROLL
-  for (int i = 0; i < N; ++i) scaled[i] = numbers[i] * range.inverse;
+  for (int i = 0; i < N; ++i) scaled[i] = kInSteps ? numbers[i] : numbers[i] * range.inverse;
   if (!range.small) {
     SATCHEL_UNROLL
     for (int i = 0; i < N; ++i) scaled[i] = smaller(range.highest, scaled[i]);
@@ -111,7 +112,9 @@ inline void store_code_rows(uint8_t* out, int64_t ldo, const F* numbers, const R
   if (range.lowest_code != 0) {
     codes = _mm512_max_epu8(_mm512_set1_epi8(static_cast<int8_t>(range.lowest_code)), codes);
   }
-  if constexpr (V == 2) {
+  if constexpr (V == 4) {
+    _mm512_storeu_si512(out, codes);
+  } else if constexpr (V == 2) {
     _mm256_storeu_si256(reinterpret_cast<__m256i*>(out), _mm512_castsi512_si256(codes));
     if constexpr (R == 2) {
       _mm256_storeu_si256(reinterpret_cast<__m256i*>(out + ldo), _mm512_extracti64x4_epi64(codes, 1));

@@ -34,6 +34,7 @@ inline void store_n(float* p, F v, int64_t n) {
 }
 inline F broadcast(float x) { return vdupq_n_f32(x); }
 inline F fma(F a, F b, F c) { return vfmaq_f32(c, a, b); }
+inline F fused(F a, F b, F c) { return fma(a, b, c); }
 inline F larger(F a, F b) { return vbslq_f32(vcgtq_f32(a, b), a, b); }
 inline F smaller(F a, F b) { return vbslq_f32(vcltq_f32(a, b), a, b); }
 inline U to_bits(F v) { return (U)v; }

@@ -39,6 +39,12 @@ inline void store_n(float* p, F v, int64_t n) {
 }
 inline F broadcast(float x) { return F{x, x, x, x}; }
 inline F fma(F a, F b, F c) { return a * b + c; }
+// With one rounding, where results must be those of other tables: a product of two floats is exact in double.
+inline F fused(F a, F b, F c) {
+  typedef double D __attribute__((vector_size(32)));
+  const D exact = __builtin_convertvector(a, D) * __builtin_convertvector(b, D);
+  return __builtin_convertvector(exact + __builtin_convertvector(c, D), F);
+}
 inline F larger(F a, F b) { return a > b ? a : b; }
 inline F smaller(F a, F b) { return a < b ? a : b; }
 inline F zero_where_below(F x, float limit, F value) { return (F)((U)value & ~(U)(x < limit)); }

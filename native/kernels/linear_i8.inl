@@ -86,8 +86,9 @@ inline void integer_tiles(const CodeWindows& x, int64_t steps, const IntegerMatr
                           const IntegerResult& result, int64_t tile) {
   alignas(64) int32_t sums[kBlocksTogether * kIntegerRows * T * kTileRows];
   int64_t done = 0, waiting = 0, waiting_blocks = 0;
+  const bool small = have_room(result, w, tile, T);
   const auto finish = [&] {
-    finish_rows<T, false>(result, w, tile, done, waiting, {sums, T * kTileRows, kTileRows});
+    finish_rows<T>(result, w, tile, done, waiting, {sums, T * kTileRows, kTileRows, small});
     done += waiting, waiting = waiting_blocks = 0;
   };
   // Blocks of pixels as equal as can be.

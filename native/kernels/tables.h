@@ -31,6 +31,8 @@ void amx_linear_q8(const QuantizedRows& x, const PackedMatrix& w, const float* b
                    int64_t tile_begin, int64_t tile_end, float* y, int64_t ldy);
 void amx_linear_i8(const uint8_t* x, int64_t ldx, int64_t m, const IntegerMatrix& w,
                    const IntegerResult& result, int64_t tile_begin, int64_t tile_end);
+void amx_conv_i8(const CodeWindows& x, const IntegerMatrix& w, const IntegerResult& result, int64_t tile_begin,
+                 int64_t tile_end);
 // One tile product compared with plain arithmetic. May fault where AMX does not work.
 bool amx_self_test();
 #endif

@@ -7,12 +7,22 @@
 
 namespace satchel {
 
+// Calls work(first tile, tile after the last, tile after the last of the thread's own, thread) for pieces of a
+// weight's tiles, on all threads.
+template <typename Work>
+void share_tiles(ThreadPool& pool, int64_t tiles, const Work& work) {
+  constexpr int64_t kPieceTiles = 4;
+  const int64_t pieces = (tiles + kPieceTiles - 1) / kPieceTiles;
+  pool.parallel_for(pieces, grain_for(pieces, pool.size(), 1), [&](int64_t begin, int64_t end, int thread) {
+    work(begin * tiles / pieces, end * tiles / pieces, pool.share_end(end - 1, pieces) * tiles / pieces, thread);
+  });
+}
+
 // Rows are shared out where they can be, because a thread then finds what it has written for the layer
 // before in its own cache; the weight is read by all. Where the weight is much larger than what the
 // layer reads and writes (fourfold; where weights are dear, larger at all), its tiles are shared out.
 struct LayerPieces {
   static constexpr int64_t kBlockRows = 14;  // that the largest kernels compute together
-  static constexpr int64_t kPieceTiles = 4;
 
   int64_t m, tiles, piece_rows;
   enum class Split { none, rows, tiles } split;
@@ -29,20 +39,18 @@ struct LayerPieces {
     if (split == Split::rows) piece_rows = equal_pieces((m + threads - 1) / threads, most_rows, 2);
   }
 
-  // Calls work(first row, row after the last, first tile, tile after the last) for all pieces, on all threads.
+  // Calls work(first row, row after the last, first tile, tile after the last, tile after the last of the thread's own)
+  // for all pieces, on all threads.
   template <typename Work>
   void run(ThreadPool& pool, const Work& work) const {
-    const auto all_rows = [&](int64_t tile, int64_t after) {
-      for (int64_t row = 0; row < m; row += piece_rows) work(row, std::min(row + piece_rows, m), tile, after);
+    const auto all_rows = [&](int64_t tile, int64_t after, int64_t own, int) {
+      for (int64_t row = 0; row < m; row += piece_rows) work(row, std::min(row + piece_rows, m), tile, after, own);
     };
-    if (split == Split::none) return all_rows(0, tiles);
+    if (split == Split::none) return all_rows(0, tiles, tiles, 0);
     if (split == Split::rows) {
-      return pool.parallel_for(m, piece_rows, [&](int64_t begin, int64_t end, int) { work(begin, end, 0, tiles); });
+      return pool.parallel_for(m, piece_rows, [&](int64_t begin, int64_t end, int) { work(begin, end, 0, tiles, tiles); });
     }
-    const int64_t pieces = (tiles + kPieceTiles - 1) / kPieceTiles;
-    pool.parallel_for(pieces, grain_for(pieces, pool.size(), 1), [&](int64_t begin, int64_t end, int) {
-      all_rows(begin * tiles / pieces, end * tiles / pieces);
-    });
+    share_tiles(pool, tiles, all_rows);
   }
 
  private:

@@ -18,6 +18,13 @@ class ThreadPool {
 
   int size() const { return static_cast<int>(workers_.size()) + 1; }
 
+  // The end of the share of [0, count) that begins at or before `at`: what a thread goes on to.
+  int64_t share_end(int64_t at, int64_t count) const {
+    size_t share = 0;
+    while (share_begin(share + 1, count) <= at) ++share;
+    return share_begin(share + 1, count);
+  }
+
   // Calls work(begin, end, thread) for pieces of [0, count) of at most `grain` each, on all threads (one
   // thread alone takes all at once), and returns when all pieces are done. The caller is thread 0. `work` must not throw.
   //

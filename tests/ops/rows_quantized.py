@@ -18,6 +18,20 @@ I8, F32 = Encoding("matrix_i8"), Encoding("f32")
 OUT = {"x_zero": 121, "out_scale": 0.7, "out_zero": 97}
 
 
+# With 64 channels a kernel's row is whole steps of AMX too, which reads windows in the image: rows
+# of two tiles of pixels, of one, a weight that threads share out, and windows without padding.
+WINDOWS: dict[str, tuple[tuple[int, int, int], int, dict[str, Any]]] = {
+    "windows": ((5, 18, 64), 70, {"kernel": (3, 3), "padding": (1, 1, 1, 1)}),
+    "windows_stride": (
+        (9, 27, 64),
+        50,
+        {"kernel": (3, 3), "stride": (2, 2), "padding": (1, 1, 1, 1)},
+    ),
+    "windows_few": ((7, 7, 64), 140, {"kernel": (3, 3), "padding": (1, 1, 1, 1)}),
+    "windows_point": ((7, 15, 84), 130, {"kernel": (1, 1), "stride": (2, 2)}),
+}
+
+
 def codes(*shape: int, seed: object = 0) -> np.ndarray:
     return integers(*shape, below=256, seed=seed).astype(np.uint8)
 
@@ -35,18 +49,41 @@ def steps(outputs: int, cols: int) -> list[Stored]:
 
 def _finish(t: Any, sums: Any, scale: Any, bias: Any, residual: Any, attrs: dict[str, Any]) -> Any:
     """In 32-bit floats, step by step: what counts is how each is rounded."""
+    activation = attrs.get("activation", "none")
+    if "out_scale" in attrs and activation in ("none", "relu", "relu6"):
+        return _finish_in_steps(t, sums, scale, bias, residual, attrs)
     total = sums.float() * scale.float()
     if bias is not None:
         total = total + bias.float()
     if residual is not None:
         centred = residual.float() - attrs.get("residual_zero", 0)
         total = total + centred * np.float32(attrs["residual_scale"])
-    total = activate(t, attrs.get("activation", "none"), total.double()).float()
+    total = activate(t, activation, total.double()).float()
     if "out_scale" not in attrs:
         return total
     inverse = float(np.float32(1) / np.float32(attrs["out_scale"]))
     rounded = (total * inverse).round() + attrs.get("out_zero", 0)
     return rounded.clamp(0, 255).to(t.uint8)
+
+
+def _finish_in_steps(
+    t: Any, sums: Any, scale: Any, bias: Any, residual: Any, attrs: dict[str, Any]
+) -> Any:
+    """Multiply-adds that are rounded once: in float64, where their products are exact."""
+    inverse = np.float32(1) / np.float32(attrs["out_scale"])
+    start = t.zeros(len(scale)) if bias is None else bias.float() * float(inverse)
+    step = np.float32(attrs.get("residual_scale", 0)) * inverse
+    if residual is not None:
+        start = start - float(np.float32(attrs.get("residual_zero", 0)) * step)
+    factors = (scale.float() * float(inverse)).double()
+    total = (sums.float().double() * factors + start.double()).float()
+    if residual is not None:
+        total = (residual.double() * float(step) + total.double()).float()
+    if attrs.get("activation", "none") != "none":
+        total = total.clamp(min=0)
+    if attrs.get("activation") == "relu6":
+        total = total.clamp(max=float(np.float32(6) * inverse))
+    return (total.round() + attrs.get("out_zero", 0)).clamp(0, 255).to(t.uint8)
 
 
 def _conv_oracle(attrs: dict[str, Any]) -> Any:
@@ -72,15 +109,25 @@ def _linear_oracle(attrs: dict[str, Any]) -> Any:
 
 def _conv_rows() -> list[OpCase]:
     rows = []
-    for name, (image, outputs, window) in CONVOLUTIONS.items():
+    for name, (image, outputs, window) in (CONVOLUTIONS | WINDOWS).items():
         cols = int(np.prod(window["kernel"])) * image[2] // window.get("groups", 1)
         inputs = [codes(2, *image), weights(outputs, cols), *steps(outputs, cols)]
         for kind, more in (("u8", OUT), ("f32", {"x_zero": 3})):
             attrs = window | more
             oracle = _conv_oracle(attrs)
             rows.append(case("qconv2d", f"{name}_{kind}", inputs, oracle, tolerance=0, **attrs))
-    for name in ("plain", "plain_wide", "three", "grouped", "depthwise", "depthwise_long"):
-        image, outputs, window = CONVOLUTIONS[name]
+    same_size = (
+        "plain",
+        "plain_wide",
+        "three",
+        "grouped",
+        "depthwise",
+        "depthwise_long",
+        "windows",
+        "windows_few",
+    )
+    for name in same_size:
+        image, outputs, window = (CONVOLUTIONS | WINDOWS)[name]
         cols = int(np.prod(window["kernel"])) * image[2] // window.get("groups", 1)
         attrs = window | OUT | {"residual_scale": 0.3, "residual_zero": 140, "activation": "relu"}
         residual = codes(1, *image[:2], outputs, seed="r")

@@ -74,6 +74,15 @@ IntegerResult rows_from(IntegerResult r, int64_t first) {
   return r;
 }
 
+// The weight for a call with the tiles before `tile`, whose thread goes on to those before `end`.
+IntegerMatrix before_tile(IntegerMatrix w, int64_t tile, int64_t end) {
+  constexpr int64_t kMostAhead = 1 << 18;  // of the second-level cache
+  const int64_t tile_bytes = w.steps * 4 * kTileRows;
+  w.next = w.codes + tile * tile_bytes;
+  w.next_bytes = std::min((end - tile) * tile_bytes, kMostAhead);
+  return w;
+}
+
 // Rows of codes, a multiple of four in each, times the weight.
 void integer_layer(const uint8_t* x, int64_t ldx, int64_t m, const IntegerMatrix& w, const IntegerResult& result,
                    const Workspace& work) {
@@ -81,8 +90,9 @@ void integer_layer(const uint8_t* x, int64_t ldx, int64_t m, const IntegerMatrix
   const int64_t weights = w.rows * w.steps * 4;
   const LayerPieces pieces(m, tiles, w.rows + w.steps * 4, weights, weights, 224, work.pool.size(),
                            work.kernels.weights_are_dear);
-  pieces.run(work.pool, [&](int64_t first, int64_t last, int64_t tile, int64_t after) {
-    work.kernels.linear_i8(x + first * ldx, ldx, last - first, w, rows_from(result, first), tile, after);
+  pieces.run(work.pool, [&](int64_t first, int64_t last, int64_t tile, int64_t after, int64_t end) {
+    work.kernels.linear_i8(x + first * ldx, ldx, last - first, before_tile(w, after, end), rows_from(result, first), tile,
+                           after);
   });
 }
 
@@ -159,9 +169,41 @@ void run_on_common_panel(const ConvShape& s, const uint8_t* x, const IntegerMatr
   integer_layer(work.scratch, stride, s.pixels, w, result, work);
 }
 
+constexpr size_t kFlagBytes = 64;  // whether a thread has its copy
+
+// Whether, where weights are dear, threads share out the weight of windows.
+bool share_windows_weight(const ConvShape& s, int threads) {
+  return threads > 1 && Windowed::fits(s) && Windowed::has_large_weight(s);
+}
+
+// Windows whose threads share out the weight: each copies what it needs with padding around it, before its first piece.
+void run_windowed_by_tiles(const ConvShape& s, const uint8_t* x, const IntegerMatrix& w, const IntegerResult& result,
+                           const Workspace& work) {
+  const Windowed layout(s, work.pool.size(), true);
+  const size_t apart = scratch_apart(layout.bytes() + kFlagBytes, work.pool.size());
+  const int64_t images = s.pixels / (s.out_h * s.out_w), tiles = (w.rows + kTileRows - 1) / kTileRows;
+  const auto fill = static_cast<uint8_t>(result.x_zero);
+  const auto has_copy = [&](int thread) { return work.scratch + static_cast<size_t>(thread) * apart; };
+  for (int64_t image = 0; image < images; ++image) {
+    const uint8_t* from = x + image * s.height * s.width * s.channels;
+    const IntegerResult part = rows_from(result, image * s.out_h * s.out_w);
+    for (int thread = 0; thread < work.pool.size(); ++thread) *has_copy(thread) = 0;
+    share_tiles(work.pool, tiles, [&](int64_t tile, int64_t after, int64_t end, int thread) {
+      uint8_t* copy = has_copy(thread) + kFlagBytes;
+      const CodeWindows windows =
+          *has_copy(thread) ? layout.placed(from, 0, s.out_h, copy) : layout.windows(from, 0, s.out_h, fill, copy);
+      *has_copy(thread) = 1;
+      work.kernels.conv_i8(windows, before_tile(w, after, end), part, tile, after);
+    });
+  }
+}
+
 void run_windowed(const ConvShape& s, const uint8_t* x, const IntegerMatrix& w, const IntegerResult& result,
                   const Workspace& work) {
-  const Windowed layout(s, work.pool.size());
+  if (share_windows_weight(s, work.pool.size()) && work.kernels.weights_are_dear) {
+    return run_windowed_by_tiles(s, x, w, result, work);
+  }
+  const Windowed layout(s, work.pool.size(), false);
   const int64_t images = s.pixels / (s.out_h * s.out_w), tiles = (w.rows + kTileRows - 1) / kTileRows;
   const auto fill = static_cast<uint8_t>(result.x_zero);
   work.pool.parallel_for(images * layout.pieces, 1, [&](int64_t first, int64_t last, int thread) {
@@ -198,8 +240,9 @@ size_t check_qconv(NodeCall& call, int threads) {
   require_images(call, window_of(call), call.in(1).shape[0]);
   const ConvShape s = conv_shape(call);
   if (is_depthwise(s)) return depthwise_scratch(call, s, 1, threads);
-  const size_t windows = Windowed::fits(s) ? Windowed(s, threads).bytes() : 0;
-  const size_t most = std::max(windows, Panel(s, threads).bytes());
+  const size_t rows = Windowed::fits(s) ? Windowed(s, threads, false).bytes() : 0;
+  const size_t image = share_windows_weight(s, threads) ? Windowed(s, threads, true).bytes() + kFlagBytes : 0;
+  const size_t most = std::max({rows, image, Panel(s, threads).bytes()});
   const size_t panels = scratch_apart(most, threads) * static_cast<size_t>(threads);
   const size_t common = may_have_common_panel(s, threads) ? static_cast<size_t>(s.pixels * s.group_cols()) : 0;
   return std::max(common + kPanelSlack, panels);
@@ -217,7 +260,7 @@ void run_qconv(const NodeCall& call, const Workspace& work) {
     });
   }
   if (Panel::is_direct(s)) return integer_layer(x, s.channels, s.pixels, w, result, work);
-  if (work.kernels.conv_i8 && Windowed::fits(s)) return run_windowed(s, x, w, result, work);
+  if (Windowed::suits(s, work.kernels)) return run_windowed(s, x, w, result, work);
   if (work.kernels.weights_are_dear && may_have_common_panel(s, work.pool.size())) {
     return run_on_common_panel(s, x, w, result, work);
   }
