@@ -97,16 +97,19 @@ nb::list run(Instance& instance, size_t method, const std::vector<InputArray>& a
   return result;
 }
 
-nb::dict take_profile(Instance& instance) {
+nb::tuple take_profile(Instance& instance) {
   Profile profile;
   {
     nb::gil_scoped_release release;
     const std::lock_guard<std::mutex> lock(instance.mutex());
     profile = instance.take_profile();
   }
-  nb::dict rows;
-  for (const auto& [op, row] : profile.rows()) rows[op.c_str()] = nb::make_tuple(row.calls, row.seconds);
-  return rows;
+  nb::dict ops, layers;
+  for (const auto& [op, row] : profile.ops()) ops[op.c_str()] = nb::make_tuple(row.calls, row.seconds);
+  for (const auto& [layer, row] : profile.layers()) {
+    layers[layer.c_str()] = nb::make_tuple(row.calls, row.seconds, row.multiply_adds);
+  }
+  return nb::make_tuple(ops, layers);
 }
 
 nb::dict describe(const Program& program, const Method& method) {

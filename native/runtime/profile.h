@@ -1,10 +1,11 @@
-// Where the time of calls goes: how often each op ran, and how long.
+// Where the time of calls goes: how often each op ran and how long, and what layers with weights do in it.
 #pragma once
 
 #include <chrono>
 #include <cstdint>
 #include <map>
 #include <string>
+#include <string_view>
 
 #include "op.h"
 
@@ -16,24 +17,44 @@ class Profile {
   struct Row {
     uint64_t calls = 0;
     double seconds = 0.0;
+    double multiply_adds = 0.0;  // of layers
   };
+  using Rows = std::map<std::string, Row>;
 
   // A call and those that are joined to it: the time counts for the first that has a matrix of weights.
   void add(const NodeCall& call, Clock::duration time) {
+    const double seconds = std::chrono::duration<double>(time).count();
     const NodeCall* main = nullptr;
+    std::string layers;
+    double multiply_adds = 0.0;
     for (const NodeCall& one : std::span(&call, call.joined + 1)) {
-      ++rows_[one.info->op->name].calls;
-      for (const Tensor* input : one.inputs) {
-        if (!main && input && input->weight && input->weight->is_matrix()) main = &one;
-      }
+      ++ops_[one.info->op->name].calls;
+      const Tensor* matrix = matrix_of(one);
+      if (!matrix) continue;
+      if (!main) main = &one;
+      layers += (layers.empty() ? " " : ", ") + std::to_string(matrix->shape[0]) + " x " + std::to_string(matrix->last());
+      multiply_adds += static_cast<double>(one.output->elements()) * static_cast<double>(matrix->last());
     }
-    rows_[(main ? main : &call)->info->op->name].seconds += std::chrono::duration<double>(time).count();
+    const std::string name = (main ? main : &call)->info->op->name;
+    ops_[name].seconds += seconds;
+    if (!main || name == "embedding") return;  // which reads its matrix, and multiplies nothing
+    Row& row = layers_[name + layers];
+    ++row.calls, row.seconds += seconds, row.multiply_adds += multiply_adds;
   }
 
-  const std::map<std::string, Row>& rows() const { return rows_; }
+  const Rows& ops() const { return ops_; }
+  // By op and the sizes of the matrices that one piece of work multiplies: outputs x columns.
+  const Rows& layers() const { return layers_; }
 
  private:
-  std::map<std::string, Row> rows_;
+  Rows ops_, layers_;
+
+  static const Tensor* matrix_of(const NodeCall& call) {
+    for (const Tensor* input : call.inputs) {
+      if (input && input->weight && input->weight->is_matrix()) return input;
+    }
+    return nullptr;
+  }
 };
 
 }  // namespace satchel

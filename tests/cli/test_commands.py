@@ -200,8 +200,13 @@ def test_bench_times_every_op(capsys: Capture, program: Path) -> None:
         assert {row["op"]: row["calls"] for row in rows} == wanted
         assert 0 < sum(row["seconds"] for row in rows) <= profile[phase]["seconds"]
         assert rows == sorted(rows, key=lambda row: -row["share"])
+        layers = profile[phase]["layers"]
+        spent = next(row["seconds"] for row in rows if row["op"] == "linear")
+        assert sum(row["seconds"] for row in layers) == pytest.approx(spent)
     assert main(["bench", str(program), *sizes, "--profile"]) == 0
-    assert re.search(r"^  linear +\d+ +[\d.]+ +[\d.]+%$", capsys.readouterr().out, re.M)
+    out = capsys.readouterr().out
+    assert re.search(r"^  linear +\d+ +[\d.]+ +[\d.]+%$", out, re.M)
+    assert re.search(r"^  linear \d+ x \d+(, \d+ x \d+)* +\d+ +[\d.]+ +[\d.]+$", out, re.M)
     for_npu = load(program)
     for_npu.metadata["target"] = "qnn:SM8750"
     with pytest.raises(ConfigError, match="one by one"):

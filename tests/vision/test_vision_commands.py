@@ -10,7 +10,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from PIL import Image
+from torch.utils.flop_counter import FlopCounterMode
 
 import satchel
 from cli.test_documented_json import documented
@@ -131,6 +133,30 @@ def test_bench_of_a_module(capsys: pytest.CaptureFixture[str], colours: Path) ->
     method = satchel.load(colours).methods[0]
     assert {row["op"]: row["calls"] for row in profile["ops"]} == method["ops"]
     assert 0 < sum(row["seconds"] for row in profile["ops"]) <= profile["seconds"]
+
+
+@pytest.mark.parametrize("recipe", ["fp32", "int8"])
+def test_the_multiply_adds_of_layers_are_those_torch_counts(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, recipe: str
+) -> None:
+    module = torch.nn.Sequential(
+        torch.nn.Conv2d(3, 16, 3, stride=2, padding=1),
+        torch.nn.Conv2d(16, 16, 3, padding=1, groups=16),
+        torch.nn.ReLU(),
+        torch.nn.Conv2d(16, 32, 3),
+        torch.nn.Flatten(),
+        torch.nn.Linear(32 * 36, 10),
+    ).eval()
+    image = torch.randn(1, 3, 16, 16)
+    with FlopCounterMode(display=False) as counted:
+        module(image)
+    calibration = [(image,)] if recipe == "int8" else None
+    path = satchel.export(
+        module, (image,), tmp_path / "m.satchel", recipe=recipe, calibration=calibration
+    )
+    profile = run(capsys, "bench", path, "--runs", 2, "--profile")["profile"]["forward"]
+    products = sum(row["multiply_adds_s"] * row["seconds"] for row in profile["layers"])
+    assert products == pytest.approx(counted.get_total_flops() / 2)
 
 
 def test_preprocessing_goes_through_the_file() -> None:

@@ -21,7 +21,8 @@ def require_profile(program: Program) -> None:
 
 
 def profile_of(instance: Instance, work: Callable[[], object], runs: int) -> dict[str, Any]:
-    """The seconds of a run of ``work``, and of each op in it, the longest first."""
+    """The seconds of a run of ``work``, of each op in it and of each kind of layer, the longest
+    first."""
     instance.start_profile()
     started = time.perf_counter()
     try:
@@ -29,19 +30,29 @@ def profile_of(instance: Instance, work: Callable[[], object], runs: int) -> dic
             work()
     finally:
         seconds = time.perf_counter() - started
-        times = instance.take_profile()
-    rows = sorted(times.items(), key=lambda row: -row[1][1])
+        ops, layers = instance.take_profile()
     return {
         "seconds": seconds / runs,
         "ops": [
             {"op": op, "calls": calls // runs, "seconds": spent / runs, "share": spent / seconds}
-            for op, (calls, spent) in rows
+            for op, (calls, spent) in sorted(ops.items(), key=lambda row: -row[1][1])
+        ],
+        "layers": [
+            {
+                "layer": layer,
+                "calls": calls // runs,
+                "seconds": spent / runs,
+                "multiply_adds_s": products / spent,
+            }
+            for layer, (calls, spent, products) in sorted(
+                layers.items(), key=lambda row: -row[1][1]
+            )
         ],
     }
 
 
 def profile_lines(name: str, profile: dict[str, Any]) -> Iterator[str]:
-    """A table of what :func:`profile_of` found."""
+    """Tables of what :func:`profile_of` found."""
     yield f"{name:<20} {'calls':>7} {'ms':>10} {'share':>7}"
     for row in profile["ops"]:
         ms = row["seconds"] * 1000
@@ -50,3 +61,10 @@ def profile_lines(name: str, profile: dict[str, Any]) -> Iterator[str]:
     rest = total - sum(row["seconds"] for row in profile["ops"])
     yield f"  {'outside of ops':<18} {'':7} {rest * 1000:10.3f} {rest / total:7.1%}"
     yield f"  {'in all':<18} {'':7} {total * 1000:10.3f}"
+    if not profile["layers"]:
+        return
+    width = max(len(row["layer"]) for row in profile["layers"])
+    yield f"  {'by weights':<{width}} {'calls':>7} {'ms':>10} {'G multiply-adds/s':>18}"
+    for row in profile["layers"]:
+        ms, rate = row["seconds"] * 1000, row["multiply_adds_s"] / 1e9
+        yield f"  {row['layer']:<{width}} {row['calls']:7} {ms:10.3f} {rate:18.1f}"

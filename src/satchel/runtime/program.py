@@ -249,8 +249,11 @@ class Instance:
         """Time every op of the calls from here on, until :meth:`take_profile`."""
         self._native.start_profile()
 
-    def take_profile(self) -> dict[str, tuple[int, float]]:
-        """How often each op ran, and for how many seconds; timing ends."""
+    def take_profile(
+        self,
+    ) -> tuple[dict[str, tuple[int, float]], dict[str, tuple[int, float, float]]]:
+        """How often each op ran and for how many seconds, and the same of each kind of layer with
+        the multiply-adds in it; timing ends."""
         return self._native.take_profile()
 
     def method(self, name: str) -> Method:
