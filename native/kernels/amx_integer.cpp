@@ -43,26 +43,35 @@ struct RowTile {
 };
 
 // Windows in tiles of up to 16 pixels of a row, the same number in each. What is left of a row is done with pixels
-// before, whose results come out the same.
+// before, whose results come out the same. Short rows are taken together, with the few windows between them that
+// are no pixel's.
 class RowTiles {
  public:
   explicit RowTiles(const CodeWindows& windows)
       : x_(windows), in_row_((x_.row_pixels + kTileRows - 1) / kTileRows),
-        pixels_((x_.row_pixels + in_row_ - 1) / in_row_) {}
-  int64_t pixels() const { return pixels_; }
-  int64_t count() const { return x_.rows * in_row_; }
+        row_pixels_((x_.row_pixels + in_row_ - 1) / in_row_) {
+    if (x_.rows == 1 || in_row_ > 1 || x_.row_step % x_.pixel_step != 0) return;
+    apart_ = x_.row_step / x_.pixel_step;
+    rows_ = std::min(x_.rows, (kTileRows - row_pixels_) / apart_ + 1);
+  }
+  int64_t rows() const { return rows_; }              // in a tile
+  int64_t row_pixels() const { return row_pixels_; }  // of each
+  int64_t apart() const { return apart_; }            // windows from one to the next
+  int64_t windows() const { return (rows_ - 1) * apart_ + row_pixels_; }
+  int64_t count() const { return (x_.rows + rows_ - 1) / rows_ * in_row_; }
   void restart() { row_ = place_ = 0; }
   RowTile next() {
-    const int64_t end = x_.row_pixels - pixels_, pixel = place_ * pixels_ < end ? place_ * pixels_ : end;
-    const RowTile tile{x_.image + row_ * x_.row_step + pixel * x_.pixel_step, row_ * x_.row_pixels + pixel,
-                       (x_.rows - 1 - row_) * x_.row_step + (end - pixel) * x_.pixel_step};
-    if (++place_ == in_row_) place_ = 0, ++row_;
+    const int64_t end = x_.row_pixels - row_pixels_, pixel = std::min(place_ * row_pixels_, end);
+    const int64_t row = std::min(row_, x_.rows - rows_);
+    const RowTile tile{x_.image + row * x_.row_step + pixel * x_.pixel_step, row * x_.row_pixels + pixel,
+                       (x_.rows - rows_ - row) * x_.row_step + (end - pixel) * x_.pixel_step};
+    if (++place_ == in_row_) place_ = 0, row_ += rows_;
     return tile;
   }
 
  private:
   const CodeWindows& x_;
-  int64_t in_row_, pixels_, row_ = 0, place_ = 0;
+  int64_t in_row_, row_pixels_, rows_ = 1, apart_ = 0, row_ = 0, place_ = 0;
 };
 
 // Tiles of rows, of which the second may be the first again, and tiles of weights.
@@ -78,7 +87,7 @@ struct Job {
   const CodeWindows& x;
   const IntegerMatrix& w;
   const IntegerResult& result;
-  int64_t pixels;  // in a tile of rows
+  const RowTiles& rows;
   Buffers& buffers;
   int64_t strip = 0;   // its first tile
   bool small = false;  // see have_room
@@ -150,7 +159,7 @@ void multiply(const Job& job, const Block& block, NextCodes& next) {
     add(a[0] + full * kStepColumns, a[1] + full * kStepColumns, job.x.pixel_step, last, kStepBytes);
   } else {
     for (int mt = 0; mt < MT; ++mt) {
-      copy_last_columns(a[mt] + full * kStepColumns, job.x.pixel_step, job.pixels, rest, job.buffers.a[mt]);
+      copy_last_columns(a[mt] + full * kStepColumns, job.x.pixel_step, job.rows.windows(), rest, job.buffers.a[mt]);
     }
     finish_writes(&job.buffers);
     add(job.buffers.a[0], job.buffers.a[1], kStepColumns, last, kStepBytes);
@@ -177,15 +186,18 @@ inline void store_sums(const Block& block, Buffers& buffers) {
 }
 
 inline void finish(const Job& job, const Block& block) {
-  for (int mt = 0; mt < block.row_tiles; ++mt) {
-    const BlockSums sums{job.buffers.c[mt * block.tiles], 16, kTileSums, job.small, true};
-    const int64_t row = block.rows[mt].row;
+  const int64_t pixels = job.rows.row_pixels();
+  for (int64_t part = 0, mt = 0, line = 0; part < block.row_tiles * job.rows.rows(); ++part) {
+    const int32_t* first = job.buffers.c[mt * block.tiles] + line * job.rows.apart() * 16;
+    const BlockSums sums{first, 16, kTileSums, job.small, true};
+    const int64_t row = block.rows[mt].row + line * pixels;
     switch (block.tiles) {
-      case 4: finish_rows<4>(job.result, job.w, block.tile, row, job.pixels, sums); break;
-      case 3: finish_rows<1>(job.result, job.w, block.tile + 2, row, job.pixels, sums.from_tile(2)); [[fallthrough]];
-      case 2: finish_rows<2>(job.result, job.w, block.tile, row, job.pixels, sums); break;
-      default: finish_rows<1>(job.result, job.w, block.tile, row, job.pixels, sums);
+      case 4: finish_rows<4>(job.result, job.w, block.tile, row, pixels, sums); break;
+      case 3: finish_rows<1>(job.result, job.w, block.tile + 2, row, pixels, sums.from_tile(2)); [[fallthrough]];
+      case 2: finish_rows<2>(job.result, job.w, block.tile, row, pixels, sums); break;
+      default: finish_rows<1>(job.result, job.w, block.tile, row, pixels, sums);
     }
+    if (++line == job.rows.rows()) line = 0, ++mt;
   }
 }
 
@@ -209,13 +221,13 @@ void amx_conv_i8(const CodeWindows& x, const IntegerMatrix& w, const IntegerResu
   RowTiles rows(x);
   finish_writes(x.image);
   // Tile state belongs to the thread, so each call sets it up and gives it back.
-  configure_tiles(kStepColumns, rows.pixels());
+  configure_tiles(kStepColumns, rows.windows());
   const bool wide = w.steps * 4 <= kMostWideColumns;
   const int most_row_tiles = wide ? 1 : 2, most_tiles = kBlockSums / most_row_tiles;
   const int64_t tile_bytes = w.steps * 4 * kTileRows;
   const int64_t strip_tiles = std::clamp<int64_t>(kStripBytes / tile_bytes & -most_tiles, most_tiles, kMostStripTiles);
   const int64_t steps = (w.steps * 4 + kStepColumns - 1) / kStepColumns;
-  Job job{x, w, result, rows.pixels(), buffers, 0, have_room(result, w, tile_begin, tile_end - tile_begin)};
+  Job job{x, w, result, rows, buffers, 0, have_room(result, w, tile_begin, tile_end - tile_begin)};
   Block before{};
   for (int64_t strip = tile_begin; strip < tile_end; strip += strip_tiles) {
     const int64_t strip_end = std::min(strip + strip_tiles, tile_end);

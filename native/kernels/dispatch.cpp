@@ -158,8 +158,8 @@ std::vector<const KernelTable*> find_kernels() {
     table.joined_bytes = kMostJoinedBytes;
     table.weights_are_dear = true;
     table.conv_i8 = amx_conv_i8;
-    table.window_pixels = 7;
     table.window_columns = 64;
+    table.windows_together = 16;
     return table;
   }();
   if (amx_problem().empty()) tables.push_back(&amx);

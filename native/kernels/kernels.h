@@ -239,9 +239,9 @@ struct KernelTable {
   // Whether fetching the weight of a layer takes longer than multiplying it with a few rows: threads then share it
   // out rather than each reading all of it.
   bool weights_are_dear = false;
-  // What conv_i8 is faster with than linear_i8 on a panel: rows of so many pixels, and kernels of one row or with
-  // multiples of so many columns in each.
-  int64_t window_pixels = 12, window_columns = 4;
+  // What conv_i8 is faster with than linear_i8 on a panel: kernels of one row, or with multiples of so many columns in
+  // each, and rows of so many pixels, or two of them in so many windows side by side.
+  int64_t window_columns = 4, window_pixels = 12, windows_together = 0;
 
   void (*quantize_rows)(const float* x, int64_t ldx, const QuantizedRows& out);
 

@@ -33,12 +33,18 @@ struct Windowed {
            s.window.left + s.window.right <= s.width;
   }
   static bool suits(const ConvShape& s, const KernelTable& kernels) {
-    return fits(s) && s.out_w >= kernels.window_pixels &&
-           (s.window.kernel_h == 1 || s.window.kernel_w * s.channels % kernels.window_columns == 0);
+    const Window& w = s.window;
+    if (!fits(s) || (w.kernel_h > 1 && w.kernel_w * s.channels % kernels.window_columns != 0)) return false;
+    const bool strided = w.stride_h > 1 || w.stride_w > 1;
+    // Each thread would copy all of an image of which a panel has a quarter.
+    if (kernels.weights_are_dear && strided && w.taps() > 1 && has_large_weight(s)) return false;
+    const int64_t apart = s.out_w - 1 + w.kernel_w;
+    return s.out_w >= kernels.window_pixels || (!strided && apart + s.out_w <= kernels.windows_together);
   }
   // Whether the weight is larger than what else a layer of codes reads and writes.
   static bool has_large_weight(const ConvShape& s) {
-    return s.outputs * s.group_cols() > s.pixels * s.outputs + s.pixels / s.out_h / s.out_w * s.height * s.width * s.channels;
+    const int64_t images = s.pixels / s.out_h / s.out_w;
+    return s.outputs * s.group_cols() > s.pixels * s.outputs + images * s.height * s.width * s.channels;
   }
   int64_t rows_seen(int64_t rows) const { return (rows - 1) * s.window.stride_h + s.window.reach_h(); }
   size_t bytes() const { return padded ? static_cast<size_t>(rows_seen(piece_rows) * width) : 0; }
