@@ -35,11 +35,9 @@ struct Windowed {
   static bool suits(const ConvShape& s, const KernelTable& kernels) {
     const Window& w = s.window;
     if (!fits(s) || (w.kernel_h > 1 && w.kernel_w * s.channels % kernels.window_columns != 0)) return false;
-    const bool strided = w.stride_h > 1 || w.stride_w > 1;
-    // Each thread would copy all of an image of which a panel has a quarter.
-    if (kernels.weights_are_dear && strided && w.taps() > 1 && has_large_weight(s)) return false;
     const int64_t apart = s.out_w - 1 + w.kernel_w;
-    return s.out_w >= kernels.window_pixels || (!strided && apart + s.out_w <= kernels.windows_together);
+    const bool together = w.stride_h == 1 && w.stride_w == 1 && apart + s.out_w <= kernels.windows_together;
+    return s.out_w >= kernels.window_pixels || together;
   }
   // Whether the weight is larger than what else a layer of codes reads and writes.
   static bool has_large_weight(const ConvShape& s) {
