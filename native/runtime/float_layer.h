@@ -18,8 +18,9 @@ inline void float_layer(const float* x, int64_t ldx, int64_t m, const PackedMatr
   const auto kernel = wide ? work.kernels.linear_f32 : work.kernels.linear_f16;
   const int64_t tiles = (w.rows + kTileRows - 1) / kTileRows;
   const int64_t weights = w.rows * w.cols;
-  const LayerPieces pieces(m, tiles, (w.rows + w.cols) * 4, weights, weights * (wide ? 4 : 2), 252, work.pool.size(),
-                           work.kernels.weights_are_dear);
+  const bool dear = work.kernels.weights_are_dear;
+  const LayerPieces pieces(m, tiles, (w.rows + w.cols) * 4, weights, weights * (wide ? 4 : 2), dear ? 252 : 126,
+                           work.pool.size(), dear);
   pieces.run(work.pool, [&](int64_t first, int64_t last, int64_t tile, int64_t after, int64_t) {
     kernel(x + first * ldx, ldx, last - first, w, bias, rows_from(finish, first * w.rows), tile, after,
            y + first * w.rows, w.rows);
