@@ -31,6 +31,17 @@ class Result:
     def median(self, name: str) -> float:
         return statistics.median(float(run[name]) for run in self.runs)
 
+    def median_share(self) -> float:
+        """Of the memory's bandwidth before and after each process, what its decode read."""
+        return statistics.median(
+            run["decode_tok_s"] * run["bytes_per_token"] / run["read_bandwidth_bytes_s"]
+            for run in self.runs
+        )
+
+    def decode_at_equal_memory(self) -> float:
+        """Tokens for each byte that the memory could have read."""
+        return self.median_share() / self.median("bytes_per_token")
+
     def spread(self, name: str) -> str:
         """The lowest and the highest of all runs in all rounds."""
         values = [value for run in self.runs for value in run[f"{name}_spread"]]
@@ -61,6 +72,7 @@ HEADER = (
     "spread",
     "Satchel is",
     "MB read/token",
+    "memory GB/s",
     "of read limit",
     "prefill of 2,048",
     "peak MB",
@@ -97,7 +109,8 @@ def row(result: Result, best: Result | None, entry: dict[str, Any]) -> list[str]
         result.spread("decode_tok_s"),
         ratio("decode_tok_s"),
         figure(read / 1e6),
-        f"{decode * read / limits['read_bandwidth_bytes_s']:.0%}",
+        figure(result.median("read_bandwidth_bytes_s") / 1e9),
+        f"{result.median_share():.0%}",
         f"{figure(long[0])} ({long[1]:+.0%} per token)" if long else "",
         figure(max(run["peak_rss_bytes"] for run in result.runs) / 1e6),
     ]
@@ -117,6 +130,13 @@ def comparisons(results: list[Result]) -> list[str]:
                 rival = max(peers, key=lambda r: r.median(name))
                 times = mine.median(name) / rival.median(name)
                 lines.append(f"- {mine.label}, {word}: {times:.2f}× {rival.label}, the best peer")
+        if peers:
+            rival = max(peers, key=Result.decode_at_equal_memory)
+            times = mine.decode_at_equal_memory() / rival.decode_at_equal_memory()
+            lines.append(
+                f"- {mine.label}, decode for the bandwidth that each found: {times:.2f}× "
+                f"{rival.label}, the best peer"
+            )
     return lines
 
 
@@ -153,7 +173,7 @@ def one_model(entry: dict[str, Any]) -> str:
         [
             f"## {entry['model']}",
             f"Limits measured in the same run: {limits['read_bandwidth_bytes_s'] / 1e9:.1f} GB/s "
-            f"read; int8 multiply-accumulates per second: {rates}. "
+            f"read (and around each process); int8 multiply-accumulates per second: {rates}. "
             f"A prompt token takes {entry['macs_per_token'] / 1e9:.2f} G of them.{busy(limits)}",
             table(HEADER, [row(result, best, entry) for result in results]),
             "\n".join(comparisons(results)),

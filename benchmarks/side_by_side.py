@@ -25,6 +25,7 @@ from processes import Failed, run_json
 from shapes import SHAPES
 
 from report import Result, markdown
+from satchel import _native
 
 MODELS = ["smollm2-135m", "qwen3-0_6b", "llama3_2-1b", "qwen3-4b"]
 
@@ -36,6 +37,11 @@ def say(text: str) -> None:
 def measure_limits(settings: Settings) -> dict[str, Any]:
     command = [sys.executable, str(contenders.HERE / "limits.py"), f"--threads={settings.threads}"]
     return run_json([*command, "--json"], settings.work / "logs" / "limits.log")
+
+
+def read_bandwidth(settings: Settings) -> float:
+    """Of the memory now: on a shared machine it may double or halve within a minute."""
+    return _native.kernels.measure_read_bandwidth(settings.threads)
 
 
 def best_limits(measured: list[dict[str, Any]]) -> dict[str, Any]:
@@ -76,7 +82,9 @@ def run_round(
         if result.problem:
             continue
         try:
+            before = read_bandwidth(settings)
             run = contenders.bench(model, who, settings, number)
+            run["read_bandwidth_bytes_s"] = (before + read_bandwidth(settings)) / 2
             if who.is_satchel:
                 run["long"] = contenders.long_prompt(model, who, settings, number)
         except Failed as reason:
@@ -87,6 +95,7 @@ def run_round(
         say(
             f"  {who.label:28} prefill {run['prefill_tok_s']:8.1f}"
             f"  decode {run['decode_tok_s']:7.1f} tok/s"
+            f"  memory {run['read_bandwidth_bytes_s'] / 1e9:5.1f} GB/s"
         )
 
 
