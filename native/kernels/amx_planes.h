@@ -97,7 +97,7 @@ class Unpacking {
   Unpacking(const PackedMatrix& w, const Unit& unit, int64_t first)
       : unit_(unit), tiles_{{w, unit.tile, first}, {w, unit.end() - 1, first}} {
     if (unit.high_and_low) per_scale_ = choose_steps(tiles_[0], steps_[0]);
-    for (int i = 0; i < 2 && !unit.high_and_low; ++i) tiles_[i].find_steps(steps_[i]);
+    for (int i = 0; i < 2 && !unit.high_and_low; ++i) store(steps_[i], tiles_[i].steps());
   }
 
   // Filled up to whole steps.

@@ -96,7 +96,8 @@ class Scaling {
   const int32_t *sums_, *waiting_;
   float *results_, *out_;
   const float* scales_;
-  int64_t other_results_, ldy_, left_ = 0;  // from a tile's results to those of the second tile
+  int64_t other_results_;  // from a tile's results to those of the second tile
+  int64_t ldy_, left_ = 0;
   F step_[2], waiting_step_[2], bias_[2];
   __mmask16 lanes_[2];
   Put put_ = nullptr;

@@ -36,7 +36,7 @@ template <int T>
 void unpack_run(const Run& run, RunWorkspace& work) {
   for (int t = 0; t < T; ++t) {
     const TileRun tile(run.w, run.tile + t, run.first);
-    tile.find_steps(work.steps[t]);
+    store(work.steps[t], tile.steps());
     tile.bytes(work.steps[t], kByteOffset, 0, tile.columns(), work.bytes[t]);
   }
   const int64_t groups = run.w.cols / run.w.group, run_groups = run.columns / run.w.group;

@@ -35,31 +35,35 @@ struct TileRun {
     return run_steps ? load_int8(multiples + g * kTileRows) * load(run_steps) : load_half(scales + g * kTileRows);
   }
 
-  // Each row's step; false if some scale is no such multiple of it. Of q4, it is a sixteenth of the largest.
-  bool find_steps(float* steps) const {
-    if (run_steps) {
-      __m128i low = _mm_setzero_si128(), high = low;
-      for (int64_t g = 0; g < groups; ++g) {
-        const __m128i bytes = _mm_loadu_si128(reinterpret_cast<const __m128i*>(multiples + g * kTileRows));
-        low = _mm_min_epi8(low, bytes), high = _mm_max_epi8(high, bytes);
-      }
-      store(steps, load(run_steps));
-      return (_mm_cmplt_epi8_mask(low, _mm_set1_epi8(-15)) | _mm_cmpgt_epi8_mask(high, _mm_set1_epi8(16))) == 0;
-    }
+  // Each row's step. Of q4, it is a sixteenth of the largest scale.
+  F steps() const {
+    if (run_steps) return load(run_steps);
     F largest = broadcast(0.0f);
     for (int64_t g = 0; g < groups; ++g) {
       const F scale = load_half(scales + g * kTileRows);
       const __mmask16 more = _mm512_cmp_ps_mask(_mm512_abs_ps(scale), _mm512_abs_ps(largest), _CMP_GT_OQ);
       largest = _mm512_mask_mov_ps(largest, more, scale);
     }
-    const F step = largest * broadcast(1.0f / 16), inverse = inverse_of(step);
+    return largest * broadcast(1.0f / 16);
+  }
+
+  // Whether all scales are such multiples of them.
+  bool has_steps() const {
+    if (run_steps) {
+      __m128i low = _mm_setzero_si128(), high = low;
+      for (int64_t g = 0; g < groups; ++g) {
+        const __m128i bytes = _mm_loadu_si128(reinterpret_cast<const __m128i*>(multiples + g * kTileRows));
+        low = _mm_min_epi8(low, bytes), high = _mm_max_epi8(high, bytes);
+      }
+      return (_mm_cmplt_epi8_mask(low, _mm_set1_epi8(-15)) | _mm_cmpgt_epi8_mask(high, _mm_set1_epi8(16))) == 0;
+    }
+    const F step = steps(), inverse = inverse_of(step);
     __mmask16 fits = 0xffff;
     for (int64_t g = 0; g < groups; ++g) {
       const F scale = load_half(scales + g * kTileRows), whole = multiple(scale, inverse);
       fits &= _mm512_cmp_ps_mask(whole * step, scale, _CMP_EQ_OQ);
       fits &= _mm512_cmp_ps_mask(whole, broadcast(-15.0f), _CMP_GE_OQ);  // the largest has 16
     }
-    store(steps, step);
     return fits == 0xffff;
   }
 
@@ -124,9 +128,8 @@ inline bool has_runs(const PackedMatrix& w) {
 // Whether all runs of a tile have steps.
 inline bool have_steps(const PackedMatrix& w, int64_t tile) {
   if (!has_runs(w)) return false;
-  float steps[kTileRows];
   for (int64_t first = 0; first < w.cols; first += kRunColumns) {
-    if (!TileRun(w, tile, first).find_steps(steps)) return false;
+    if (!TileRun(w, tile, first).has_steps()) return false;
   }
   return true;
 }
