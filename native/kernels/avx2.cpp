@@ -15,6 +15,7 @@
 #include "depthwise_i8.inl"
 #include "attention.inl"
 #include "scales.inl"
+#include "streams_ahead.h"
 
 namespace satchel {
 namespace {
@@ -44,6 +45,7 @@ void block(const QuantizedRows& x, int64_t first, const PackedMatrix& w, const f
   const uint8_t* codes = w.codes + tile * tile_bytes;
   typename Code::Scales scales(w, tile, distance);
   const int8_t* activations = x.codes + first * x.stride;
+  const StreamsAhead ahead(x);
   F acc[M][kParts];
   for (int m = 0; m < M; ++m) {
     for (int p = 0; p < kParts; ++p) acc[m][p] = broadcast(0.0f);
@@ -56,6 +58,10 @@ void block(const QuantizedRows& x, int64_t first, const PackedMatrix& w, const f
           _mm256_set1_epi32(-Code::kOffset * x.sums[(first + m) * groups + g]);
       SATCHEL_UNROLL
       for (int p = 0; p < kParts; ++p) dots[m][p] = start;
+    }
+    if constexpr (M == 1) {
+      const int64_t group_bytes = w.group * Code::kColumnBytes;
+      ahead.ask<T>(codes + g * group_bytes, distance * tile_bytes, group_bytes);
     }
     Code::template add<M, kParts>(codes, distance * tile_bytes, activations, x.stride, g * w.group,
                                   (g + 1) * w.group, dots);

@@ -16,6 +16,7 @@
 #include "attention.inl"
 #include "attention_long.inl"
 #include "scales.inl"
+#include "streams_ahead.h"
 
 namespace satchel {
 namespace {
@@ -130,6 +131,7 @@ void block(const QuantizedRows& x, int64_t first, const PackedMatrix& w, const f
   typename Code::Scales scales(w, tile, distance);
   const int8_t* activations = x.codes + first * x.stride;
   const int32_t* sums = x.sums + first * groups;
+  const StreamsAhead ahead(x);
   F acc[T][M];
   SATCHEL_UNROLL
   for (int t = 0; t < T; ++t) {
@@ -137,6 +139,7 @@ void block(const QuantizedRows& x, int64_t first, const PackedMatrix& w, const f
     for (int m = 0; m < M; ++m) acc[t][m] = broadcast(0.0f);
   }
   for (int64_t g = 0; g < groups; ++g) {
+    if constexpr (M == 1) ahead.ask<T>(codes + g * steps * 64, stream, steps * 64);
     __m512i dots[T][M];
     SATCHEL_UNROLL
     for (int t = 0; t < T; ++t) {
@@ -198,10 +201,12 @@ void one_row_of_groups_of_32(const QuantizedRows& x, const PackedMatrix& w, cons
   const uint8_t* codes = w.codes + tile * w.cols * 8;
   typename Code::Scales scales(w, tile, distance);
   const __m512i nibble = _mm512_set1_epi8(15);
+  const StreamsAhead ahead(x);
   F acc[T];
   SATCHEL_UNROLL
   for (int t = 0; t < T; ++t) acc[t] = broadcast(0.0f);
   for (int64_t g = 0; g < groups; ++g, codes += kSteps * 64) {
+    ahead.ask<T>(codes, stream, kSteps * 64);
     const int8_t* activations = x.codes + g * 32;
     __m512i low[T], high[T];
     SATCHEL_UNROLL

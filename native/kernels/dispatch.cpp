@@ -86,6 +86,11 @@ const Features& features() {
   return f;
 }
 
+bool is_intel() {
+  const Cpuid vendor = cpuid(0, 0);
+  return vendor.b == signature_INTEL_ebx && vendor.d == signature_INTEL_edx && vendor.c == signature_INTEL_ecx;
+}
+
 thread_local bool in_self_test = false;
 sigjmp_buf self_test_exit;
 
@@ -178,6 +183,16 @@ std::vector<const KernelTable*> find_kernels() {
 }
 
 }  // namespace
+
+#ifdef SATCHEL_X86_64
+bool asks_ahead() {
+  static const bool ask = [] {
+    const char* value = std::getenv("SATCHEL_READ_AHEAD");
+    return value == nullptr || *value == '\0' ? is_intel() : *value != '0';
+  }();
+  return ask;
+}
+#endif
 
 size_t attention_scratch(int64_t heads_per_kv, int64_t dim) {
   const int64_t rows = queries_per_pass(heads_per_kv) * heads_per_kv;

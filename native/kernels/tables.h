@@ -33,6 +33,8 @@ void amx_linear_i8(const uint8_t* x, int64_t ldx, int64_t m, const IntegerMatrix
                    const IntegerResult& result, int64_t tile_begin, int64_t tile_end);
 void amx_conv_i8(const CodeWindows& x, const IntegerMatrix& w, const IntegerResult& result, int64_t tile_begin,
                  int64_t tile_end);
+// Whether kernels ask for a single row's codes ahead: on Intel, or as SATCHEL_READ_AHEAD says (0 or 1).
+bool asks_ahead();
 // One tile product compared with plain arithmetic. May fault where AMX does not work.
 bool amx_self_test();
 #endif

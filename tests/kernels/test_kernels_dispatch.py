@@ -18,11 +18,32 @@ PACKAGE_PARENT = Path(satchel.__file__).parent.parent
 SHOW = "from satchel._native import kernels; print(kernels.selected())"
 
 
+# A row's products in every encoding and in odd sizes, as one number for all their bits.
+ONE_ROW = """
+import hashlib, sys
+import numpy as np
+from satchel._native import kernels
+from satchel.quantize import packing
+
+rng, digest = np.random.default_rng(0), hashlib.sha256()
+for encoding in ("q4", "q8"):
+    for rows, cols, group in ((16, 32, 32), (200, 1056, 32), (77, 384, 128)):
+        w = rng.standard_normal((rows, cols), dtype=np.float32)
+        x = rng.standard_normal((1, cols), dtype=np.float32)
+        packed = packing.pack_matrix(encoding, w, group)
+        digest.update(kernels.linear(sys.argv[1], x, *packed, encoding, rows, group))
+print(digest.hexdigest())
+"""
+
+
+def run_python(code: str, *arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, **variables, "PYTHONPATH": str(PACKAGE_PARENT)}
+    command = [sys.executable, "-c", code, *arguments]
+    return subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+
+
 def run_with_isa(name: str) -> subprocess.CompletedProcess[str]:
-    environment = {**os.environ, "SATCHEL_ISA": name, "PYTHONPATH": str(PACKAGE_PARENT)}
-    return subprocess.run(
-        [sys.executable, "-c", SHOW], env=environment, capture_output=True, text=True, check=False
-    )
+    return run_python(SHOW, SATCHEL_ISA=name)
 
 
 def test_portable_is_first_and_always_there() -> None:
@@ -41,6 +62,12 @@ def test_environment_names_an_unknown_table() -> None:
     result = run_with_isa("abacus")
     assert result.returncode != 0
     assert "no kernels named 'abacus', only portable" in result.stderr
+
+
+def test_asking_for_codes_ahead_changes_no_bits(table: str) -> None:
+    without, ahead = (run_python(ONE_ROW, table, SATCHEL_READ_AHEAD=on).stdout for on in "01")
+    assert len(without.strip()) == 64
+    assert without == ahead
 
 
 def test_amx_status_agrees_with_the_tables() -> None:
