@@ -159,7 +159,7 @@ std::vector<const KernelTable*> find_kernels() {
     KernelTable table =
         derived_table(avx512_table, "amx", amx_linear_q4, amx_linear_q8, amx_linear_i8);
     table.rows_apart = 1024;  // weights take longer to unpack than to multiply with a few rows
-    table.tiles_together = 16;
+    table.tiles_together = 8;
     table.joined_bytes = kMostJoinedBytes;
     table.weights_are_dear = true;
     table.conv_i8 = amx_conv_i8;

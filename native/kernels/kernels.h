@@ -232,7 +232,7 @@ struct KernelTable {
   const char* name;
   // Rows that are worth a thread's own way through the weights of linear_q4 and linear_q8.
   int64_t rows_apart = 64;
-  // Pieces of work for many rows are multiples of so many tiles of these.
+  // A piece of work of many rows has so many tiles of these.
   int64_t tiles_together = 12;
   // How many bytes of results of layers that are joined to the op behind them wait for it: at most kMostJoinedBytes.
   int64_t joined_bytes = kMostJoinedBytes / 2;

@@ -149,10 +149,10 @@ void run_joined(const NodeCall& call, const Workspace& work) {
   int64_t row_pieces = std::clamp<int64_t>(rows.rows / work.kernels.rows_apart, 1, threads);
   if (joined.last) row_pieces = std::max(row_pieces, (rows.rows + layout.chunk_rows - 1) / layout.chunk_rows);
   const int64_t shares = (threads + row_pieces - 1) / row_pieces;
-  // One row is so little work that fewer pieces are better than equal ones.
-  const int64_t together = rows.rows > 1 ? work.kernels.tiles_together : kStreams;
-  const int64_t equal = grain_for(rows.rows > 1 ? tiles : all_tiles, static_cast<int>(shares), 1);
-  const int64_t grain = (equal + together - 1) / together * together;
+  // One row is so little work that a few long pieces are best. Of blocks they are as small as kernels like them: cores are
+  // seldom equally fast, and in the end one waits for another's last piece.
+  const int64_t equal = grain_for(all_tiles, static_cast<int>(shares), 1);
+  const int64_t grain = rows.rows > 1 ? work.kernels.tiles_together : (equal + kStreams - 1) / kStreams * kStreams;
   const int64_t tile_pieces = (tiles + grain - 1) / grain;
   work.pool.parallel_for(row_pieces * tile_pieces, 1, [&](int64_t begin, int64_t end, int thread) {
     for (int64_t i = begin; i < end;) {
