@@ -81,10 +81,6 @@ struct RowState {
 };
 static_assert(sizeof(RowState) == kRowStateFloats * sizeof(float));
 
-inline int32_t key_in_block(int64_t key) {
-  return static_cast<int32_t>(key < 0 ? 0 : key < kKeyBlock ? key : kKeyBlock);
-}
-
 // Asks the memory for the lines of four rows that usually lie one behind the other: to the second-level
 // cache, because the first has room for few requests at a time.
 template <class Cache>

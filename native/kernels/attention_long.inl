@@ -5,6 +5,8 @@
 // pays if many rows use the block. The weights of the softmax are powers of two, made of the scores in
 // registers. Included after attention.inl, for AVX-512.
 
+#include "attention_turned.inl"
+
 namespace satchel {
 namespace {
 
@@ -18,7 +20,6 @@ struct LongRow {
   float highest, rescale;
 };
 static_assert(sizeof(LongRow) == kLongRowFloats * sizeof(float));
-constexpr float kLowest = -3.402823466e38f;  // finite, so that differences are
 
 // acc[r][c] += sum over i of a[r][i] * b[i][c], c in C registers.
 template <int C>
@@ -34,34 +35,6 @@ inline void add_matrix_product(const float* a, int64_t lda, const float* b, int6
       SATCHEL_UNROLL
       for (int c = 0; c < C; ++c) acc[r][c] = fma(factor, columns[c], acc[r][c]);
     }
-  }
-}
-
-// out[column][row] = rows[row][column], 16 by 16.
-inline void transpose16(const F* rows, float* out, int64_t ld) {
-  F pairs[16], quads[16];
-  SATCHEL_UNROLL
-  for (int i = 0; i < 16; i += 2) {
-    pairs[i] = _mm512_unpacklo_ps(rows[i], rows[i + 1]);
-    pairs[i + 1] = _mm512_unpackhi_ps(rows[i], rows[i + 1]);
-  }
-  SATCHEL_UNROLL
-  for (int i = 0; i < 16; i += 4) {
-    quads[i] = _mm512_shuffle_ps(pairs[i], pairs[i + 2], 0x44);
-    quads[i + 1] = _mm512_shuffle_ps(pairs[i], pairs[i + 2], 0xee);
-    quads[i + 2] = _mm512_shuffle_ps(pairs[i + 1], pairs[i + 3], 0x44);
-    quads[i + 3] = _mm512_shuffle_ps(pairs[i + 1], pairs[i + 3], 0xee);
-  }
-  SATCHEL_UNROLL
-  for (int i = 0; i < 4; ++i) {
-    const F even_low = _mm512_shuffle_f32x4(quads[i], quads[i + 4], 0x88);
-    const F odd_low = _mm512_shuffle_f32x4(quads[i], quads[i + 4], 0xdd);
-    const F even_high = _mm512_shuffle_f32x4(quads[i + 8], quads[i + 12], 0x88);
-    const F odd_high = _mm512_shuffle_f32x4(quads[i + 8], quads[i + 12], 0xdd);
-    store(out + i * ld, _mm512_shuffle_f32x4(even_low, even_high, 0x88));
-    store(out + (i + 4) * ld, _mm512_shuffle_f32x4(odd_low, odd_high, 0x88));
-    store(out + (i + 8) * ld, _mm512_shuffle_f32x4(even_low, even_high, 0xdd));
-    store(out + (i + 12) * ld, _mm512_shuffle_f32x4(odd_low, odd_high, 0xdd));
   }
 }
 
@@ -94,21 +67,6 @@ inline void widen_values(const Cache* v, int64_t dim, int64_t padded, int64_t co
   }
 }
 
-// 2^x to 1e-7 relative; what would be less than 2^-126 is that.
-inline F power_of_two(F x) {
-  const F limited = _mm512_max_ps(broadcast(-126.0f), x);  // the second if one is not a number
-  const F whole = _mm512_roundscale_ps(limited, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
-  const F rest = limited - whole;
-  F p = broadcast(1.534581242594868e-4f);
-  p = fma(p, rest, broadcast(1.3399930903688073e-3f));
-  p = fma(p, rest, broadcast(9.618489071726799e-3f));
-  p = fma(p, rest, broadcast(5.550328642129898e-2f));
-  p = fma(p, rest, broadcast(0.24022646248340607f));
-  p = fma(p, rest, broadcast(0.6931471824645996f));
-  p = fma(p, rest, broadcast(1.0f));
-  return _mm512_scalef_ps(p, whole);
-}
-
 // Which lanes are in [begin, end), the first one counting as `first`.
 inline __mmask16 lanes_between(int first, int32_t begin, int32_t end) {
   const __m512i lanes = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
@@ -121,7 +79,6 @@ inline __mmask16 lanes_between(int first, int32_t begin, int32_t end) {
 template <int C>
 inline void long_weights(float scale, float softcap, F* scores, LongRow& row, float* total,
                          float* weights) {
-  constexpr float kLog2E = 1.44269504088896341f;
   float factor = scale * kLog2E;
   if (softcap > 0.0f) {
     const F cap = broadcast(softcap), inner = broadcast(scale / softcap);

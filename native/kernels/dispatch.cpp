@@ -40,7 +40,7 @@ uint64_t enabled_state() {
 }
 
 struct Features {
-  bool avx2 = false, avx512 = false, amx = false;
+  bool avx2 = false, avx512 = false, amx = false, amx_bf16 = false;
   std::vector<std::string> names;
   std::string amx_missing;  // why `amx` is false
 };
@@ -70,6 +70,7 @@ Features detect_features() {
   // Leaf 0x1d describes the tiles, but reads zero under some hypervisors where AMX works.
   const bool amx_tile = feature("amx_tile", tiles && bit(seven.d, 24));
   const bool amx_int8 = feature("amx_int8", tiles && bit(seven.d, 25));
+  f.amx_bf16 = feature("amx_bf16", tiles && bit(seven.d, 22));
   if (!f.avx512) {
     f.amx_missing = "the CPU has no AVX-512 with VNNI";
   } else if (!bit(seven.d, 24) || !bit(seven.d, 25)) {
@@ -100,7 +101,7 @@ void leave_self_test(int signal) {
 }
 
 // An instruction that is announced may still fault, so the first tiles are used under guard.
-std::string try_amx() {
+std::string try_amx(bool (*self_test)()) {
   static const int signals[] = {SIGILL, SIGSEGV, SIGBUS};
   struct sigaction guard = {}, saved[3];
   guard.sa_handler = leave_self_test;
@@ -110,7 +111,7 @@ std::string try_amx() {
   const int signal = sigsetjmp(self_test_exit, 1);
   if (signal == 0) {
     in_self_test = true;
-    if (!amx_self_test()) problem = "the self-test gave wrong sums";
+    if (!self_test()) problem = "the self-test gave wrong sums";
   } else {
     problem = "the self-test stopped with signal " + std::to_string(signal);
   }
@@ -128,12 +129,16 @@ std::string probe_amx() {
     return "the kernel refused the permission to use the tile registers";
   }
 #endif
-  return try_amx();
+  return try_amx(amx_self_test);
 }
 
 const std::string& amx_problem() {
   static const std::string problem = probe_amx();
   return problem;
+}
+
+bool amx_multiplies_floats() {
+  return amx_problem().empty() && features().amx_bf16 && try_amx(amx_bf16_self_test).empty();
 }
 
 #endif
@@ -165,6 +170,7 @@ std::vector<const KernelTable*> find_kernels() {
     table.conv_i8 = amx_conv_i8;
     table.window_columns = 64;
     table.windows_together = 16;
+    if (amx_multiplies_floats()) table.attention = amx_attention;
     return table;
   }();
   if (amx_problem().empty()) tables.push_back(&amx);
@@ -200,7 +206,8 @@ size_t attention_scratch(int64_t heads_per_kv, int64_t dim) {
   const int64_t width = 2 * long_dim(dim);
   const int64_t many = long_rows(heads_per_kv) * (width + 16 + kLongRowFloats) +
                        kKeyBlock * (width + kLongRows);
-  return static_cast<size_t>(std::max(few, many) + 15) / 16 * 16;  // whole cache lines
+  const int64_t most = std::max({few, many, tile_scratch(heads_per_kv, dim)});
+  return static_cast<size_t>(most + 15) / 16 * 16;  // whole cache lines
 }
 
 std::vector<std::string> cpu_features() {

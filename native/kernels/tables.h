@@ -33,10 +33,12 @@ void amx_linear_i8(const uint8_t* x, int64_t ldx, int64_t m, const IntegerMatrix
                    const IntegerResult& result, int64_t tile_begin, int64_t tile_end);
 void amx_conv_i8(const CodeWindows& x, const IntegerMatrix& w, const IntegerResult& result, int64_t tile_begin,
                  int64_t tile_end);
+void amx_attention(const AttentionArgs& args, int64_t kv_head, int64_t query_begin, int64_t query_end, float* scratch);
 // Whether kernels ask for a single row's codes ahead: on Intel, or as SATCHEL_READ_AHEAD says (0 or 1).
 bool asks_ahead();
-// One tile product compared with plain arithmetic. May fault where AMX does not work.
+// One tile product of bytes, and one of bfloat16, compared with plain arithmetic. May fault where AMX does not work.
 bool amx_self_test();
+bool amx_bf16_self_test();
 #endif
 
 #ifdef SATCHEL_AARCH64
@@ -62,6 +64,9 @@ void i8mm_linear_q8(const QuantizedRows& x, const PackedMatrix& w, const float* 
 // Attention works on this many keys at a time, in blocks that start at multiples of it, so that
 // a query's result does not depend on which other queries are computed with it.
 constexpr int64_t kKeyBlock = 64;
+static inline int32_t key_in_block(int64_t key) {
+  return static_cast<int32_t>(key < 0 ? 0 : key < kKeyBlock ? key : kKeyBlock);
+}
 // Query rows (query × head of the group) that pass over the cache together.
 constexpr int64_t kQueryRows = 32;
 // Of those, at most this many share a register block.
@@ -81,6 +86,25 @@ static inline int64_t long_rows(int64_t heads_per_kv) {
   return (long_queries(heads_per_kv) * heads_per_kv + kLongRows - 1) / kLongRows * kLongRows;
 }
 static inline int64_t long_dim(int64_t dim) { return (dim + 63) / 64 * 64; }
+
+// The same where tiles multiply, so many rows by so many keys in a step; the keys whose tiles are kept, 128 kB of them,
+// and the floats of all that: see Space in attention_tiles.inl.
+constexpr int64_t kTileStepRows = 32, kTileStepKeys = 32;
+static inline int64_t tile_queries(int64_t heads_per_kv) {
+  return heads_per_kv >= 256 ? 1 : 256 / heads_per_kv;
+}
+static inline int64_t tile_rows(int64_t heads_per_kv) {
+  return (tile_queries(heads_per_kv) * heads_per_kv + kTileStepRows - 1) / kTileStepRows * kTileStepRows;
+}
+static inline int64_t tile_dim(int64_t dim) { return (dim + 31) / 32 * 32; }
+static inline int64_t tile_keys(int64_t padded) {
+  const int64_t steps = 1024 / padded;
+  return (steps > 2 ? steps : 2) * kTileStepKeys;  // one is multiplied while the next is made
+}
+static inline int64_t tile_scratch(int64_t heads_per_kv, int64_t dim) {
+  const int64_t rows = tile_rows(heads_per_kv), padded = tile_dim(dim);
+  return rows * (padded * 5 / 2 + 4) + tile_keys(padded) * padded * 2 + 5120;
+}
 
 static inline int64_t queries_per_pass(int64_t heads_per_kv) {
   return heads_per_kv >= kQueryRows ? 1 : kQueryRows / heads_per_kv;

@@ -61,6 +61,78 @@ def test_large_scores(table: str, rng: np.random.Generator) -> None:
         check(table, np.rint(q) * 32, np.rint(k), v, 100)
 
 
+# Blocks that some tables have kernels of their own for:
+# head size, queries of each kv head, queries, position, window.
+LONG_BLOCKS = [
+    (64, 4, 300, 0, 0),
+    (64, 1, 100, 37, 0),
+    (80, 3, 64, 0, 0),
+    (96, 8, 100, 37, 40),
+    (128, 4, 100, 0, 64),
+    (128, 3, 64, 37, 1),
+    (256, 1, 300, 37, 100),
+    (20, 40, 70, 5, 0),
+    (1000, 2, 70, 200, 0),
+]
+
+
+@pytest.mark.parametrize(("dim", "group", "queries", "position", "window"), LONG_BLOCKS)
+def test_long_blocks(
+    table: str,
+    dim: int,
+    group: int,
+    queries: int,
+    position: int,
+    window: int,
+    rng: np.random.Generator,
+) -> None:
+    made = make_attention(rng, queries, (1, group), dim, position)
+    check(table, *made, position, window=window)
+    check(table, *made, position, window=window, scale=-(dim**-0.5), softcap=20.0)
+
+
+def test_long_blocks_of_rising_and_large_scores(table: str, rng: np.random.Generator) -> None:
+    """Every key raises the highest score, by little or by much; whole numbers are exact."""
+    q, k, v = make_attention(rng, 150, (1, 2), 64, 200)
+    q, k = np.ones_like(q), np.rint(k)
+    for step in (0.01, 0.25, 4.0):
+        k[:, :350, 0] = np.rint(np.arange(350) * step)
+        check(table, q, k, v, 200)
+        check(table, q, k, v, 200, scale=-0.5)
+
+
+@pytest.mark.parametrize("bits", [32, 16])
+@pytest.mark.parametrize("window", [0, 45])
+def test_a_query_in_different_long_blocks_gives_the_same_bits(
+    table: str, bits: int, window: int, rng: np.random.Generator
+) -> None:
+    q, k, v = make_attention(rng, 200, (2, 3), 80, 70)
+    if bits == 16:
+        k, v = (c.astype(np.float16).view(np.uint16) for c in (k, v))
+    whole = kernels.attention(table, q, k, v, 70, 0.1, window)
+    for first, last in ((0, 200), (0, 64), (0, 170), (1, 78), (77, 200), (130, 197)):
+        part = kernels.attention(table, q[first:last], k, v, 70 + first, 0.1, window)
+        np.testing.assert_array_equal(part, whole[first:last])
+
+
+def test_what_is_not_a_number_stays_so(table: str, rng: np.random.Generator) -> None:
+    q, k, v = make_attention(rng, 80, (1, 2), 64, 30)
+    k, v = k.astype(np.float16), v.astype(np.float16)
+    broken = q.copy()
+    broken[40, 1, 3] = np.nan
+    y = kernels.attention(table, broken, k.view(np.uint16), v.view(np.uint16), 30, 0.1)
+    assert np.isnan(y[40, 1]).all()
+    assert np.isnan(y).sum() == 64
+    v[0, 2, 5] = np.nan
+    y = kernels.attention(table, q, k.view(np.uint16), v.view(np.uint16), 30, 0.1)
+    assert np.isnan(y[:, :, 5]).all()
+    assert np.isnan(y).sum() == 160
+    k[0, 2, 5] = np.nan
+    assert np.isnan(
+        kernels.attention(table, q, k.view(np.uint16), v.view(np.uint16), 30, 0.1)
+    ).all()
+
+
 def test_a_query_alone_and_in_a_block_gives_the_same_bits(
     table: str, rng: np.random.Generator
 ) -> None:

@@ -9,11 +9,12 @@ namespace satchel {
 
 namespace {
 
-// Queries that a thread takes at a time: of long blocks enough that turning the keys for them pays.
-constexpr int64_t kQueryBlock = 16, kLongQueryBlock = 32;
+// Queries that a thread takes at a time: of long blocks enough that turning the keys for them pays, and more of them
+// where every thread still gets many.
+constexpr int64_t kQueryBlock = 16, kLongQueryBlock = 32, kManyQueries = 512;
 int64_t query_block(int64_t queries, int64_t heads_per_kv) {
   if (queries < 2 * kLongQueryBlock) return kQueryBlock;
-  return heads_per_kv > 2 ? kLongQueryBlock : 2 * kLongQueryBlock;
+  return heads_per_kv > 2 && queries < kManyQueries ? kLongQueryBlock : 2 * kLongQueryBlock;
 }
 constexpr int32_t kMaxPosition = 1 << 30;  // so that a position plus a number of tokens is an int32
 
