@@ -290,15 +290,7 @@ bool amx_self_test() {
       b[i][j] = static_cast<uint8_t>((i * 29 + j * 7 + 3) % 256);
     }
   }
-  finish_writes(a);
-  finish_writes(b);
-  configure_tiles(64);
-  _tile_zero(0);
-  _tile_loadd(4, a, 64);
-  _tile_loadd(6, b, 64);
-  _tile_dpbsud(0, 4, 6);
-  _tile_stored(0, c, 64);
-  _tile_release();
+  multiply_once(a, b, c, [] { _tile_dpbsud(0, 4, 6); });
   for (int row = 0; row < 16; ++row) {
     for (int output = 0; output < 16; ++output) {
       int32_t expected = 0;

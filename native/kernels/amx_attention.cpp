@@ -308,15 +308,7 @@ bool amx_bf16_self_test() {
       b[k / 2][i * 2 + k % 2] = bfloat(right(k, i));
     }
   }
-  finish_writes(a);
-  finish_writes(b);
-  configure_tiles(64);
-  _tile_zero(0);
-  _tile_loadd(4, a, 64);
-  _tile_loadd(6, b, 64);
-  _tile_dpbf16ps(0, 4, 6);
-  _tile_stored(0, c, 64);
-  _tile_release();
+  multiply_once(a, b, c, [] { _tile_dpbf16ps(0, 4, 6); });
   for (int row = 0; row < 16; ++row) {
     for (int output = 0; output < 16; ++output) {
       float expected = 0.0f;

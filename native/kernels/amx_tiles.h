@@ -22,6 +22,21 @@ inline void configure_tiles(int64_t step, int64_t rows = 16) {
   _tile_loadconfig(&config);
 }
 
+// One product of whole tiles, as `multiply` makes it of the tiles 4 and 6 in 0, for self-tests.
+template <class Multiply>
+inline void multiply_once(const void* left, const void* right, void* product, Multiply multiply) {
+  finish_writes(left);
+  finish_writes(right);
+  configure_tiles(64);
+  _tile_zero(0);
+  _tile_loadd(4, left, 64);
+  _tile_loadd(6, right, 64);
+  multiply();
+  _tile_stored(0, product, 64);
+  _tile_release();
+  finish_writes(product);
+}
+
 }  // namespace
 
 // 4-bit weights in groups that divide kRunColumns, for many rows; see amx_whole.cpp.
