@@ -16,6 +16,14 @@ constexpr int kMaxThreads = 1024;
 // that the first answer does not wait for it.
 constexpr uint64_t kCallsBeforeSettling = 2;
 
+const KernelTable& chosen_kernels() {
+  try {
+    return selected_kernels();
+  } catch (const std::invalid_argument& error) {
+    throw ExecutionError(std::string(error.what()) + ": SATCHEL_ISA must be one of them, or not set");
+  }
+}
+
 int checked_threads(int threads) {
   if (threads < 0 || threads > kMaxThreads) {
     throw ExecutionError("there may be 1 to " + std::to_string(kMaxThreads) + " threads, not " + std::to_string(threads));
@@ -151,7 +159,7 @@ size_t BoundMethod::choose_rows(int threads) {
 }
 
 Instance::Instance(std::shared_ptr<const Program> program, int threads)
-    : program_(std::move(program)), kernels_(selected_kernels()), pool_(checked_threads(threads)) {
+    : program_(std::move(program)), kernels_(chosen_kernels()), pool_(checked_threads(threads)) {
   uint64_t arena = 64;
   for (const Method& method : program_->methods()) {
     require_memory(method.name, memory_of(method));

@@ -36,6 +36,16 @@ def test_nothing_needs_torch(program: Path, checkpoint: Path, tmp_path: Path) ->
     subprocess.run([sys.executable, "-c", code], check=True, capture_output=True)
 
 
+def test_kernels_that_are_not_there_are_one_line(program: Path) -> None:
+    command = [*SATCHEL, "run", str(program), "--prompt", "x", "--max-new-tokens", "1"]
+    environment = {**os.environ, "SATCHEL_ISA": "abacus"}
+    result = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert result.returncode == 1
+    assert result.stderr.count("\n") == 1
+    assert "no kernels named 'abacus', only portable" in result.stderr
+    assert "SATCHEL_ISA must be one of them" in result.stderr
+
+
 UNNAMED = pytest.mark.skipif(not hasattr(os, "O_TMPFILE"), reason="no unnamed files here")
 
 
