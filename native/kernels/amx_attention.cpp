@@ -132,10 +132,6 @@ struct Pass {
 
   int64_t rows() const { return queries * group; }
   int64_t steps() const { return (rows() + kTileStepRows - 1) / kTileStepRows; }
-  int64_t oldest(int64_t query) const {  // key that it sees
-    const int64_t newest = args.position + query + 1;
-    return args.window > 0 && newest > args.window ? newest - args.window : 0;
-  }
   int64_t end() const { return args.position + first + queries; }  // of the keys
   int64_t offset(int64_t row) const {  // of a row in q and out
     const int64_t query = space.query[row], head = kv_head * group + row - query * group;
@@ -232,7 +228,7 @@ void attend_pass(const Pass& pass) {
   int64_t split = 0, turned = 0;  // the keys and values before these are there as tiles
 
   Step done, current, next, ahead;
-  ahead.chunk = ahead.block = pass.oldest(pass.first) / kTileStepKeys * kTileStepKeys;
+  ahead.chunk = ahead.block = oldest_key(pass.args, pass.first) / kTileStepKeys * kTileStepKeys;
   ahead = step_from(pass, ahead);
   for (int turn = 0; done.any || current.any || next.any || ahead.any; turn ^= 1) {
     KeyTiles keys;

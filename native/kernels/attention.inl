@@ -310,14 +310,8 @@ void attend(const AttentionArgs& args, int64_t kv_head, int64_t query_begin, int
   const Cache* k = static_cast<const Cache*>(args.k) + kv_head * args.capacity * stride;
   const Cache* v = static_cast<const Cache*>(args.v) + kv_head * args.capacity * stride;
   typename TailsOf<Cache>::Type k_tails, v_tails;
-  // The keys [oldest, newest) are those that a query sees.
-  const auto newest = [&](int64_t query) {
-    return args.position + (args.parents ? args.depths[query] : query) + 1;
-  };
-  const auto oldest = [&](int64_t query) {
-    const int64_t seen = newest(query);
-    return args.window > 0 && seen > args.window ? seen - args.window : 0;
-  };
+  const auto newest = [&](int64_t query) { return newest_key(args, query); };
+  const auto oldest = [&](int64_t query) { return oldest_key(args, query); };
 
   for (int64_t first = query_begin; first < query_end; first += pass) {
     const int64_t queries = query_end - first < pass ? query_end - first : pass;

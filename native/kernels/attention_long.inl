@@ -203,19 +203,15 @@ void attend_long(const AttentionArgs& args, int64_t kv_head, int64_t query_begin
       const float* query = args.q + (row < rows ? offset(row) : 0);
       for (int64_t d = 0; row < rows && d < dim; ++d) q[row * padded + d] = query[d] * sign;
     }
-    const auto oldest = [&](int64_t query) {
-      const int64_t seen = args.position + query + 1;
-      return args.window > 0 && seen > args.window ? seen - args.window : 0;
-    };
     const int64_t last = args.position + first + queries;
-    for (int64_t block = oldest(first) / kKeyBlock * kKeyBlock; block < last; block += kKeyBlock) {
+    for (int64_t block = oldest_key(args, first) / kKeyBlock * kKeyBlock; block < last; block += kKeyBlock) {
       const int64_t visible = key_in_block(last - block);
       turn_keys(k + block * dim, dim, padded, visible, keys);
       widen_values(v + block * dim, dim, padded, visible, values);
       for (int64_t row = 0; row < rows; ++row) {
         const int64_t query = first + row / group;
-        states[row].begin = key_in_block(oldest(query) - block);
-        states[row].end = key_in_block(args.position + query + 1 - block);
+        states[row].begin = key_in_block(oldest_key(args, query) - block);
+        states[row].end = key_in_block(newest_key(args, query) - block);
       }
       for (int64_t row = 0; row < rows; row += kLongRows) {
         attend_long_rows(args, keys, values, q + row * padded, acc + row * padded, padded,

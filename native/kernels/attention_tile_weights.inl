@@ -17,9 +17,7 @@ struct Step {
 };
 
 constexpr int32_t kFar = 1 << 20;  // more than there are queries in a pass
-inline int32_t key_in_step(int64_t key) {
-  return static_cast<int32_t>(key < 0 ? 0 : key < kTileStepKeys ? key : kTileStepKeys);
-}
+inline int32_t key_in_step(int64_t key) { return key_in_block(key, kTileStepKeys); }
 inline __m512i limited(const int32_t* query, int32_t offset) {
   const __m512i key = _mm512_add_epi32(_mm512_loadu_si512(query), _mm512_set1_epi32(offset));
   return _mm512_min_epi32(_mm512_max_epi32(key, _mm512_setzero_si512()), _mm512_set1_epi32(kTileStepKeys));

@@ -1,7 +1,7 @@
 // Queries, keys and values of attention as tiles of bfloat16, and where they are kept. A bfloat16 has 8 bits of a number:
 // one of a cache of 16-bit floats is the sum of two of them, a float of three. They are cut off, not rounded, and what
 // is not a number stays so. (Tiles take parts below 2^-126 for zero, which no cached number has.)
-// Included after attention_turned.inl, for AVX-512.
+// Included after elementwise.inl and attention_turned.inl, for AVX-512.
 
 namespace satchel {
 namespace {
@@ -63,7 +63,7 @@ inline F half_part(const uint16_t* row, int64_t left) {
   return left <= 0 ? broadcast(0.0f) : left >= kLanes ? load_half(row) : load_half_n(row, left);
 }
 inline F float_part(const float* row, int64_t left) {
-  return left <= 0 ? broadcast(0.0f) : left >= kLanes ? load(row) : load_n(row, left);
+  return left <= 0 ? broadcast(0.0f) : load_part(row, left);
 }
 
 // Makes tiles of the keys of a step, zeros where there are none.

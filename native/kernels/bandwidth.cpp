@@ -59,33 +59,25 @@ std::unique_ptr<unsigned char, Free> buffer(size_t size) {
   return data;
 }
 
-using Reader = uint64_t (*)(const unsigned char*, size_t);
+}  // namespace
 
-double measure_with(Reader read, int threads, size_t bytes, int repeats) {
+double measure_read_bandwidth(int threads, size_t bytes, int repeats) {
+  threads = std::max(threads, 1);
   const size_t units = std::max<size_t>(bytes / static_cast<size_t>(threads) / kUnit, 1);
   const size_t part = units * kUnit;
   std::atomic<uint64_t> sink{0};  // so that the sums, and with them the reads, are needed
-  const double seconds = shortest_round(threads, repeats, [&] {
+  // Both ways in turns: which one is the faster differs from one CPU to the next.
+  const double seconds = shortest_round(threads, 2 * repeats, [&] {
     // Each thread touches its own part first, so that the pages lie near it.
     std::unique_ptr<unsigned char, Free> data = buffer(part);
     std::memset(data.get(), 1, part);
-    return [&sink, read, part, data = std::move(data)] {
+    return [&sink, part, data = std::move(data), ahead = true]() mutable {
+      ahead = !ahead;
+      const auto read = ahead ? read_all<1, true> : read_all<4, false>;
       sink.fetch_add(read(data.get(), part), std::memory_order_relaxed);
     };
   });
   return static_cast<double>(part) * threads / seconds;
-}
-
-}  // namespace
-
-// Which way of reading is the fastest differs from one CPU to the next.
-double measure_read_bandwidth(int threads, size_t bytes, int repeats) {
-  threads = std::max(threads, 1);
-  double best = 0;
-  for (const Reader read : {read_all<4, false>, read_all<1, true>}) {
-    best = std::max(best, measure_with(read, threads, bytes, repeats));
-  }
-  return best;
 }
 
 }  // namespace satchel

@@ -22,7 +22,7 @@ double shortest_round(int threads, int repeats, Prepare prepare) {
   std::vector<std::vector<Span>> spans(static_cast<size_t>(threads));
   std::barrier start(threads);
   const auto work = [&](std::vector<Span>& mine) {
-    const auto round = prepare();
+    auto round = prepare();
     for (int r = 0; r < repeats; ++r) {
       start.arrive_and_wait();
       const Clock::time_point begin = Clock::now();

@@ -64,8 +64,16 @@ void i8mm_linear_q8(const QuantizedRows& x, const PackedMatrix& w, const float* 
 // Attention works on this many keys at a time, in blocks that start at multiples of it, so that
 // a query's result does not depend on which other queries are computed with it.
 constexpr int64_t kKeyBlock = 64;
-static inline int32_t key_in_block(int64_t key) {
-  return static_cast<int32_t>(key < 0 ? 0 : key < kKeyBlock ? key : kKeyBlock);
+static inline int32_t key_in_block(int64_t key, int64_t keys = kKeyBlock) {
+  return static_cast<int32_t>(key < 0 ? 0 : key < keys ? key : keys);
+}
+// The keys [oldest, newest) are those that a query sees.
+static inline int64_t newest_key(const AttentionArgs& args, int64_t query) {
+  return args.position + (args.parents ? args.depths[query] : query) + 1;
+}
+static inline int64_t oldest_key(const AttentionArgs& args, int64_t query) {
+  const int64_t newest = newest_key(args, query);
+  return args.window > 0 && newest > args.window ? newest - args.window : 0;
 }
 // Query rows (query × head of the group) that pass over the cache together.
 constexpr int64_t kQueryRows = 32;
