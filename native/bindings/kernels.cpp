@@ -103,8 +103,7 @@ nb::tuple pack(const Matrix& rows, const std::string& encoding, int64_t group, i
 }
 
 PackedMatrix packed_matrix(const Codes& codes, const std::optional<Scales>& scales,
-                           const std::string& encoding, int64_t rows, int64_t cols,
-                           int64_t group) {
+                           const std::string& encoding, int64_t rows, int64_t cols, int64_t group) {
   const MatrixEncoding e = encoding_of(encoding);
   require(e != MatrixEncoding::lpbq4, "to a kernel, lpbq4 is q4");
   require(e != MatrixEncoding::i8, "the kernels of i8 are those of ops");
@@ -127,8 +126,13 @@ struct OwnedRows {
       : codes({x.shape(0) * size_of(bits / 8), (x.shape(1) + 63) / 64 * 64}, int8_t{1}),
         scales({codes.shape[0]}),
         sums({codes.shape[0], x.shape(1) / size_of(group)}),
-        view{static_cast<int64_t>(codes.shape[0]), dim(x, 1), static_cast<int64_t>(codes.shape[1]),
-             group, codes.get(), scales.get(), sums.get()} {
+        view{static_cast<int64_t>(codes.shape[0]),
+             dim(x, 1),
+             static_cast<int64_t>(codes.shape[1]),
+             group,
+             codes.get(),
+             scales.get(),
+             sums.get()} {
     const auto quantize = bits == 8 ? kernels.quantize_rows : kernels.quantize_rows16;
     quantize(x.data(), dim(x, 1), view);
   }
@@ -150,9 +154,9 @@ Result<uint8_t> quantize_cache(const std::string& table, const Vector& x) {
 
 // Columns of the result outside the range of tiles stay NaN.
 Result<float> linear(const std::string& table, const Matrix& x, const Codes& codes,
-                     const std::optional<Scales>& scales, const std::string& encoding,
-                     int64_t rows, int64_t group, const std::optional<Vector>& bias,
-                     int64_t tile_begin, std::optional<int64_t> tile_end) {
+                     const std::optional<Scales>& scales, const std::string& encoding, int64_t rows,
+                     int64_t group, const std::optional<Vector>& bias, int64_t tile_begin,
+                     std::optional<int64_t> tile_end) {
   const KernelTable& kernels = kernels_by_name(table);
   const int64_t m = dim(x, 0), cols = dim(x, 1), tiles = (rows + kTileRows - 1) / kTileRows;
   const PackedMatrix w = packed_matrix(codes, scales, encoding, rows, cols, group);
@@ -174,8 +178,8 @@ Result<float> linear(const std::string& table, const Matrix& x, const Codes& cod
 }
 
 Result<float> unpack(const std::string& table, const Codes& codes,
-                     const std::optional<Scales>& scales, const std::string& encoding,
-                     int64_t rows, int64_t cols, int64_t group, int64_t row) {
+                     const std::optional<Scales>& scales, const std::string& encoding, int64_t rows,
+                     int64_t cols, int64_t group, int64_t row) {
   const PackedMatrix w = packed_matrix(codes, scales, encoding, rows, cols, group);
   require(0 <= row && row < rows, "the matrix has no such row");
   Owned<float> out({size_of(cols)});
@@ -195,16 +199,14 @@ Result<float> attention(const std::string& table, const Cube& q, const Array<Cac
   }
   constexpr int64_t tail = sizeof(Cache) == 1 ? kCacheTail : 0;
   require(dim(k, 2) == size + tail && size > 0, "queries and keys differ in their last size");
-  require(kv_heads > 0 && heads > 0 && heads % kv_heads == 0,
-          "the kv heads must divide the heads");
+  require(kv_heads > 0 && heads > 0 && heads % kv_heads == 0, "the kv heads must divide the heads");
   require(position >= 0 && window >= 0, "position and window are not negative");
   require(position + queries <= capacity, "the cache is too short for these positions");
   Owned<float> out({size_of(queries), size_of(heads), size_of(size)});
   const std::unique_ptr<float[]> scratch(new float[attention_scratch(heads / kv_heads, size)]);
-  AttentionArgs args{q.data(),  k.data(),  v.data(),           out.get(), queries,
-                     heads,     kv_heads,  size,               capacity,  position,
-                     window,    scale,     softcap,            sizeof(Cache) == 2,
-                     sizeof(Cache) == 1};
+  AttentionArgs args{q.data(), k.data(), v.data(), out.get(),          queries,
+                     heads,    kv_heads, size,     capacity,           position,
+                     window,   scale,    softcap,  sizeof(Cache) == 2, sizeof(Cache) == 1};
   std::vector<int32_t> depths;
   if (parents) {
     require(dim(*parents, 0) == queries, "there must be one parent for each query");
@@ -222,8 +224,7 @@ Result<float> attention(const std::string& table, const Cube& q, const Array<Cac
   return out.array();
 }
 
-Result<float> rms_norm(const std::string& table, const Matrix& x, const Vector& weight,
-                       float eps) {
+Result<float> rms_norm(const std::string& table, const Matrix& x, const Vector& weight, float eps) {
   require(weight.shape(0) == x.shape(1), "the weight needs one value per column");
   Owned<float> out({x.shape(0), x.shape(1)});
   kernels_by_name(table).rms_norm(x.data(), weight.data(), eps, dim(x, 0), dim(x, 1), out.get());
@@ -278,8 +279,9 @@ std::vector<std::string> available() {
 
 void bind_machine(nb::module_& m) {
   m.def("available", available, "The tables this CPU can run, slowest first.");
-  m.def("selected", [] { return std::string(selected_kernels().name); },
-        "The table in use: the best one, or what SATCHEL_ISA names.");
+  m.def(
+      "selected", [] { return std::string(selected_kernels().name); },
+      "The table in use: the best one, or what SATCHEL_ISA names.");
   m.def("amx_status", amx_status, "'available', or why AMX is not used.");
   m.def("cpu_features", cpu_features);
   m.def(
@@ -333,10 +335,9 @@ void bind_kernels(nb::module_& m) {
   m.def("attention", attention<float>, nb::arg("table"), nb::arg("q"), nb::arg("k").noconvert(),
         nb::arg("v").noconvert(), nb::arg("position"), nb::arg("scale"), nb::arg("window") = 0,
         nb::arg("softcap") = 0.0f, nb::arg("parents").none() = nb::none());
-  m.def("attention", attention<uint16_t>, nb::arg("table"), nb::arg("q"),
-        nb::arg("k").noconvert(), nb::arg("v").noconvert(), nb::arg("position"),
-        nb::arg("scale"), nb::arg("window") = 0, nb::arg("softcap") = 0.0f,
-        nb::arg("parents").none() = nb::none());
+  m.def("attention", attention<uint16_t>, nb::arg("table"), nb::arg("q"), nb::arg("k").noconvert(),
+        nb::arg("v").noconvert(), nb::arg("position"), nb::arg("scale"), nb::arg("window") = 0,
+        nb::arg("softcap") = 0.0f, nb::arg("parents").none() = nb::none());
   m.def("attention", attention<uint8_t>, nb::arg("table"), nb::arg("q"), nb::arg("k").noconvert(),
         nb::arg("v").noconvert(), nb::arg("position"), nb::arg("scale"), nb::arg("window") = 0,
         nb::arg("softcap") = 0.0f, nb::arg("parents").none() = nb::none());

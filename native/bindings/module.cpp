@@ -7,7 +7,8 @@ void bind_kernels(nb::module_& m);
 void bind_program(nb::module_& m);
 
 NB_MODULE(_native, m) {
-  nb::module_ kernels = m.def_submodule("kernels", "The kernels of each instruction set, one by one.");
+  nb::module_ kernels =
+      m.def_submodule("kernels", "The kernels of each instruction set, one by one.");
   bind_kernels(kernels);
   bind_program(m);
 }

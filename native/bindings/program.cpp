@@ -37,24 +37,35 @@ void translate(const std::exception_ptr& pointer, void*) {
 
 DType dtype_of(const InputArray& array) {
   const nb::dlpack::dtype d = array.dtype();
-  for (const auto& [match, dtype] : {std::pair{nb::dtype<float>(), DType::f32}, {nb::dtype<int32_t>(), DType::i32},
-                                     {nb::dtype<int64_t>(), DType::i64}, {nb::dtype<int8_t>(), DType::i8},
-                                     {nb::dtype<uint8_t>(), DType::u8}, {nb::dtype<bool>(), DType::boolean}}) {
+  for (const auto& [match, dtype] : {std::pair{nb::dtype<float>(), DType::f32},
+                                     {nb::dtype<int32_t>(), DType::i32},
+                                     {nb::dtype<int64_t>(), DType::i64},
+                                     {nb::dtype<int8_t>(), DType::i8},
+                                     {nb::dtype<uint8_t>(), DType::u8},
+                                     {nb::dtype<bool>(), DType::boolean}}) {
     if (d == match) return dtype;
   }
-  if (d.code == static_cast<uint8_t>(nb::dlpack::dtype_code::Float) && d.bits == 16) return DType::f16;
+  if (d.code == static_cast<uint8_t>(nb::dlpack::dtype_code::Float) && d.bits == 16)
+    return DType::f16;
   throw ExecutionError("an input has a dtype that programs do not use");
 }
 
 nb::dlpack::dtype numpy_dtype(DType dtype) {
   switch (dtype) {
-    case DType::f32: return nb::dtype<float>();
-    case DType::i32: return nb::dtype<int32_t>();
-    case DType::i64: return nb::dtype<int64_t>();
-    case DType::i8: return nb::dtype<int8_t>();
-    case DType::u8: return nb::dtype<uint8_t>();
-    case DType::boolean: return nb::dtype<bool>();
-    case DType::f16: break;
+    case DType::f32:
+      return nb::dtype<float>();
+    case DType::i32:
+      return nb::dtype<int32_t>();
+    case DType::i64:
+      return nb::dtype<int64_t>();
+    case DType::i8:
+      return nb::dtype<int8_t>();
+    case DType::u8:
+      return nb::dtype<uint8_t>();
+    case DType::boolean:
+      return nb::dtype<bool>();
+    case DType::f16:
+      break;
   }
   return {static_cast<uint8_t>(nb::dlpack::dtype_code::Float), 16, 1};
 }
@@ -69,14 +80,16 @@ nb::object copied_array(Instance& instance, const ArrayView& view) {
   auto* data = new uint8_t[bytes];
   instance.copy(view, bytes, data);
   nb::capsule owner(data, [](void* p) noexcept { delete[] static_cast<uint8_t*>(p); });
-  return nb::cast(nb::ndarray<nb::numpy>(data, shape.size(), shape.data(), owner, nullptr, numpy_dtype(view.dtype)));
+  return nb::cast(nb::ndarray<nb::numpy>(data, shape.size(), shape.data(), owner, nullptr,
+                                         numpy_dtype(view.dtype)));
 }
 
 nb::list run(Instance& instance, size_t method, const std::vector<InputArray>& arrays) {
   std::vector<ArrayView> inputs;
   for (const InputArray& array : arrays) {
     ArrayView view{dtype_of(array), {}, array.data()};
-    for (size_t i = 0; i < array.ndim(); ++i) view.shape.push_back(static_cast<int64_t>(array.shape(i)));
+    for (size_t i = 0; i < array.ndim(); ++i)
+      view.shape.push_back(static_cast<int64_t>(array.shape(i)));
     inputs.push_back(std::move(view));
   }
   std::vector<ArrayView> outputs;
@@ -105,7 +118,8 @@ nb::tuple take_profile(Instance& instance) {
     profile = instance.take_profile();
   }
   nb::dict ops, layers;
-  for (const auto& [op, row] : profile.ops()) ops[op.c_str()] = nb::make_tuple(row.calls, row.seconds);
+  for (const auto& [op, row] : profile.ops())
+    ops[op.c_str()] = nb::make_tuple(row.calls, row.seconds);
   for (const auto& [layer, row] : profile.layers()) {
     layers[layer.c_str()] = nb::make_tuple(row.calls, row.seconds, row.multiply_adds);
   }
@@ -169,52 +183,58 @@ void bind_program(nb::module_& m) {
   m.def("ops", &op_names, "The ops that the native core runs.");
 
   nb::class_<Program>(m, "Program", "A valid program file; its weights are not read until used.")
-      .def_static("open", [](const std::string& path) {
-        nb::gil_scoped_release release;
-        return std::make_shared<Program>(path);
-      })
+      .def_static("open",
+                  [](const std::string& path) {
+                    nb::gil_scoped_release release;
+                    return std::make_shared<Program>(path);
+                  })
       .def_prop_ro("size", [](const Program& p) { return p.file().size(); })
-      .def("sections", [](const Program& p) {
-        nb::list list;
-        for (const SectionRecord& s : p.file().sections()) {
-          nb::dict d;
-          d["name"] = s.name;
-          d["offset"] = s.offset;
-          d["size"] = s.size;
-          d["digest"] = digest_bytes(s.digest);
-          list.append(d);
-        }
-        return list;
-      })
-      .def("section_bytes", [](const Program& p, const std::string& name) {
-        for (const SectionRecord& s : p.file().sections()) {
-          if (s.name == name) return nb::bytes(reinterpret_cast<const char*>(p.file().bytes(s)), s.size);
-        }
-        throw nb::key_error(name.c_str());
-      })
-      .def("weights", [](const Program& p) {
-        const SectionRecord& data = p.file().section(SectionKind::weights);
-        nb::list list;
-        for (const WeightEntry& w : p.file().weights()) {
-          nb::dict d;
-          d["name"] = w.name;
-          d["encoding"] = w.kind_name();
-          d["shape"] = w.shape;
-          d["group"] = w.group;
-          d["offset"] = data.offset + w.offset;
-          d["codes_size"] = w.codes_size;
-          d["scales_offset"] = w.scales_size ? data.offset + w.scales_offset : 0;
-          d["scales_size"] = w.scales_size;
-          d["digest"] = digest_bytes(w.digest);
-          list.append(d);
-        }
-        return list;
-      })
-      .def("methods", [](const Program& p) {
-        nb::list list;
-        for (const Method& method : p.methods()) list.append(describe(p, method));
-        return list;
-      })
+      .def("sections",
+           [](const Program& p) {
+             nb::list list;
+             for (const SectionRecord& s : p.file().sections()) {
+               nb::dict d;
+               d["name"] = s.name;
+               d["offset"] = s.offset;
+               d["size"] = s.size;
+               d["digest"] = digest_bytes(s.digest);
+               list.append(d);
+             }
+             return list;
+           })
+      .def("section_bytes",
+           [](const Program& p, const std::string& name) {
+             for (const SectionRecord& s : p.file().sections()) {
+               if (s.name == name)
+                 return nb::bytes(reinterpret_cast<const char*>(p.file().bytes(s)), s.size);
+             }
+             throw nb::key_error(name.c_str());
+           })
+      .def("weights",
+           [](const Program& p) {
+             const SectionRecord& data = p.file().section(SectionKind::weights);
+             nb::list list;
+             for (const WeightEntry& w : p.file().weights()) {
+               nb::dict d;
+               d["name"] = w.name;
+               d["encoding"] = w.kind_name();
+               d["shape"] = w.shape;
+               d["group"] = w.group;
+               d["offset"] = data.offset + w.offset;
+               d["codes_size"] = w.codes_size;
+               d["scales_offset"] = w.scales_size ? data.offset + w.scales_offset : 0;
+               d["scales_size"] = w.scales_size;
+               d["digest"] = digest_bytes(w.digest);
+               list.append(d);
+             }
+             return list;
+           })
+      .def("methods",
+           [](const Program& p) {
+             nb::list list;
+             for (const Method& method : p.methods()) list.append(describe(p, method));
+             return list;
+           })
       .def("states", [](const Program& p) {
         nb::list list;
         for (const StateInfo& s : p.states()) {
@@ -229,14 +249,20 @@ void bind_program(nb::module_& m) {
       });
 
   nb::class_<Instance>(m, "Instance", "A program being run: states, arena and threads.")
-      .def("__init__", [](Instance* self, std::shared_ptr<Program> program, int threads) {
-        new (self) Instance(std::move(program), threads);
-      }, nb::arg("program"), nb::arg("threads") = 0)
+      .def(
+          "__init__",
+          [](Instance* self, std::shared_ptr<Program> program, int threads) {
+            new (self) Instance(std::move(program), threads);
+          },
+          nb::arg("program"), nb::arg("threads") = 0)
       .def("run", &run, nb::arg("method"), nb::arg("inputs"))
-      .def("start_profile", [](Instance& i) {
-        const std::lock_guard<std::mutex> lock(i.mutex());
-        i.start_profile();
-      }, nb::call_guard<nb::gil_scoped_release>())
+      .def(
+          "start_profile",
+          [](Instance& i) {
+            const std::lock_guard<std::mutex> lock(i.mutex());
+            i.start_profile();
+          },
+          nb::call_guard<nb::gil_scoped_release>())
       .def("take_profile", &take_profile)
       .def_prop_ro("threads", &Instance::threads)
       .def_prop_ro("kernels", [](const Instance& i) { return i.kernels(); });

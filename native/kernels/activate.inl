@@ -13,9 +13,9 @@ inline F hardsigmoid_of(F x) {
   return smaller(broadcast(6.0f), shifted) * broadcast(1.0f / 6);
 }
 
-// x times the share of a normal distribution that is below x, to 1e-6: 1/2 + x * p(x^2), where p is a
-// polynomial fitted over |x| <= 5.5, beyond which the share is 0 or 1. The argument of p is brought to
-// -1 .. 1, where its coefficients do not cancel.
+// x times the share of a normal distribution that is below x, to 1e-6: 1/2 + x * p(x^2), where p is
+// a polynomial fitted over |x| <= 5.5, beyond which the share is 0 or 1. The argument of p is
+// brought to -1 .. 1, where its coefficients do not cancel.
 inline F gelu_of(F x) {
   constexpr float kEnd = 5.5f;
   const F inside = smaller(broadcast(kEnd), larger(broadcast(-kEnd), x));
@@ -46,16 +46,26 @@ inline F gelu_tanh_of(F x) {
 // larger() and smaller() return their second argument when one is NaN, so NaN comes through.
 inline F activated(Activation activation, F x) {
   switch (activation) {
-    case Activation::none: return x;
-    case Activation::relu: return larger(broadcast(0.0f), x);
-    case Activation::relu6: return smaller(broadcast(6.0f), larger(broadcast(0.0f), x));
-    case Activation::hardswish: return x * hardsigmoid_of(x);
-    case Activation::hardsigmoid: return hardsigmoid_of(x);
-    case Activation::silu: return x * sigmoid_of(x);
-    case Activation::gelu: return gelu_of(x);
-    case Activation::gelu_tanh: return gelu_tanh_of(x);
-    case Activation::sigmoid: return sigmoid_of(x);
-    case Activation::tanh: return hyperbolic_tangent(x);
+    case Activation::none:
+      return x;
+    case Activation::relu:
+      return larger(broadcast(0.0f), x);
+    case Activation::relu6:
+      return smaller(broadcast(6.0f), larger(broadcast(0.0f), x));
+    case Activation::hardswish:
+      return x * hardsigmoid_of(x);
+    case Activation::hardsigmoid:
+      return hardsigmoid_of(x);
+    case Activation::silu:
+      return x * sigmoid_of(x);
+    case Activation::gelu:
+      return gelu_of(x);
+    case Activation::gelu_tanh:
+      return gelu_tanh_of(x);
+    case Activation::sigmoid:
+      return sigmoid_of(x);
+    case Activation::tanh:
+      return hyperbolic_tangent(x);
   }
   return x;
 }

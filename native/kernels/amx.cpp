@@ -17,9 +17,9 @@ constexpr int64_t kChunkGroups = 4;     // groups whose sums wait to be scaled
 constexpr int64_t kFewestRows = 4;      // below this, AVX-512 is faster
 
 struct alignas(64) Workspace {
-  uint8_t b[2][kChunkColumns * kTileRows];      // [tile][cols/4][16][4]
-  int8_t a[kTileRows][kChunkColumns];           // the last rows, padded with zeros to a full tile
-  int32_t c[kChunkGroups][4][kTileRows * 16];   // [group][2 * row tile + column tile][16][16]
+  uint8_t b[2][kChunkColumns * kTileRows];     // [tile][cols/4][16][4]
+  int8_t a[kTileRows][kChunkColumns];          // the last rows, padded with zeros to a full tile
+  int32_t c[kChunkGroups][4][kTileRows * 16];  // [group][2 * row tile + column tile][16][16]
   int32_t correction[kChunkGroups][2 * kTileRows];
 };
 
@@ -35,8 +35,7 @@ struct Q4 {
     for (int64_t c = 0; c < columns; c += 8) {
       const __m512i bytes = _mm512_loadu_si512(codes + c * 8);
       _mm512_store_si512(out + c * 16, _mm512_and_si512(bytes, nibble));
-      _mm512_store_si512(out + c * 16 + 64,
-                         _mm512_and_si512(_mm512_srli_epi16(bytes, 4), nibble));
+      _mm512_store_si512(out + c * 16 + 64, _mm512_and_si512(_mm512_srli_epi16(bytes, 4), nibble));
     }
     for (int64_t c = columns; c < padded; c += 4) {
       _mm512_store_si512(out + c * 16, _mm512_setzero_si512());
@@ -140,8 +139,8 @@ inline void scale_sums(const Job& job, const Workspace& work, int row_tile, int 
     const int32_t* correction = work.correction[g] + row_tile * kTileRows;
     SATCHEL_UNROLL
     for (int r = 0; r < kTileRows; ++r) {
-      const __m512i dot = _mm512_sub_epi32(_mm512_load_si512(sums + r * 16),
-                                           _mm512_set1_epi32(correction[r]));
+      const __m512i dot =
+          _mm512_sub_epi32(_mm512_load_si512(sums + r * 16), _mm512_set1_epi32(correction[r]));
       acc[r] = fma(_mm512_cvtepi32_ps(dot), scale, acc[r]);
     }
   }
@@ -192,15 +191,14 @@ void multiply_rows(const Job& job, Workspace& work, const uint8_t* const* codes,
     store_sums<MT, NT>(work.c[g]);
     for (int64_t r = 0; r < MT * kTileRows; ++r) {
       work.correction[g][r] =
-          r < rows
-              ? Code::kOffset * x.sums[(first_row + r) * job.groups + job.first_group + g]
-              : 0;
+          r < rows ? Code::kOffset * x.sums[(first_row + r) * job.groups + job.first_group + g] : 0;
     }
   }
   for (int mt = 0; mt < MT; ++mt) {
     for (int nt = 0; nt < NT; ++nt) {
       const int64_t in_tile = mt == MT - 1 ? last_rows : kTileRows;
-      scale_sums<typename Code::Scales>(job, work, mt, nt, first_row + mt * kTileRows, in_tile, tile + nt);
+      scale_sums<typename Code::Scales>(job, work, mt, nt, first_row + mt * kTileRows, in_tile,
+                                        tile + nt);
     }
   }
 }

@@ -1,11 +1,14 @@
-// Attention of long blocks of queries over a cache of 16-bit floats, multiplied in tiles of bfloat16.
+// Attention of long blocks of queries over a cache of 16-bit floats, multiplied in tiles of
+// bfloat16.
 //
-// The products of a cached number's two parts and a float's three are exact, and added up as floats; the smallest of the
-// six is left out. Everything is turned: rows of queries are the columns of all results, and keys are read as they lie.
+// The products of a cached number's two parts and a float's three are exact, and added up as
+// floats; the smallest of the six is left out. Everything is turned: rows of queries are the
+// columns of all results, and keys are read as they lie.
 //
-// Steps of 32 rows by 32 keys overlap: while tiles multiply keys for the step after the current one and values for the
-// step before it, registers make the current one's weights and, if it is the first to come there, tiles of more keys
-// and values. A row's result does not depend on its neighbours.
+// Steps of 32 rows by 32 keys overlap: while tiles multiply keys for the step after the current one
+// and values for the step before it, registers make the current one's weights and, if it is the
+// first to come there, tiles of more keys and values. A row's result does not depend on its
+// neighbours.
 
 #include "amx_tiles.h"
 
@@ -30,7 +33,8 @@ inline void multiply_two_by_two(Between between) {
   _tile_dpbf16ps(3, 5, 7);
   between();
 }
-// Of keys or values: the hint says that they need not stay in the first-level cache, where all else fits in.
+// Of keys or values: the hint says that they need not stay in the first-level cache, where all else
+// fits in.
 inline void load_left(const uint8_t* tiles) {
   _tile_stream_loadd(4, tiles, 64);
   _tile_stream_loadd(5, tiles + kTileBytes, 64);
@@ -51,7 +55,8 @@ inline void load_first(const Factors& f) {
   load_right(f.right);
   load_left(f.left);
 }
-// Adds their products but for the smallest, after load_first. `between` is called after every other product.
+// Adds their products but for the smallest, after load_first. `between` is called after every other
+// product.
 template <class Between>
 inline void multiply_parts(const Factors& f, Between between) {
   multiply_two_by_two(between);
@@ -65,7 +70,8 @@ inline void multiply_parts(const Factors& f, Between between) {
   multiply_two_by_two(between);
 }
 
-// Sums 0-3 go, and others come, one by one, since the first of the next products waits only for the first of them.
+// Sums 0-3 go, and others come, one by one, since the first of the next products waits only for the
+// first of them.
 inline void exchange_sums(uint8_t* to, const uint8_t* from) {
   _tile_stored(0, to, 64);
   _tile_loadd(0, from, 64);
@@ -90,7 +96,8 @@ inline void load_sums(const uint8_t* from) {
   _tile_loadd(3, from + 3 * kTileBytes, 64);
 }
 
-// What tiles do in a turn: the scores of one step, and the weighted values of another, added to its sums.
+// What tiles do in a turn: the scores of one step, and the weighted values of another, added to its
+// sums.
 struct TileWork {
   bool has_scores, has_values;
   const uint8_t *keys, *queries;
@@ -133,17 +140,22 @@ struct Pass {
   int64_t rows() const { return queries * group; }
   int64_t steps() const { return (rows() + kTileStepRows - 1) / kTileStepRows; }
   int64_t end() const { return args.position + first + queries; }  // of the keys
-  int64_t offset(int64_t row) const {  // of a row in q and out
+  int64_t offset(int64_t row) const {                              // of a row in q and out
     const int64_t query = space.query[row], head = kv_head * group + row - query * group;
     return ((first + query) * args.heads + head) * args.dim;
   }
-  uint8_t* queries_of(const Step& step) const { return space.queries + step.index * kTileStepRows * padded * kQueryBytes; }
-  uint8_t* sums_of(const Step& step) const { return space.sums + step.index * kTileStepRows * padded * kSumBytes; }
+  uint8_t* queries_of(const Step& step) const {
+    return space.queries + step.index * kTileStepRows * padded * kQueryBytes;
+  }
+  uint8_t* sums_of(const Step& step) const {
+    return space.sums + step.index * kTileStepRows * padded * kSumBytes;
+  }
 };
 
 void begin_rows(const Pass& pass) {
   const Space& space = pass.space;
-  const int64_t rows = pass.rows(), padded = pass.padded, padded_rows = pass.steps() * kTileStepRows;
+  const int64_t rows = pass.rows(), padded = pass.padded,
+                padded_rows = pass.steps() * kTileStepRows;
   // Rows past the last see what it sees.
   for (int64_t row = 0, query = 0, head = 0; row < padded_rows; ++row) {
     space.query[row] = static_cast<int32_t>(query);
@@ -153,7 +165,9 @@ void begin_rows(const Pass& pass) {
   }
   std::memset(space.sums, 0, static_cast<size_t>(padded_rows * padded * kSumBytes));
   for (int64_t row = 0; row < padded_rows; row += kLanes) {
-    const auto from = [&](int64_t i) { return row + i < rows ? pass.args.q + pass.offset(row + i) : nullptr; };
+    const auto from = [&](int64_t i) {
+      return row + i < rows ? pass.args.q + pass.offset(row + i) : nullptr;
+    };
     uint8_t* step = space.queries + row / kTileStepRows * kTileStepRows * padded * kQueryBytes;
     turn_queries(from, pass.args.scale < 0.0f ? -1.0f : 1.0f, pass.args.dim, padded,
                  step + row / kLanes % kRowTiles * kTileBytes);
@@ -164,8 +178,9 @@ void write_rows(const Pass& pass) {
   const int64_t rows = pass.rows(), dim = pass.args.dim;
   for (int64_t row = 0; row < rows; row += kLanes) {
     const F inverse = broadcast(1.0f) / load(pass.space.total + row);
-    const float* sums = floats(pass.space.sums + row / kTileStepRows * kTileStepRows * pass.padded * kSumBytes +
-                               row / kLanes % kRowTiles * kTileBytes);
+    const float* sums =
+        floats(pass.space.sums + row / kTileStepRows * kTileStepRows * pass.padded * kSumBytes +
+               row / kLanes % kRowTiles * kTileBytes);
     for (int64_t d = 0; d < dim; d += kLanes, sums += kRowTiles * kLanes * kLanes) {
       F results[kLanes];
       alignas(64) float turned[kLanes][kLanes];
@@ -173,14 +188,16 @@ void write_rows(const Pass& pass) {
       for (int i = 0; i < kLanes; ++i) results[i] = load(sums + i * kLanes) * inverse;
       transpose16(results, turned[0], kLanes);
       for (int64_t i = 0; i < kLanes && row + i < rows; ++i) {
-        store_n(pass.args.out + pass.offset(row + i) + d, load(turned[i]), dim - d < kLanes ? dim - d : kLanes);
+        store_n(pass.args.out + pass.offset(row + i) + d, load(turned[i]),
+                dim - d < kLanes ? dim - d : kLanes);
       }
     }
   }
 }
 
-// The step, or the first one behind it in which a row sees a key. For as many keys as there is room for, all keys of some
-// rows come after those of others: queries and sums of 32 rows stay in the first-level cache.
+// The step, or the first one behind it in which a row sees a key. For as many keys as there is room
+// for, all keys of some rows come after those of others: queries and sums of 32 rows stay in the
+// first-level cache.
 Step step_from(const Pass& pass, Step step) {
   const int64_t end = pass.end(), room = tile_keys(pass.padded);
   for (; step.chunk < end; step.block += kTileStepKeys) {
@@ -189,7 +206,8 @@ Step step_from(const Pass& pass, Step step) {
       step.block = step.chunk - kTileStepKeys;
       continue;
     }
-    const int64_t newest = pass.args.position + pass.first + 1 - step.block, oldest = newest - pass.args.window;
+    const int64_t newest = pass.args.position + pass.first + 1 - step.block,
+                  oldest = newest - pass.args.window;
     step.end = static_cast<int32_t>(newest < kTileStepKeys ? newest : kTileStepKeys);
     step.begin = static_cast<int32_t>(oldest < kTileStepKeys ? oldest : kTileStepKeys);
     if (pass.args.window == 0 || oldest < -kFar) step.begin = -kFar;
@@ -214,16 +232,20 @@ void rescale_sums(const Pass& pass, const Step& step) {
   if (!changes(factors[0]) && !changes(factors[1])) return;  // as mostly
   float* sums = floats(pass.sums_of(step));
   for (int64_t tile = 0; tile < pass.padded / kLanes * kRowTiles; ++tile) {
-    for (int i = 0; i < kLanes; ++i, sums += kLanes) store(sums, load(sums) * factors[tile % kRowTiles]);
+    for (int i = 0; i < kLanes; ++i, sums += kLanes)
+      store(sums, load(sums) * factors[tile % kRowTiles]);
   }
 }
 
 void attend_pass(const Pass& pass) {
   const Space& space = pass.space;
-  const int64_t dim = pass.args.dim, padded = pass.padded, cache = pass.kv_head * pass.args.capacity * dim;
+  const int64_t dim = pass.args.dim, padded = pass.padded,
+                cache = pass.kv_head * pass.args.capacity * dim;
   const uint16_t* k = static_cast<const uint16_t*>(pass.args.k) + cache;
   const uint16_t* v = static_cast<const uint16_t*>(pass.args.v) + cache;
-  const auto tiles = [&](uint8_t* of, const Step& step) { return of + (step.block - step.chunk) * padded * kCacheBytes; };
+  const auto tiles = [&](uint8_t* of, const Step& step) {
+    return of + (step.block - step.chunk) * padded * kCacheBytes;
+  };
   const auto count = [&](const Step& step) { return key_in_step(pass.end() - step.block); };
   int64_t split = 0, turned = 0;  // the keys and values before these are there as tiles
 
@@ -238,10 +260,12 @@ void attend_pass(const Pass& pass) {
       split = ahead.block + kTileStepKeys;
     }
     if (current.any && current.block >= turned) {
-      values = ValueTiles(v + current.block * dim, dim, padded, count(current), tiles(space.values, current));
+      values = ValueTiles(v + current.block * dim, dim, padded, count(current),
+                          tiles(space.values, current));
       turned = current.block + kTileStepKeys;
     }
-    Weighing weighing(pass.args, space, current, space.scores + turn * kScoreBytes, space.weights + turn * kWeightBytes);
+    Weighing weighing(pass.args, space, current, space.scores + turn * kScoreBytes,
+                      space.weights + turn * kWeightBytes);
     const auto prepare = [&] {
       if (weighing.left()) weighing.next();
       if (keys.left()) {
@@ -270,11 +294,13 @@ void attend_pass(const Pass& pass) {
 
 }  // namespace
 
-void amx_attention(const AttentionArgs& args, int64_t kv_head, int64_t query_begin, int64_t query_end, float* scratch) {
+void amx_attention(const AttentionArgs& args, int64_t kv_head, int64_t query_begin,
+                   int64_t query_end, float* scratch) {
   if (args.queries < kLongBlock || !args.half_cache || args.byte_cache || args.parents) {
     return avx512_table.attention(args, kv_head, query_begin, query_end, scratch);
   }
-  const int64_t group = args.heads / args.kv_heads, padded = tile_dim(args.dim), most = tile_queries(group);
+  const int64_t group = args.heads / args.kv_heads, padded = tile_dim(args.dim),
+                most = tile_queries(group);
   const Space space(scratch, tile_rows(group), padded);
   // Tile state belongs to the thread, so each call sets it up and gives it back.
   configure_tiles(64);
@@ -296,8 +322,12 @@ bool amx_bf16_self_test() {
     std::memcpy(&bits, &x, sizeof bits);
     return static_cast<uint16_t>(bits >> 16);
   };
-  const auto left = [](int row, int k) { return static_cast<float>((row * 37 + k * 11) % 255 - 127); };
-  const auto right = [](int k, int output) { return static_cast<float>((k * 29 + output * 7) % 128 - 64); };
+  const auto left = [](int row, int k) {
+    return static_cast<float>((row * 37 + k * 11) % 255 - 127);
+  };
+  const auto right = [](int k, int output) {
+    return static_cast<float>((k * 29 + output * 7) % 128 - 64);
+  };
   for (int i = 0; i < 16; ++i) {
     for (int k = 0; k < 32; ++k) {
       a[i][k] = bfloat(left(i, k));

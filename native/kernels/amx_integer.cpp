@@ -1,6 +1,6 @@
-// AMX for layers of unsigned codes and signed 8-bit weights: 16 outputs, up to 16 pixels and 64 columns per
-// instruction. Weights and codes are read where they lie; only the last columns of the weights and of
-// the last rows, where they are no full step, are copied and filled up with zeros.
+// AMX for layers of unsigned codes and signed 8-bit weights: 16 outputs, up to 16 pixels and 64
+// columns per instruction. Weights and codes are read where they lie; only the last columns of the
+// weights and of the last rows, where they are no full step, are copied and filled up with zeros.
 
 #include <algorithm>
 
@@ -20,11 +20,11 @@ namespace {
 
 constexpr int64_t kStepColumns = 64;
 constexpr int64_t kStepBytes = kStepColumns * kTileRows;  // of weights
-// Products of up to so many columns take one tile of rows and four of weights, so that a row's results are a line of
-// codes; longer ones two by two, which is fewer loads.
+// Products of up to so many columns take one tile of rows and four of weights, so that a row's
+// results are a line of codes; longer ones two by two, which is fewer loads.
 constexpr int64_t kMostWideColumns = 576;
-// Tiles of weights that a block of rows meets one block after the other: as many as stay in the first-level
-// cache, so that the rows come there once.
+// Tiles of weights that a block of rows meets one block after the other: as many as stay in the
+// first-level cache, so that the rows come there once.
 constexpr int64_t kMostStripTiles = 8, kStripBytes = 24 << 10;
 constexpr int kBlockSums = 4;  // tiles of them
 constexpr int64_t kTileSums = kTileRows * 16;
@@ -42,13 +42,14 @@ struct RowTile {
   int64_t readable_after;  // bytes of windows behind those of its last pixel
 };
 
-// Windows in tiles of up to 16 pixels of a row, the same number in each. What is left of a row is done with pixels
-// before, whose results come out the same. Short rows are taken together, with the few windows between them that
-// are no pixel's.
+// Windows in tiles of up to 16 pixels of a row, the same number in each. What is left of a row is
+// done with pixels before, whose results come out the same. Short rows are taken together, with the
+// few windows between them that are no pixel's.
 class RowTiles {
  public:
   explicit RowTiles(const CodeWindows& windows)
-      : x_(windows), in_row_((x_.row_pixels + kTileRows - 1) / kTileRows),
+      : x_(windows),
+        in_row_((x_.row_pixels + kTileRows - 1) / kTileRows),
         row_pixels_((x_.row_pixels + in_row_ - 1) / in_row_) {
     if (x_.rows == 1 || in_row_ > 1 || x_.row_step % x_.pixel_step != 0) return;
     apart_ = x_.row_step / x_.pixel_step;
@@ -63,7 +64,8 @@ class RowTiles {
   RowTile next() {
     const int64_t end = x_.row_pixels - row_pixels_, pixel = std::min(place_ * row_pixels_, end);
     const int64_t row = std::min(row_, x_.rows - rows_);
-    const RowTile tile{x_.image + row * x_.row_step + pixel * x_.pixel_step, row * x_.row_pixels + pixel,
+    const RowTile tile{x_.image + row * x_.row_step + pixel * x_.pixel_step,
+                       row * x_.row_pixels + pixel,
                        (x_.rows - rows_ - row) * x_.row_step + (end - pixel) * x_.pixel_step};
     if (++place_ == in_row_) place_ = 0, row_ += rows_;
     return tile;
@@ -94,14 +96,16 @@ struct Job {
 };
 
 // The last rows' last columns, where there may be nothing to read behind them.
-inline void copy_last_columns(const uint8_t* x, int64_t ldx, int64_t rows, int64_t rest, uint8_t* out) {
+inline void copy_last_columns(const uint8_t* x, int64_t ldx, int64_t rows, int64_t rest,
+                              uint8_t* out) {
   const __mmask64 there = ~0ull >> (64 - rest);
   for (int64_t r = 0; r < rows; ++r) {
     _mm512_store_si512(out + r * kStepColumns, _mm512_maskz_loadu_epi8(there, x + r * ldx));
   }
 }
 
-// The sums of MT tiles of rows and NT tiles of weights stay in the tiles: those of the second row behind the first's.
+// The sums of MT tiles of rows and NT tiles of weights stay in the tiles: those of the second row
+// behind the first's.
 template <int MT, int NT>
 void multiply(const Job& job, const Block& block, NextCodes& next) {
   static_assert(MT * NT <= kBlockSums && MT <= 2);
@@ -114,7 +118,8 @@ void multiply(const Job& job, const Block& block, NextCodes& next) {
   if constexpr (MT * NT > 1) _tile_zero(1);
   if constexpr (MT * NT > 2) _tile_zero(2);
   if constexpr (MT * NT > 3) _tile_zero(3);
-  const auto add = [&](const uint8_t* a0, const uint8_t* a1, int64_t stride, const int8_t* weights, int64_t apart) {
+  const auto add = [&](const uint8_t* a0, const uint8_t* a1, int64_t stride, const int8_t* weights,
+                       int64_t apart) {
     _tile_loadd(4, a0, stride);
     _tile_loadd(6, weights, 64);
     _tile_dpbusd(0, 4, 6);
@@ -154,12 +159,14 @@ void multiply(const Job& job, const Block& block, NextCodes& next) {
   }
   if (rest == 0) return;
   const int8_t* last = job.buffers.b[block.tile - job.strip];
-  // Weights past the last column are zeros, so that it does not matter what is read there of the next rows.
+  // Weights past the last column are zeros, so that it does not matter what is read there of the
+  // next rows.
   if (block.rows[MT - 1].readable_after >= kStepColumns - rest) {
     add(a[0] + full * kStepColumns, a[1] + full * kStepColumns, job.x.pixel_step, last, kStepBytes);
   } else {
     for (int mt = 0; mt < MT; ++mt) {
-      copy_last_columns(a[mt] + full * kStepColumns, job.x.pixel_step, job.rows.windows(), rest, job.buffers.a[mt]);
+      copy_last_columns(a[mt] + full * kStepColumns, job.x.pixel_step, job.rows.windows(), rest,
+                        job.buffers.a[mt]);
     }
     finish_writes(&job.buffers);
     add(job.buffers.a[0], job.buffers.a[1], kStepColumns, last, kStepBytes);
@@ -167,12 +174,17 @@ void multiply(const Job& job, const Block& block, NextCodes& next) {
 }
 
 inline void multiply(const Job& job, const Block& block, NextCodes& next) {
-  if (block.row_tiles == 2) return block.tiles == 2 ? multiply<2, 2>(job, block, next) : multiply<2, 1>(job, block, next);
+  if (block.row_tiles == 2)
+    return block.tiles == 2 ? multiply<2, 2>(job, block, next) : multiply<2, 1>(job, block, next);
   switch (block.tiles) {
-    case 4: return multiply<1, 4>(job, block, next);
-    case 3: return multiply<1, 3>(job, block, next);
-    case 2: return multiply<1, 2>(job, block, next);
-    default: return multiply<1, 1>(job, block, next);
+    case 4:
+      return multiply<1, 4>(job, block, next);
+    case 3:
+      return multiply<1, 3>(job, block, next);
+    case 2:
+      return multiply<1, 2>(job, block, next);
+    default:
+      return multiply<1, 1>(job, block, next);
   }
 }
 
@@ -192,10 +204,17 @@ inline void finish(const Job& job, const Block& block) {
     const BlockSums sums{first, 16, kTileSums, job.small, true};
     const int64_t row = block.rows[mt].row + line * pixels;
     switch (block.tiles) {
-      case 4: finish_rows<4>(job.result, job.w, block.tile, row, pixels, sums); break;
-      case 3: finish_rows<1>(job.result, job.w, block.tile + 2, row, pixels, sums.from_tile(2)); [[fallthrough]];
-      case 2: finish_rows<2>(job.result, job.w, block.tile, row, pixels, sums); break;
-      default: finish_rows<1>(job.result, job.w, block.tile, row, pixels, sums);
+      case 4:
+        finish_rows<4>(job.result, job.w, block.tile, row, pixels, sums);
+        break;
+      case 3:
+        finish_rows<1>(job.result, job.w, block.tile + 2, row, pixels, sums.from_tile(2));
+        [[fallthrough]];
+      case 2:
+        finish_rows<2>(job.result, job.w, block.tile, row, pixels, sums);
+        break;
+      default:
+        finish_rows<1>(job.result, job.w, block.tile, row, pixels, sums);
     }
     if (++line == job.rows.rows()) line = 0, ++mt;
   }
@@ -203,7 +222,8 @@ inline void finish(const Job& job, const Block& block) {
 
 // The last steps of some tiles of weights, filled up with zeros.
 inline void copy_last_steps(const IntegerMatrix& w, int64_t tile, int64_t tiles, Buffers& buffers) {
-  const int64_t full = w.steps * 4 / kStepColumns * kStepBytes, tile_bytes = w.steps * 4 * kTileRows;
+  const int64_t full = w.steps * 4 / kStepColumns * kStepBytes,
+                tile_bytes = w.steps * 4 * kTileRows;
   if (full == tile_bytes) return;
   for (int64_t nt = 0; nt < tiles; ++nt) {
     std::memset(buffers.b[nt], 0, sizeof buffers.b[nt]);
@@ -215,8 +235,8 @@ inline void copy_last_steps(const IntegerMatrix& w, int64_t tile, int64_t tiles,
 
 }  // namespace
 
-void amx_conv_i8(const CodeWindows& x, const IntegerMatrix& w, const IntegerResult& result, int64_t tile_begin,
-                 int64_t tile_end) {
+void amx_conv_i8(const CodeWindows& x, const IntegerMatrix& w, const IntegerResult& result,
+                 int64_t tile_begin, int64_t tile_end) {
   Buffers buffers;
   RowTiles rows(x);
   finish_writes(x.image);
@@ -225,7 +245,8 @@ void amx_conv_i8(const CodeWindows& x, const IntegerMatrix& w, const IntegerResu
   const bool wide = w.steps * 4 <= kMostWideColumns;
   const int most_row_tiles = wide ? 1 : 2, most_tiles = kBlockSums / most_row_tiles;
   const int64_t tile_bytes = w.steps * 4 * kTileRows;
-  const int64_t strip_tiles = std::clamp<int64_t>(kStripBytes / tile_bytes & -most_tiles, most_tiles, kMostStripTiles);
+  const int64_t strip_tiles =
+      std::clamp<int64_t>(kStripBytes / tile_bytes & -most_tiles, most_tiles, kMostStripTiles);
   const int64_t steps = (w.steps * 4 + kStepColumns - 1) / kStepColumns;
   Job job{x, w, result, rows, buffers, 0, have_room(result, w, tile_begin, tile_end - tile_begin)};
   Block before{};
@@ -240,13 +261,15 @@ void amx_conv_i8(const CodeWindows& x, const IntegerMatrix& w, const IntegerResu
     NextCodes next(following, std::min(bytes, strip_tiles * tile_bytes), blocks * steps);
     rows.restart();
     for (int64_t row = 0; row < rows.count(); row += most_row_tiles) {
-      Block block{{rows.next(), {}}, row + most_row_tiles > rows.count() ? 1 : most_row_tiles, 0, 0};
+      Block block{
+          {rows.next(), {}}, row + most_row_tiles > rows.count() ? 1 : most_row_tiles, 0, 0};
       if (block.row_tiles == 2) block.rows[1] = rows.next();
       for (int64_t tile = strip; tile < strip_end; tile += most_tiles) {
         block.tile = tile;
         block.tiles = static_cast<int>(std::min<int64_t>(most_tiles, strip_end - tile));
         multiply(job, block, next);
-        // While the tiles are at work. The sums are read before the next ones are stored in their place.
+        // While the tiles are at work. The sums are read before the next ones are stored in their
+        // place.
         finish(job, before);
         store_sums(block, buffers);
         before = block;

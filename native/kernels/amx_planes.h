@@ -1,14 +1,14 @@
 // 4-bit weights as planes of bytes, which tiles multiply.
 //
 // Scaling the sums of every group of 32 columns costs several times as much as the tiles do. So the
-// groups of a run of 1,024 columns are brought to one step for each output row, and nothing is scaled
-// before the end of the run.
+// groups of a run of 1,024 columns are brought to one step for each output row, and nothing is
+// scaled before the end of the run.
 //
-// Where the scales are whole multiples of a step already (step_bytes.inl), a weight is one byte. Else
-// the step is a power of two. A code of 4 bits times an fp16 scale of 11 bits is then a whole number,
-// and 16 bits hold it exactly if the group's scale is at least half of the largest in the run (a
-// quarter, for half of them); smaller scales are rounded to 1/4096 of the largest. A number of 16 bits
-// is two bytes, in two planes: signed high bytes and unsigned low ones.
+// Where the scales are whole multiples of a step already (step_bytes.inl), a weight is one byte.
+// Else the step is a power of two. A code of 4 bits times an fp16 scale of 11 bits is then a whole
+// number, and 16 bits hold it exactly if the group's scale is at least half of the largest in the
+// run (a quarter, for half of them); smaller scales are rounded to 1/4096 of the largest. A number
+// of 16 bits is two bytes, in two planes: signed high bytes and unsigned low ones.
 #pragma once
 
 #include <algorithm>
@@ -21,8 +21,8 @@ namespace {
 
 constexpr int64_t kStepColumns = 64;  // of a tile
 
-// What meets the rows together: two tiles, one (the last, or where the next has no steps), or the high and
-// the low bytes of one. A tile's own scales decide, whichever tiles are beside it.
+// What meets the rows together: two tiles, one (the last, or where the next has no steps), or the
+// high and the low bytes of one. A tile's own scales decide, whichever tiles are beside it.
 struct Unit {
   int64_t tile;
   int tiles;
@@ -63,8 +63,8 @@ inline F choose_steps(const TileRun& run, float* step) {
 }
 
 // A run's numbers of 16 bits, of columns [begin, end).
-inline void high_and_low_bytes(const TileRun& run, F per_scale, int64_t begin, int64_t end, uint8_t* high,
-                               uint8_t* low) {
+inline void high_and_low_bytes(const TileRun& run, F per_scale, int64_t begin, int64_t end,
+                               uint8_t* high, uint8_t* low) {
   const __m512i nibble = _mm512_set1_epi16(15), low_byte = _mm512_set1_epi16(255);
   const uint8_t* codes = run.codes + begin * 8;
   for (int64_t g = begin / run.group, column = begin; column < end; ++g) {
@@ -83,7 +83,8 @@ inline void high_and_low_bytes(const TileRun& run, F per_scale, int64_t begin, i
                                                          kFirstWhereMask));
       low += 64, high += 64;
     };
-    for (const int64_t stop = std::min(end, (g + 1) * run.group); column < stop; column += 8, codes += 64) {
+    for (const int64_t stop = std::min(end, (g + 1) * run.group); column < stop;
+         column += 8, codes += 64) {
       const __m512i bytes = _mm512_loadu_si512(codes);
       put(_mm512_and_si512(bytes, nibble), _mm512_and_si512(_mm512_srli_epi16(bytes, 8), nibble));
       put(_mm512_and_si512(_mm512_srli_epi16(bytes, 4), nibble), _mm512_srli_epi16(bytes, 12));
@@ -91,7 +92,8 @@ inline void high_and_low_bytes(const TileRun& run, F per_scale, int64_t begin, i
   }
 }
 
-// The way of a run's codes into planes: a step at a time, while tiles multiply what stood there before.
+// The way of a run's codes into planes: a step at a time, while tiles multiply what stood there
+// before.
 class Unpacking {
  public:
   Unpacking(const PackedMatrix& w, const Unit& unit, int64_t first)
@@ -101,11 +103,14 @@ class Unpacking {
   }
 
   // Filled up to whole steps.
-  int64_t columns() const { return (tiles_[0].columns() + kStepColumns - 1) / kStepColumns * kStepColumns; }
+  int64_t columns() const {
+    return (tiles_[0].columns() + kStepColumns - 1) / kStepColumns * kStepColumns;
+  }
 
   void step(int64_t begin, Planes& planes) const {
     const int64_t end = std::min(begin + kStepColumns, tiles_[0].columns());
-    uint8_t *first = planes.bytes[0] + begin * kTileRows, *second = planes.bytes[1] + begin * kTileRows;
+    uint8_t *first = planes.bytes[0] + begin * kTileRows,
+            *second = planes.bytes[1] + begin * kTileRows;
     if (unit_.high_and_low) {
       high_and_low_bytes(tiles_[0], per_scale_, begin, end, first, second);
     } else {

@@ -1,4 +1,5 @@
-// The order in which AMX multiplies long blocks with 4-bit weights, and the way of the sums into the results.
+// The order in which AMX multiplies long blocks with 4-bit weights, and the way of the sums into
+// the results.
 #pragma once
 
 #include "amx_planes.h"
@@ -17,9 +18,9 @@ using Sums = int32_t[2][kBlockRows][16];  // of planes
 struct alignas(64) Workspace {
   Planes planes;
   Sums sums;
-  // Of each block: the sums of a chunk's first run, which wait for those of the second, and the results of
-  // earlier chunks. These are side by side: in y, rows are often so far apart that they share the same few
-  // places of the caches.
+  // Of each block: the sums of a chunk's first run, which wait for those of the second, and the
+  // results of earlier chunks. These are side by side: in y, rows are often so far apart that they
+  // share the same few places of the caches.
   Sums waiting[kMostBlocks];
   float waiting_steps[2][kTileRows];
   float results[kStripTiles + 1][kMostBlocks][kBlockRows][16];  // and a place for what nobody reads
@@ -57,14 +58,16 @@ struct Place {
   }
 };
 
-// The way of a block's sums into the results: added to those of earlier columns, and in the end scaled by
-// the activations' steps.
+// The way of a block's sums into the results: added to those of earlier columns, and in the end
+// scaled by the activations' steps.
 class Scaling {
   using Put = void (Scaling::*)(int64_t rows);
 
  public:
-  void begin(const Job& job, const Place& place, const Unit& unit, int64_t block, int64_t rows, Workspace& work) {
-    const int64_t before = std::max<int64_t>(0, kTileRows - rows);  // rows in the tile that are none of the block's
+  void begin(const Job& job, const Place& place, const Unit& unit, int64_t block, int64_t rows,
+             Workspace& work) {
+    const int64_t before =
+        std::max<int64_t>(0, kTileRows - rows);  // rows in the tile that are none of the block's
     sums_ = work.sums[0][before];
     waiting_ = place.begins_chunk() ? nullptr : work.waiting[block][0][before];
     const int64_t slot = unit.tile - place.strip;
@@ -80,8 +83,9 @@ class Scaling {
       lanes_[i] = i < unit.tiles ? first_lanes(std::min(job.w.rows - first, kTileRows)) : 0;
       bias_[i] = job.bias ? _mm512_maskz_loadu_ps(lanes_[i], job.bias + first) : broadcast(0.0f);
     }
-    const auto of_planes = unit.high_and_low ? (waiting_ ? choose<true, true> : choose<true, false>)
-                                             : (waiting_ ? choose<false, true> : choose<false, false>);
+    const auto of_planes = unit.high_and_low
+                               ? (waiting_ ? choose<true, true> : choose<true, false>)
+                               : (waiting_ ? choose<false, true> : choose<false, false>);
     put_ = of_planes(place.chunk == 0, place.chunk + kChunkColumns >= job.w.cols);
   }
 
@@ -123,7 +127,9 @@ class Scaling {
     const F bias[2] = {bias_[0], bias_[1]};
     const __mmask16 lanes[2] = {lanes_[0], lanes_[1]};
     const auto whole = [](const int32_t* from, int i) {
-      const auto plane = [&](int p) { return _mm512_cvtepi32_ps(_mm512_load_si512(from + p * (kBlockRows * 16))); };
+      const auto plane = [&](int p) {
+        return _mm512_cvtepi32_ps(_mm512_load_si512(from + p * (kBlockRows * 16)));
+      };
       return kHighAndLow ? fma(plane(0), broadcast(256.0f), plane(1)) : plane(i);
     };
     for (int64_t row = 0; row < rows; ++row, sums += 16) {
@@ -133,7 +139,8 @@ class Scaling {
         if constexpr (kWaiting) total = fma(whole(waiting, i), waiting_step[i], total);
         total = fma(whole(sums, i), step[i], total);
         if constexpr (kLast) {
-          _mm512_mask_storeu_ps(out + i * kTileRows, lanes[i], total * broadcast(*scales) + bias[i]);
+          _mm512_mask_storeu_ps(out + i * kTileRows, lanes[i],
+                                total * broadcast(*scales) + bias[i]);
         } else {
           store(result, total);
         }
@@ -142,7 +149,8 @@ class Scaling {
       if constexpr (!kFirst || !kLast) results += 16;
       if constexpr (kLast) out += ldy, ++scales;
     }
-    sums_ = sums, waiting_ = waiting, scales_ = scales, results_ = results, out_ = out, left_ -= rows;
+    sums_ = sums, waiting_ = waiting, scales_ = scales, results_ = results, out_ = out,
+    left_ -= rows;
   }
 };
 

@@ -1,9 +1,11 @@
-// AMX for long blocks of activations and 4-bit weights, as planes of whole numbers: see amx_planes.h.
+// AMX for long blocks of activations and 4-bit weights, as planes of whole numbers: see
+// amx_planes.h.
 //
-// A run of columns of two tiles of weights stays in the first-level cache while all rows pass by, from the
-// second. Tiles work on their own while the rest of the core does something else, as long as it finds that in
-// the instructions around them: in every step of 64 columns some sums of the block before are scaled and some of
-// the next weights asked for, and beside the last block the next weights are unpacked.
+// A run of columns of two tiles of weights stays in the first-level cache while all rows pass by,
+// from the second. Tiles work on their own while the rest of the core does something else, as long
+// as it finds that in the instructions around them: in every step of 64 columns some sums of the
+// block before are scaled and some of the next weights asked for, and beside the last block the
+// next weights are unpacked.
 //
 // The sums are more exact than those of the other kernels, but not the same floats: this is why
 // there is a smallest number of rows, below which a row gives the same result alone or in a block.
@@ -25,8 +27,8 @@ struct Beside {
   std::optional<Unpacking> unpacking;  // of the run after this one
 };
 
-// A neighbour on the same core takes the first-level cache away. Asking for the next tiles of both planes would help
-// against it more, but cost a core of its own more than that.
+// A neighbour on the same core takes the first-level cache away. Asking for the next tiles of both
+// planes would help against it more, but cost a core of its own more than that.
 inline void ask_for_tile(const uint8_t* bytes) {
   for (int i = 0; i < kTileRows; ++i) {
     _mm_prefetch(reinterpret_cast<const char*>(bytes + i * 64), _MM_HINT_T0);
@@ -35,8 +37,8 @@ inline void ask_for_tile(const uint8_t* bytes) {
 
 // A block of rows against two planes; the sums stay in the tiles.
 template <int kRowTiles, bool kHighAndLow, bool kUnpack>
-inline void multiply(const int8_t* rows, const int8_t* last_rows, int64_t stride, Planes& planes, int second_plane,
-                     int64_t columns, Beside& beside) {
+inline void multiply(const int8_t* rows, const int8_t* last_rows, int64_t stride, Planes& planes,
+                     int second_plane, int64_t columns, Beside& beside) {
   const int64_t scaled = (beside.scaling.left() * kStepColumns + columns - 1) / columns;
   const uint8_t *first = planes.bytes[0], *second = planes.bytes[second_plane];
   _tile_zero(0);
@@ -78,19 +80,21 @@ inline void multiply(const int8_t* rows, const int8_t* last_rows, int64_t stride
 }
 
 template <bool kUnpack>
-inline void multiply(const Job& job, const Place& place, const Unit& unit, int64_t block, int64_t count, Planes& planes,
-                     int64_t columns, Beside& beside) {
+inline void multiply(const Job& job, const Place& place, const Unit& unit, int64_t block,
+                     int64_t count, Planes& planes, int64_t columns, Beside& beside) {
   const int64_t stride = job.x.stride;
   const int8_t* rows = job.x.codes + (job.first_row + block * kBlockRows) * stride + place.first;
   // The last tile of rows is full: it begins with rows before it where it has to.
   const int8_t* last = rows + (count - kTileRows) * stride;
   const int second = unit.second_plane();
   if (count > kTileRows) {
-    unit.high_and_low ? multiply<2, true, kUnpack>(rows, last, stride, planes, second, columns, beside)
-                      : multiply<2, false, kUnpack>(rows, last, stride, planes, second, columns, beside);
+    unit.high_and_low
+        ? multiply<2, true, kUnpack>(rows, last, stride, planes, second, columns, beside)
+        : multiply<2, false, kUnpack>(rows, last, stride, planes, second, columns, beside);
   } else {
-    unit.high_and_low ? multiply<1, true, kUnpack>(last, last, stride, planes, second, columns, beside)
-                      : multiply<1, false, kUnpack>(last, last, stride, planes, second, columns, beside);
+    unit.high_and_low
+        ? multiply<1, true, kUnpack>(last, last, stride, planes, second, columns, beside)
+        : multiply<1, false, kUnpack>(last, last, stride, planes, second, columns, beside);
   }
 }
 
@@ -110,7 +114,12 @@ inline NextCodes ask_for(const PackedMatrix& w, const Place& place, bool new_til
   for (int64_t t = place.tile; t < tile_end && new_tiles; ++t) {
     for (int64_t c = 0; c < w.cols; c += kRunColumns) TileRun(w, t, c).ask_scales();
   }
-  return {w, place.tile, tile_end - place.tile, place.first, std::min(w.cols - place.first, kRunColumns), steps};
+  return {w,
+          place.tile,
+          tile_end - place.tile,
+          place.first,
+          std::min(w.cols - place.first, kRunColumns),
+          steps};
 }
 
 inline void multiply_tiles(const Job& job, int64_t tile_begin, int64_t tile_end, Workspace& work) {
@@ -122,12 +131,15 @@ inline void multiply_tiles(const Job& job, int64_t tile_begin, int64_t tile_end,
   for (int64_t unpacked = 0; place.tile < tile_end;) {
     const int64_t columns = beside.unpacking->columns();
     // What was not done beside the last block: at first all of it.
-    for (; unpacked < columns; unpacked += kStepColumns) beside.unpacking->step(unpacked, work.planes);
+    for (; unpacked < columns; unpacked += kStepColumns)
+      beside.unpacking->step(unpacked, work.planes);
     beside.unpacking->finish(work.planes);
     finish_writes(&work.planes);
     const Place next = place.after(w, unit, tile_end);
     const bool more = next.tile < tile_end, new_tiles = next.tile != place.tile;
-    if (more) beside.next = ask_for(w, next, new_tiles, std::max<int64_t>(1, blocks - 1) * columns / kStepColumns);
+    if (more)
+      beside.next =
+          ask_for(w, next, new_tiles, std::max<int64_t>(1, blocks - 1) * columns / kStepColumns);
     Unit next_unit = unit;
     for (int64_t b = 0; b < blocks; ++b) {
       const int64_t rows = std::min(job.rows - b * kBlockRows, kBlockRows);
@@ -153,7 +165,8 @@ inline void multiply_tiles(const Job& job, int64_t tile_begin, int64_t tile_end,
 
 // How many of the rows pass over the weights together, in passes as equal as can be.
 inline int64_t rows_in_pass(const QuantizedRows& x) {
-  const int64_t passes = (x.rows + kMostRows - 1) / kMostRows, rows = (x.rows + passes - 1) / passes;
+  const int64_t passes = (x.rows + kMostRows - 1) / kMostRows,
+                rows = (x.rows + passes - 1) / passes;
   return (rows + kBlockRows - 1) / kBlockRows * kBlockRows;
 }
 
@@ -173,7 +186,8 @@ void amx_whole_linear_q4(const QuantizedRows& x, const PackedMatrix& w, const fl
   configure_tiles(64);
   const int64_t pass = rows_in_pass(x);
   for (int64_t row = 0; row < x.rows; row += pass) {
-    multiply_tiles({x, w, bias, y, ldy, row, std::min(x.rows - row, pass)}, tile_begin, tile_end, work);
+    multiply_tiles({x, w, bias, y, ldy, row, std::min(x.rows - row, pass)}, tile_begin, tile_end,
+                   work);
   }
   _tile_release();
 }

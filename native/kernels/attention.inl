@@ -81,8 +81,8 @@ struct RowState {
 };
 static_assert(sizeof(RowState) == kRowStateFloats * sizeof(float));
 
-// Asks the memory for the lines of four rows that usually lie one behind the other: to the second-level
-// cache, because the first has room for few requests at a time.
+// Asks the memory for the lines of four rows that usually lie one behind the other: to the
+// second-level cache, because the first has room for few requests at a time.
 template <class Cache>
 inline void ask_for_rows(const Cache* rows, int64_t dim) {
   const auto* bytes = reinterpret_cast<const char*>(rows);
@@ -260,8 +260,7 @@ inline void attend_block(const AttentionArgs& args, const Rows& k, const Rows& v
 template <class Cache, class Rows, class CacheTails>
 inline void attend_rows(const AttentionArgs& args, const Rows& k, const Rows& v,
                         CacheTails& k_tails, CacheTails& v_tails, int64_t keys, const float* q,
-                        float* acc, int64_t padded, RowState* states, int64_t rows,
-                        float* scores) {
+                        float* acc, int64_t padded, RowState* states, int64_t rows, float* scores) {
   k_tails.read(k, args.dim, keys);
   v_tails.read(v, args.dim, keys);
   const auto attend = [&](auto count, int64_t row) {
@@ -336,7 +335,8 @@ void attend(const AttentionArgs& args, int64_t kv_head, int64_t query_begin, int
         states[row].end = key_in_block(newest(query) - block);
       }
       if (!args.parents || block + kKeyBlock <= args.position) {
-        const LineRows<Cache> block_k{k + block * stride, stride}, block_v{v + block * stride, stride};
+        const LineRows<Cache> block_k{k + block * stride, stride},
+            block_v{v + block * stride, stride};
         attend_rows<Cache>(args, block_k, block_v, k_tails, v_tails, key_in_block(last - block), q,
                            acc, padded, states, rows, scores);
         continue;

@@ -2,8 +2,8 @@
 //
 // The keys of a block are turned, so that a register holds the same value of 16 keys, and nothing
 // has to be summed across a register; both products are then the same small matrix product. Turning
-// pays if many rows use the block. The weights of the softmax are powers of two, made of the scores in
-// registers. Included after attention.inl, for AVX-512.
+// pays if many rows use the block. The weights of the softmax are powers of two, made of the scores
+// in registers. Included after attention.inl, for AVX-512.
 
 #include "attention_turned.inl"
 
@@ -45,7 +45,8 @@ inline F row_part(const Cache* row, int64_t d, int64_t dim) {
   return d + kLanes <= dim ? load_cache(row + d) : load_cache_n(row + d, dim - d);
 }
 
-// `count` keys as [padded][kKeyBlock], and values as [kKeyBlock][padded], zeros where there are none.
+// `count` keys as [padded][kKeyBlock], and values as [kKeyBlock][padded], zeros where there are
+// none.
 template <class Cache>
 inline void turn_keys(const Cache* k, int64_t dim, int64_t padded, int64_t count, float* out) {
   for (int64_t key = 0; key < kKeyBlock; key += kLanes) {
@@ -74,8 +75,8 @@ inline __mmask16 lanes_between(int first, int32_t begin, int32_t end) {
   return _mm512_mask_cmplt_epi32_mask(seen, lanes, _mm512_set1_epi32(end - first));
 }
 
-// A row's scores as weights 2^((score - highest) * factor), zero outside of [begin, end), which `total`
-// takes in lane by lane. `scale` is not negative.
+// A row's scores as weights 2^((score - highest) * factor), zero outside of [begin, end), which
+// `total` takes in lane by lane. `scale` is not negative.
 template <int C>
 inline void long_weights(float scale, float softcap, F* scores, LongRow& row, float* total,
                          float* weights) {
@@ -112,8 +113,8 @@ inline void long_weights(float scale, float softcap, F* scores, LongRow& row, fl
 // kLongRows rows against the first C registers of a block of keys, of which they see [begin, end).
 template <int C>
 inline void attend_long_block(const AttentionArgs& args, const float* keys, const float* values,
-                              int64_t begin, int64_t end, const float* q, float* acc, int64_t padded,
-                              LongRow* rows, float* totals, float* weights) {
+                              int64_t begin, int64_t end, const float* q, float* acc,
+                              int64_t padded, LongRow* rows, float* totals, float* weights) {
   F scores[kLongRows][C];
   SATCHEL_UNROLL
   for (int r = 0; r < kLongRows; ++r) {
@@ -125,13 +126,15 @@ inline void attend_long_block(const AttentionArgs& args, const float* keys, cons
   for (int r = 0; r < kLongRows; ++r) {
     float* row_weights = weights + r * kKeyBlock;
     if (rows[r].begin < rows[r].end) {
-      long_weights<C>(__builtin_fabsf(args.scale), args.softcap, scores[r], rows[r], totals + r * kLanes, row_weights);
+      long_weights<C>(__builtin_fabsf(args.scale), args.softcap, scores[r], rows[r],
+                      totals + r * kLanes, row_weights);
     } else {
       for (int c = 0; c < C; ++c) store(row_weights + c * kLanes, broadcast(0.0f));
       rows[r].rescale = 1.0f;
     }
   }
-  // The rows of q, acc and values are padded to whole registers, and to four of them by the scratch.
+  // The rows of q, acc and values are padded to whole registers, and to four of them by the
+  // scratch.
   for (int64_t d = 0; d < padded; d += kLongColumns) {
     F sums[kLongRows][4];
     SATCHEL_UNROLL
@@ -163,27 +166,32 @@ inline void attend_long_rows(const AttentionArgs& args, const float* keys, const
   }
   if (begin >= end) return;
   const auto attend = [&](auto columns) {
-    attend_long_block<columns>(args, keys, values, begin, end, q, acc, padded, rows, totals, weights);
+    attend_long_block<columns>(args, keys, values, begin, end, q, acc, padded, rows, totals,
+                               weights);
   };
   switch ((end + kLanes - 1) / kLanes) {
-    case 1: return attend(std::integral_constant<int, 1>());
-    case 2: return attend(std::integral_constant<int, 2>());
-    case 3: return attend(std::integral_constant<int, 3>());
-    default: return attend(std::integral_constant<int, 4>());
+    case 1:
+      return attend(std::integral_constant<int, 1>());
+    case 2:
+      return attend(std::integral_constant<int, 2>());
+    case 3:
+      return attend(std::integral_constant<int, 3>());
+    default:
+      return attend(std::integral_constant<int, 4>());
   }
 }
 
 template <class Cache>
-void attend_long(const AttentionArgs& args, int64_t kv_head, int64_t query_begin,
-                 int64_t query_end, float* scratch) {
+void attend_long(const AttentionArgs& args, int64_t kv_head, int64_t query_begin, int64_t query_end,
+                 float* scratch) {
   const int64_t group = args.heads / args.kv_heads, dim = args.dim, padded = long_dim(dim);
   const int64_t pass = long_queries(group), capacity_rows = long_rows(group);
   const float sign = args.scale < 0.0f ? -1.0f : 1.0f;
-  float* q = scratch;                            // [rows][padded]
-  float* acc = q + capacity_rows * padded;       // [rows][padded]
-  float* keys = acc + capacity_rows * padded;    // [padded][kKeyBlock]
-  float* values = keys + kKeyBlock * padded;     // [kKeyBlock][padded]
-  float* weights = values + kKeyBlock * padded;  // [kLongRows][kKeyBlock]
+  float* q = scratch;                               // [rows][padded]
+  float* acc = q + capacity_rows * padded;          // [rows][padded]
+  float* keys = acc + capacity_rows * padded;       // [padded][kKeyBlock]
+  float* values = keys + kKeyBlock * padded;        // [kKeyBlock][padded]
+  float* weights = values + kKeyBlock * padded;     // [kLongRows][kKeyBlock]
   float* totals = weights + kLongRows * kKeyBlock;  // [rows][kLanes]
   LongRow* states = reinterpret_cast<LongRow*>(totals + capacity_rows * kLanes);
   const Cache* k = static_cast<const Cache*>(args.k) + kv_head * args.capacity * dim;
@@ -204,7 +212,8 @@ void attend_long(const AttentionArgs& args, int64_t kv_head, int64_t query_begin
       for (int64_t d = 0; row < rows && d < dim; ++d) q[row * padded + d] = query[d] * sign;
     }
     const int64_t last = args.position + first + queries;
-    for (int64_t block = oldest_key(args, first) / kKeyBlock * kKeyBlock; block < last; block += kKeyBlock) {
+    for (int64_t block = oldest_key(args, first) / kKeyBlock * kKeyBlock; block < last;
+         block += kKeyBlock) {
       const int64_t visible = key_in_block(last - block);
       turn_keys(k + block * dim, dim, padded, visible, keys);
       widen_values(v + block * dim, dim, padded, visible, values);

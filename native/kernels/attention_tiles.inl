@@ -1,7 +1,8 @@
-// Queries, keys and values of attention as tiles of bfloat16, and where they are kept. A bfloat16 has 8 bits of a number:
-// one of a cache of 16-bit floats is the sum of two of them, a float of three. They are cut off, not rounded, and what
-// is not a number stays so. (Tiles take parts below 2^-126 for zero, which no cached number has.)
-// Included after elementwise.inl and attention_turned.inl, for AVX-512.
+// Queries, keys and values of attention as tiles of bfloat16, and where they are kept. A bfloat16
+// has 8 bits of a number: one of a cache of 16-bit floats is the sum of two of them, a float of
+// three. They are cut off, not rounded, and what is not a number stays so. (Tiles take parts below
+// 2^-126 for zero, which no cached number has.) Included after elementwise.inl and
+// attention_turned.inl, for AVX-512.
 
 namespace satchel {
 namespace {
@@ -13,7 +14,8 @@ constexpr int64_t kTileBytes = 1024;
 constexpr int kRowTiles = kTileStepRows / kLanes;
 constexpr int kKeyTiles = kTileStepKeys / kLanes;
 constexpr int64_t kWeightPart = kRowTiles * kTileBytes;
-constexpr int64_t kScoreBytes = kKeyTiles * kRowTiles * kTileBytes, kWeightBytes = 3 * kWeightPart;  // of a step
+constexpr int64_t kScoreBytes = kKeyTiles * kRowTiles * kTileBytes,
+                  kWeightBytes = 3 * kWeightPart;  // of a step
 // Of a number of a query, of the results, and of the cache, in all its parts.
 constexpr int64_t kQueryBytes = 6, kSumBytes = 4, kCacheBytes = 4;
 
@@ -48,7 +50,8 @@ inline float* floats(uint8_t* tile) { return reinterpret_cast<float*>(tile); }
 inline F upper(F x) { return from_bits(to_bits(x) & 0xffff0000u); }
 // The upper halves of two registers as pairs.
 inline __m512i pairs(F first, F second) {
-  return _mm512_mask_blend_epi16(0xaaaaaaaa, _mm512_srli_epi32((__m512i)first, 16), (__m512i)second);
+  return _mm512_mask_blend_epi16(0xaaaaaaaa, _mm512_srli_epi32((__m512i)first, 16),
+                                 (__m512i)second);
 }
 // The three parts of two registers as pairs, so many bytes apart.
 inline void store_parts(F first, F second, uint8_t* out, int64_t part) {
@@ -105,7 +108,8 @@ class ValueTiles {
     SATCHEL_UNROLL
     for (int i = 0; i < kLanes; ++i) {
       const uint16_t *first = v_ + i * dim_ + d_, *second = first + kLanes * dim_;
-      const F a = half_part(first, i < count_ ? rest : 0), b = half_part(second, i + kLanes < count_ ? rest : 0);
+      const F a = half_part(first, i < count_ ? rest : 0),
+              b = half_part(second, i + kLanes < count_ ? rest : 0);
       high[i] = (F)pairs(a, b);
       low[i] = (F)pairs(a - upper(a), b - upper(b));
     }

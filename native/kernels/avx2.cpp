@@ -54,8 +54,7 @@ void block(const QuantizedRows& x, int64_t first, const PackedMatrix& w, const f
     __m256i dots[M][kParts];
     SATCHEL_UNROLL
     for (int m = 0; m < M; ++m) {
-      const __m256i start =
-          _mm256_set1_epi32(-Code::kOffset * x.sums[(first + m) * groups + g]);
+      const __m256i start = _mm256_set1_epi32(-Code::kOffset * x.sums[(first + m) * groups + g]);
       SATCHEL_UNROLL
       for (int p = 0; p < kParts; ++p) dots[m][p] = start;
     }
@@ -133,8 +132,8 @@ struct Q4 {
   }
 
   template <int M, int P>
-  static inline void add(const uint8_t* codes, int64_t tile_bytes, const int8_t* x,
-                         int64_t stride, int64_t begin, int64_t end, __m256i (*dots)[P]) {
+  static inline void add(const uint8_t* codes, int64_t tile_bytes, const int8_t* x, int64_t stride,
+                         int64_t begin, int64_t end, __m256i (*dots)[P]) {
     int64_t c = begin;
     for (; c + 32 <= end; c += 32) {
       add_steps<M, P>(codes + c * kColumnBytes, tile_bytes, x + c, stride, 4, dots);
@@ -158,8 +157,8 @@ struct Q8 {
   static constexpr int kOffset = 0;
 
   template <int M, int P>
-  static inline void add(const uint8_t* codes, int64_t tile_bytes, const int8_t* x,
-                         int64_t stride, int64_t begin, int64_t end, __m256i (*dots)[P]) {
+  static inline void add(const uint8_t* codes, int64_t tile_bytes, const int8_t* x, int64_t stride,
+                         int64_t begin, int64_t end, __m256i (*dots)[P]) {
     const __m256i offset = _mm256_set1_epi8(-128), ones = _mm256_set1_epi16(1);
     for (int64_t c = begin; c < end; c += 4) {
       SATCHEL_UNROLL
@@ -179,8 +178,8 @@ struct Q8 {
 };
 
 template <class Code>
-void linear_q(const QuantizedRows& x, const PackedMatrix& w, const float* bias,
-              int64_t tile_begin, int64_t tile_end, float* y, int64_t ldy) {
+void linear_q(const QuantizedRows& x, const PackedMatrix& w, const float* bias, int64_t tile_begin,
+              int64_t tile_end, float* y, int64_t ldy) {
   int64_t tile = tile_begin;
   if (x.rows == 1) {
     // Streams that stay apart, so that each is long.
@@ -199,14 +198,14 @@ void linear_q(const QuantizedRows& x, const PackedMatrix& w, const float* bias,
   }
 }
 
-void linear_q4(const QuantizedRows& x, const PackedMatrix& w, const float* bias,
-               int64_t tile_begin, int64_t tile_end, float* y, int64_t ldy) {
+void linear_q4(const QuantizedRows& x, const PackedMatrix& w, const float* bias, int64_t tile_begin,
+               int64_t tile_end, float* y, int64_t ldy) {
   const auto linear = w.encoding == MatrixEncoding::q4_steps ? linear_q<Q4Steps> : linear_q<Q4>;
   linear(x, w, bias, tile_begin, tile_end, y, ldy);
 }
 
-void linear_q8(const QuantizedRows& x, const PackedMatrix& w, const float* bias,
-               int64_t tile_begin, int64_t tile_end, float* y, int64_t ldy) {
+void linear_q8(const QuantizedRows& x, const PackedMatrix& w, const float* bias, int64_t tile_begin,
+               int64_t tile_end, float* y, int64_t ldy) {
   linear_q<Q8>(x, w, bias, tile_begin, tile_end, y, ldy);
 }
 

@@ -61,8 +61,7 @@ struct Q4 {
     for (int64_t c = 0; c < columns; c += 8) {
       const __m512i bytes = load_bytes(codes + c * 8);
       _mm512_store_si512(out + c * 16, _mm512_and_si512(bytes, nibble));
-      _mm512_store_si512(out + c * 16 + 64,
-                         _mm512_and_si512(_mm512_srli_epi16(bytes, 4), nibble));
+      _mm512_store_si512(out + c * 16 + 64, _mm512_and_si512(_mm512_srli_epi16(bytes, 4), nibble));
     }
     return out;
   }
@@ -119,12 +118,13 @@ namespace satchel {
 namespace {
 
 // M rows of activations against T tiles at a distance. The sums start at minus the codes' offset
-// times the sum of the activations, which leaves the product with the signed weights. Where a group has
-// as many steps as kGroupSteps says, no loop is left in it, and all sums stay in registers.
+// times the sum of the activations, which leaves the product with the signed weights. Where a group
+// has as many steps as kGroupSteps says, no loop is left in it, and all sums stay in registers.
 template <class Code, int M, int T, int kGroupSteps = 0>
 void block(const QuantizedRows& x, int64_t first, const PackedMatrix& w, const float* bias,
            int64_t tile, int64_t distance, float* y, int64_t ldy) {
-  const int64_t groups = w.cols / w.group, steps = kGroupSteps > 0 ? kGroupSteps : w.group / Code::kColumns;
+  const int64_t groups = w.cols / w.group,
+                steps = kGroupSteps > 0 ? kGroupSteps : w.group / Code::kColumns;
   const int64_t tile_bytes = w.cols / Code::kColumns * 64;
   const uint8_t* codes = w.codes + tile * tile_bytes;
   const int64_t stream = distance * tile_bytes;
@@ -243,9 +243,8 @@ void one_row_of_groups_of_32(const QuantizedRows& x, const PackedMatrix& w, cons
 
 // M rows against a range of tiles, T at a time.
 template <class Code, int M, int T>
-void multiply_rows(const QuantizedRows& x, int64_t first, const PackedMatrix& w,
-                   const float* bias, int64_t tile_begin, int64_t tile_end, float* y,
-                   int64_t ldy) {
+void multiply_rows(const QuantizedRows& x, int64_t first, const PackedMatrix& w, const float* bias,
+                   int64_t tile_begin, int64_t tile_end, float* y, int64_t ldy) {
   constexpr int kUsual = 32 / Code::kColumns;  // steps of a group of 32 columns
   const auto several = w.group == 32 ? block<Code, M, T, kUsual> : block<Code, M, T>;
   const auto single = w.group == 32 ? block<Code, M, 1, kUsual> : block<Code, M, 1>;
@@ -277,8 +276,8 @@ void linear_row(const QuantizedRows& x, const PackedMatrix& w, const float* bias
 }
 
 template <class Code>
-void linear_q(const QuantizedRows& x, const PackedMatrix& w, const float* bias,
-              int64_t tile_begin, int64_t tile_end, float* y, int64_t ldy) {
+void linear_q(const QuantizedRows& x, const PackedMatrix& w, const float* bias, int64_t tile_begin,
+              int64_t tile_end, float* y, int64_t ldy) {
   if (x.rows == 1) return linear_row<Code>(x, w, bias, tile_begin, tile_end, y);
   if (x.rows >= kLongBlock && w.group <= kColumnsTogether) {
     if constexpr (Code::kColumns == Q4::kColumns) {
@@ -302,14 +301,14 @@ void linear_q(const QuantizedRows& x, const PackedMatrix& w, const float* bias,
   }
 }
 
-void linear_q4(const QuantizedRows& x, const PackedMatrix& w, const float* bias,
-               int64_t tile_begin, int64_t tile_end, float* y, int64_t ldy) {
+void linear_q4(const QuantizedRows& x, const PackedMatrix& w, const float* bias, int64_t tile_begin,
+               int64_t tile_end, float* y, int64_t ldy) {
   const auto linear = w.encoding == MatrixEncoding::q4_steps ? linear_q<Q4Steps> : linear_q<Q4>;
   linear(x, w, bias, tile_begin, tile_end, y, ldy);
 }
 
-void linear_q8(const QuantizedRows& x, const PackedMatrix& w, const float* bias,
-               int64_t tile_begin, int64_t tile_end, float* y, int64_t ldy) {
+void linear_q8(const QuantizedRows& x, const PackedMatrix& w, const float* bias, int64_t tile_begin,
+               int64_t tile_end, float* y, int64_t ldy) {
   linear_q<Q8>(x, w, bias, tile_begin, tile_end, y, ldy);
 }
 

@@ -8,9 +8,9 @@ namespace satchel {
 namespace {
 
 constexpr int kRowsTogether = 4;
-constexpr int kTilesTogether = 3;       // 12 sums hide the latency of a multiplication
+constexpr int kTilesTogether = 3;  // 12 sums hide the latency of a multiplication
 constexpr int64_t kColumnsTogether = 2048;
-constexpr int64_t kMostRows = 256;      // that pass over the weights of one unpacking
+constexpr int64_t kMostRows = 256;  // that pass over the weights of one unpacking
 
 // A chunk of whole groups of the matrix, as bytes [cols/4][16][4] of each tile.
 struct Chunk {
@@ -61,7 +61,8 @@ __attribute__((noinline)) void chunk_rows(const QuantizedRows& x, int64_t row,
       SATCHEL_UNROLL
       for (int t = 0; t < T; ++t) dots[t][m] = _mm512_set1_epi32(starts[m][g]);
     }
-    for (const int8_t* end = activations + group; activations < end; activations += 4, bytes += 64) {
+    for (const int8_t* end = activations + group; activations < end;
+         activations += 4, bytes += 64) {
       __m512i weights[T];
       SATCHEL_UNROLL
       for (int t = 0; t < T; ++t) weights[t] = load_bytes(bytes + t * second);
@@ -115,7 +116,8 @@ void tiles_for_rows(const QuantizedRows& x, int64_t first, int64_t rows, const P
       chunk.bytes[t] =
           Code::bytes_of(w, tile + t, g * w.group, chunk.groups * w.group, work.bytes[t]);
     }
-    NextCodes next = NextCodes::after(w, tile, T, g * w.group, chunk.groups * w.group, rows / kRowsTogether + 1);
+    NextCodes next =
+        NextCodes::after(w, tile, T, g * w.group, chunk.groups * w.group, rows / kRowsTogether + 1);
     int64_t r = 0;
     for (; r + kRowsTogether <= rows; r += kRowsTogether) {
       next.ask();

@@ -1,5 +1,6 @@
-// Many rows of activations against weights of 4 bits whose scales have steps: single bytes, scaled once
-// for each run of columns. All registers are for sums and what they are made of. Included in avx512.cpp.
+// Many rows of activations against weights of 4 bits whose scales have steps: single bytes, scaled
+// once for each run of columns. All registers are for sums and what they are made of. Included in
+// avx512.cpp.
 
 #include "step_bytes.inl"
 
@@ -59,7 +60,8 @@ __attribute__((noinline)) void run_rows(const Run& run, int64_t row, RunWorkspac
     SATCHEL_UNROLL
     for (int t = 0; t < T; ++t) dots[t][m] = _mm512_set1_epi32(work.starts[row + m]);
   }
-  for (const int8_t* end = activations + run.columns; activations < end; activations += 4, bytes += 64) {
+  for (const int8_t* end = activations + run.columns; activations < end;
+       activations += 4, bytes += 64) {
     __m512i weights[T];
     SATCHEL_UNROLL
     for (int t = 0; t < T; ++t) weights[t] = load_bytes(bytes + t * (kRunColumns * kTileRows));
@@ -79,8 +81,8 @@ __attribute__((noinline)) void run_rows(const Run& run, int64_t row, RunWorkspac
     SATCHEL_UNROLL
     for (int m = 0; m < M; ++m) {
       float* kept = work.results[row + m][t];
-      const F sum = fma(_mm512_cvtepi32_ps(dots[t][m]), step,
-                        run.first > 0 ? load(kept) : broadcast(0.0f));
+      const F sum =
+          fma(_mm512_cvtepi32_ps(dots[t][m]), step, run.first > 0 ? load(kept) : broadcast(0.0f));
       if (!run.is_last()) {
         store(kept, sum);
         continue;
@@ -98,7 +100,8 @@ void run_tiles(Run run, RunWorkspace& work) {
     const int64_t left = run.w.cols - run.first;
     run.columns = left < kRunColumns ? left : kRunColumns;
     unpack_run<T>(run, work);
-    NextCodes next = NextCodes::after(run.w, run.tile, T, run.first, run.columns, run.rows / kRunRows + 1);
+    NextCodes next =
+        NextCodes::after(run.w, run.tile, T, run.first, run.columns, run.rows / kRunRows + 1);
     int64_t r = 0;
     for (; r + kRunRows <= run.rows; r += kRunRows) {
       next.ask();
@@ -112,10 +115,11 @@ void run_tiles(Run run, RunWorkspace& work) {
 // Tiles [tile_begin, tile_end), those with steps here and the others as groups: a tile's own scales
 // decide, whichever tiles are computed together with it.
 template <class Code>
-void linear_runs(const QuantizedRows& x, const PackedMatrix& w, const float* bias, int64_t tile_begin,
-                 int64_t tile_end, float* y, int64_t ldy) {
+void linear_runs(const QuantizedRows& x, const PackedMatrix& w, const float* bias,
+                 int64_t tile_begin, int64_t tile_end, float* y, int64_t ldy) {
   constexpr int64_t kTilesOfBoth = kRunTiles * kTilesTogether;
-  constexpr decltype(&run_tiles<1>) run_of[] = {run_tiles<1>, run_tiles<2>, run_tiles<3>, run_tiles<4>};
+  constexpr decltype(&run_tiles<1>) run_of[] = {run_tiles<1>, run_tiles<2>, run_tiles<3>,
+                                                run_tiles<4>};
   RunWorkspace work;
   int64_t tiles;
   for (int64_t tile = tile_begin; tile < tile_end; tile += tiles) {

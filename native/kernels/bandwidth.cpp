@@ -21,7 +21,8 @@ constexpr size_t kLine = 64;
 constexpr size_t kUnit = 4 * kLine;  // so that any number of streams below divides it
 constexpr size_t kBytesAhead = 2048;
 
-// Some streams side by side, which keeps more prefetchers busy; or asked for ahead, where they stop at pages.
+// Some streams side by side, which keeps more prefetchers busy; or asked for ahead, where they stop
+// at pages.
 template <size_t kStreams, bool kAsk>
 uint64_t read_all(const unsigned char* data, size_t bytes) {
   Vector sums[kStreams][kLine / sizeof(Vector)] = {};
@@ -51,7 +52,8 @@ struct Free {
 std::unique_ptr<unsigned char, Free> buffer(size_t size) {
   constexpr size_t kHugePage = size_t{2} << 20;
   const size_t whole = (size + kHugePage - 1) / kHugePage * kHugePage;
-  std::unique_ptr<unsigned char, Free> data(static_cast<unsigned char*>(std::aligned_alloc(kHugePage, whole)));
+  std::unique_ptr<unsigned char, Free> data(
+      static_cast<unsigned char*>(std::aligned_alloc(kHugePage, whole)));
   if (!data) throw std::bad_alloc();
 #ifdef MADV_HUGEPAGE
   ::madvise(data.get(), whole, MADV_HUGEPAGE);

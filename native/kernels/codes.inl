@@ -3,7 +3,8 @@
 namespace satchel {
 namespace {
 
-// Both are copied to registers: a store of bytes could change anything that is read through a pointer.
+// Both are copied to registers: a store of bytes could change anything that is read through a
+// pointer.
 struct CodeReader {
   F zero, scale;
 
@@ -30,8 +31,8 @@ struct CodeWriter {
   }
 };
 
-// A row of n codes; part(i, count) are the numbers from place i on. All is passed by value: a store of bytes could
-// change anything that is read through a pointer.
+// A row of n codes; part(i, count) are the numbers from place i on. All is passed by value: a store
+// of bytes could change anything that is read through a pointer.
 template <class Part>
 inline void write_codes(CodeWriter to, uint8_t* out, int64_t n, Part part) {
   constexpr int kRows = kCodeRows<2>, kTogether = 2 * kRows;
@@ -54,11 +55,12 @@ void quantize_codes(const float* x, int64_t n, const CodeStep8& step, uint8_t* o
               [=](int64_t i, int64_t count) { return number_or_zero(load_part(x + i, count)); });
 }
 
-void layer_norm_codes(const float* x, const float* weight, const float* bias, float eps, int64_t rows,
-                      int64_t cols, const CodeStep8& step, uint8_t* out) {
+void layer_norm_codes(const float* x, const float* weight, const float* bias, float eps,
+                      int64_t rows, int64_t cols, const CodeStep8& step, uint8_t* out) {
   const CodeWriter to(step);
   normalize(x, weight, bias, eps, rows, cols, [=](int64_t place, auto part) {
-    write_codes(to, out + place, cols, [=](int64_t i, int64_t count) { return number_or_zero(part(i, count)); });
+    write_codes(to, out + place, cols,
+                [=](int64_t i, int64_t count) { return number_or_zero(part(i, count)); });
   });
 }
 

@@ -6,12 +6,12 @@ namespace {
 
 constexpr int kDepthwisePixels = 4;  // that share the loads of weights
 
-// P pixels of a row, whose columns begin at `columns`, and one tile of channels, of which `channels`
-// are there.
+// P pixels of a row, whose columns begin at `columns`, and one tile of channels, of which
+// `channels` are there.
 template <int P, class Weight>
-inline void depthwise_block(const DepthwisePixels<float>& s, const float* const* columns, int64_t first,
-                            int64_t channels, const Weight* weights, const float* bias,
-                            Activation activation, float* out, int64_t ldo) {
+inline void depthwise_block(const DepthwisePixels<float>& s, const float* const* columns,
+                            int64_t first, int64_t channels, const Weight* weights,
+                            const float* bias, Activation activation, float* out, int64_t ldo) {
   F acc[P][kTileVectors];
   SATCHEL_UNROLL
   for (int p = 0; p < P; ++p) {
@@ -21,7 +21,8 @@ inline void depthwise_block(const DepthwisePixels<float>& s, const float* const*
   const int64_t next = s.stride * s.kernel_h;  // pointers from one pixel to the next
   for (int64_t ky = 0; ky < s.kernel_h; ++ky) {
     const float* const* at = columns + ky;
-    for (int64_t kx = 0; kx < s.kernel_w; ++kx, at += s.dilation * s.kernel_h, weights += kTileRows) {
+    for (int64_t kx = 0; kx < s.kernel_w;
+         ++kx, at += s.dilation * s.kernel_h, weights += kTileRows) {
       SATCHEL_UNROLL
       for (int v = 0; v < kTileVectors; ++v) {
         const F weight = load_weight(weights + v * kLanes);
@@ -48,11 +49,12 @@ inline void depthwise_block(const DepthwisePixels<float>& s, const float* const*
 
 constexpr int kRunPixels = 7;  // sides of images are often multiples of it
 
-// kRunPixels pixels and a vector of channels: each column is loaded once for all windows that see it.
+// kRunPixels pixels and a vector of channels: each column is loaded once for all windows that see
+// it.
 template <int KW, int S, class Weight>
-inline void depthwise_run(const DepthwisePixels<float>& s, const float* const* columns, int64_t channel,
-                          const Weight* weights, F offset, Activation activation, float* out,
-                          int64_t ldo) {
+inline void depthwise_run(const DepthwisePixels<float>& s, const float* const* columns,
+                          int64_t channel, const Weight* weights, F offset, Activation activation,
+                          float* out, int64_t ldo) {
   F acc[kRunPixels];
   SATCHEL_UNROLL
   for (int p = 0; p < kRunPixels; ++p) acc[p] = broadcast(0.0f);
@@ -75,7 +77,8 @@ inline void depthwise_run(const DepthwisePixels<float>& s, const float* const* c
   for (int p = 0; p < kRunPixels; ++p) store(out + p * ldo, activated(activation, acc[p] + offset));
 }
 
-// As many runs of a row's pixels as there are, for a whole tile of channels; returns the pixels done.
+// As many runs of a row's pixels as there are, for a whole tile of channels; returns the pixels
+// done.
 template <int KW, int S, class Weight>
 int64_t depthwise_runs(const DepthwisePixels<float>& s, const float* const* columns, int64_t first,
                        const Weight* weights, const float* bias, Activation activation, float* out,
@@ -85,8 +88,9 @@ int64_t depthwise_runs(const DepthwisePixels<float>& s, const float* const* colu
   int64_t p = 0;
   for (; p + kRunPixels <= s.row_pixels; p += kRunPixels) {
     for (int v = 0; v < kTileVectors; ++v) {
-      depthwise_run<KW, S>(s, columns + p * S * s.kernel_h, first + v * kLanes, weights + v * kLanes,
-                           offset[v], activation, out + p * ldo + v * kLanes, ldo);
+      depthwise_run<KW, S>(s, columns + p * S * s.kernel_h, first + v * kLanes,
+                           weights + v * kLanes, offset[v], activation, out + p * ldo + v * kLanes,
+                           ldo);
     }
   }
   return p;

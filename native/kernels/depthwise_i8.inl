@@ -34,12 +34,14 @@ void depthwise_i8(const DepthwisePixels<uint8_t>& s, const IntegerMatrix& w,
           }
           SATCHEL_UNROLL
           for (int v = 0; v < kTileVectors; ++v, weight += kLanes) {
-            if (channels > v * kLanes) acc[v] = fma(load_codes(x + v * kLanes), load(weight), acc[v]);
+            if (channels > v * kLanes)
+              acc[v] = fma(load_codes(x + v * kLanes), load(weight), acc[v]);
           }
         }
       }
       for (int v = 0; v < kTileVectors; ++v) {
-        const I whole = __builtin_convertvector(acc[v], I) + first_sums(result, w, first + v * kLanes);
+        const I whole =
+            __builtin_convertvector(acc[v], I) + first_sums(result, w, first + v * kLanes);
         std::memcpy(out + v * kLanes, &whole, sizeof whole);
       }
     };
@@ -51,7 +53,8 @@ void depthwise_i8(const DepthwisePixels<uint8_t>& s, const IntegerMatrix& w,
         for (int64_t i = 0; i < count; ++i) {
           add_pixel(columns + (p + i) * s.stride * s.kernel_h, sums + i * kTileRows);
         }
-        finish_rows<1>(result, w, tile, row * s.row_pixels + p, count, {sums, kTileRows, kTileRows, small});
+        finish_rows<1>(result, w, tile, row * s.row_pixels + p, count,
+                       {sums, kTileRows, kTileRows, small});
       }
     }
   }

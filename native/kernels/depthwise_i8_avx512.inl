@@ -1,5 +1,5 @@
-// Depthwise convolution of codes with vpdpbusd: four taps of 16 channels at once, one below the other.
-// Each column that some pixels see is put in order once, and serves all windows it is in.
+// Depthwise convolution of codes with vpdpbusd: four taps of 16 channels at once, one below the
+// other. Each column that some pixels see is put in order once, and serves all windows it is in.
 // Included after depthwise.inl.
 
 namespace satchel {
@@ -10,16 +10,16 @@ constexpr int64_t kPixelsAtOnce = 32;     // at most, whose sums are finished to
 
 // [4 taps][16 channels] to [16 channels][4 taps].
 inline __m512i interleave(__m512i taps) {
-  const __m512i gather =
-      _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
-  const __m512i turn = _mm512_broadcast_i32x4(
-      _mm_setr_epi8(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15));
+  const __m512i gather = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
+  const __m512i turn =
+      _mm512_broadcast_i32x4(_mm_setr_epi8(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15));
   return _mm512_shuffle_epi8(_mm512_permutexvar_epi32(gather, taps), turn);
 }
 
 // The taps of a column in groups of four; what the last group lacks is zero.
-__attribute__((always_inline)) inline void order_column(const uint8_t* const* column, int64_t taps, int64_t first, __mmask16 there,
-                         uint8_t* out) {
+__attribute__((always_inline)) inline void order_column(const uint8_t* const* column, int64_t taps,
+                                                        int64_t first, __mmask16 there,
+                                                        uint8_t* out) {
   const auto load = [&](int64_t i) { return _mm_maskz_loadu_epi8(there, column[i] + first); };
   int64_t t = 0;
   for (; t + 1 < taps; t += 4, out += 64) {
@@ -41,8 +41,8 @@ inline void order_weights(const int8_t* codes, int64_t kernel_h, int64_t kernel_
       for (int64_t j = 0; j < 4 && ky + j < kernel_h; ++j) {
         const int64_t t = (ky + j) * kernel_w + kx;
         const __m512i step = _mm512_loadu_si512(codes + t / 4 * 64);
-        const __m512i tap = _mm512_and_si512(
-            _mm512_srl_epi32(step, _mm_cvtsi64_si128(t % 4 * 8)), byte);
+        const __m512i tap =
+            _mm512_and_si512(_mm512_srl_epi32(step, _mm_cvtsi64_si128(t % 4 * 8)), byte);
         group = _mm512_or_si512(group, _mm512_sll_epi32(tap, _mm_cvtsi64_si128(j * 8)));
       }
       _mm512_store_si512(out, group);
@@ -50,8 +50,8 @@ inline void order_weights(const int8_t* codes, int64_t kernel_h, int64_t kernel_
   }
 }
 
-// The sums of P pixels; `groups` of a pixel's columns lie one after the other, and those of the next
-// pixel `step` bytes further.
+// The sums of P pixels; `groups` of a pixel's columns lie one after the other, and those of the
+// next pixel `step` bytes further.
 template <int P>
 inline void depthwise_pixels(const uint8_t* ordered, int64_t step, const int8_t* weights,
                              int64_t groups, I first, int32_t* sums) {
@@ -99,8 +99,7 @@ void depthwise_i8(const DepthwisePixels<uint8_t>& s, const IntegerMatrix& w,
     for (int64_t row = 0; row < s.rows; ++row) {
       for (int64_t p = 0; p < s.row_pixels; p += at_once) {
         const int64_t left = s.row_pixels - p, pixels = left < at_once ? left : at_once;
-        const uint8_t* const* columns =
-            s.columns + (row * s.row_columns + p * s.stride) * kernel_h;
+        const uint8_t* const* columns = s.columns + (row * s.row_columns + p * s.stride) * kernel_h;
         const int64_t count = (pixels - 1) * step + kernel_w;
         // Constants let the compiler write the usual heights out.
         if (shared && kernel_h == 3) {
@@ -114,14 +113,16 @@ void depthwise_i8(const DepthwisePixels<uint8_t>& s, const IntegerMatrix& w,
         } else {
           for (int64_t c = 0; c < count; ++c) {
             const int64_t from = shared ? c : c / kernel_w * s.stride + c % kernel_w * s.dilation;
-            order_column(columns + from * kernel_h, kernel_h, first, there, ordered + c * depth * 64);
+            order_column(columns + from * kernel_h, kernel_h, first, there,
+                         ordered + c * depth * 64);
           }
         }
         const int64_t bytes = step * depth * 64, groups = kernel_w * depth;
         int64_t done = depthwise_some<8>(ordered, bytes, weights, groups, start, 0, pixels, sums);
         done = depthwise_some<4>(ordered, bytes, weights, groups, start, done, pixels, sums);
         depthwise_some<1>(ordered, bytes, weights, groups, start, done, pixels, sums);
-        finish_rows<1>(result, w, tile, row * s.row_pixels + p, pixels, {sums, kTileRows, kTileRows, small});
+        finish_rows<1>(result, w, tile, row * s.row_pixels + p, pixels,
+                       {sums, kTileRows, kTileRows, small});
       }
     }
   }

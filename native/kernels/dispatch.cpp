@@ -89,7 +89,8 @@ const Features& features() {
 
 bool is_intel() {
   const Cpuid vendor = cpuid(0, 0);
-  return vendor.b == signature_INTEL_ebx && vendor.d == signature_INTEL_edx && vendor.c == signature_INTEL_ecx;
+  return vendor.b == signature_INTEL_ebx && vendor.d == signature_INTEL_edx &&
+         vendor.c == signature_INTEL_ecx;
 }
 
 thread_local bool in_self_test = false;
@@ -176,10 +177,10 @@ std::vector<const KernelTable*> find_kernels() {
   if (amx_problem().empty()) tables.push_back(&amx);
 #endif
 #ifdef SATCHEL_AARCH64
-  static const KernelTable dotprod =
-      derived_table(neon_table, "dotprod", dotprod_linear_q4, dotprod_linear_q8,
-                    neon_table.linear_i8);
-  static const KernelTable i8mm = derived_table(neon_table, "i8mm", i8mm_linear_q4, i8mm_linear_q8, neon_table.linear_i8);
+  static const KernelTable dotprod = derived_table(neon_table, "dotprod", dotprod_linear_q4,
+                                                   dotprod_linear_q8, neon_table.linear_i8);
+  static const KernelTable i8mm =
+      derived_table(neon_table, "i8mm", i8mm_linear_q4, i8mm_linear_q8, neon_table.linear_i8);
   const ArmFeatures arm = arm_features();
   tables.push_back(&neon_table);
   if (arm.dotprod) tables.push_back(&dotprod);
@@ -204,8 +205,8 @@ size_t attention_scratch(int64_t heads_per_kv, int64_t dim) {
   const int64_t rows = queries_per_pass(heads_per_kv) * heads_per_kv;
   const int64_t few = rows * (2 * padded_dim(dim) + kRowStateFloats) + kMaxRegisterRows * kKeyBlock;
   const int64_t width = 2 * long_dim(dim);
-  const int64_t many = long_rows(heads_per_kv) * (width + 16 + kLongRowFloats) +
-                       kKeyBlock * (width + kLongRows);
+  const int64_t many =
+      long_rows(heads_per_kv) * (width + 16 + kLongRowFloats) + kKeyBlock * (width + kLongRows);
   const int64_t most = std::max({few, many, tile_scratch(heads_per_kv, dim)});
   return static_cast<size_t>(most + 15) / 16 * 16;  // whole cache lines
 }

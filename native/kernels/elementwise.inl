@@ -114,7 +114,8 @@ struct Norms {
   static constexpr int kRows = 16;
   float mean[kRows], factor[kRows];
 
-  // R rows at a time, so that one row's sums need not wait for another's. A row has the same bits in any block.
+  // R rows at a time, so that one row's sums need not wait for another's. A row has the same bits
+  // in any block.
   template <int R>
   void add(const float* x, int64_t cols, float eps, int64_t first) {
     const float count = static_cast<float>(cols);
@@ -149,13 +150,15 @@ struct Norms {
   }
 };
 
-// Calls put(place of a row, part), where part(i, n) are the results of columns [i, i + n): first the norms of some
-// rows, then these rows, while they are in the first-level cache.
+// Calls put(place of a row, part), where part(i, n) are the results of columns [i, i + n): first
+// the norms of some rows, then these rows, while they are in the first-level cache.
 template <class Put>
-inline void normalize(const float* x, const float* weight, const float* bias, float eps, int64_t rows,
-                      int64_t cols, Put put) {
+inline void normalize(const float* x, const float* weight, const float* bias, float eps,
+                      int64_t rows, int64_t cols, Put put) {
   constexpr int64_t kNear = 4096;  // numbers
-  const int64_t fitting = kNear / cols < 4 ? 4 : kNear / cols < Norms::kRows ? kNear / cols : Norms::kRows;
+  const int64_t fitting = kNear / cols < 4              ? 4
+                          : kNear / cols < Norms::kRows ? kNear / cols
+                                                        : Norms::kRows;
   Norms norms;
   for (int64_t first = 0; first < rows; first += fitting) {
     const int64_t some = rows - first < fitting ? rows - first : fitting;

@@ -23,8 +23,8 @@ struct Loop {
 
 #if defined(__x86_64__) && defined(__GNUC__)
 
-#define SATCHEL_CLOBBERED                                                                       \
-  "xmm0", "xmm1", "xmm2", "xmm3", "xmm4", "xmm5", "xmm6", "xmm7", "xmm8", "xmm9", "xmm10",      \
+#define SATCHEL_CLOBBERED                                                                  \
+  "xmm0", "xmm1", "xmm2", "xmm3", "xmm4", "xmm5", "xmm6", "xmm7", "xmm8", "xmm9", "xmm10", \
       "xmm11", "xmm12", "xmm13", "xmm14", "xmm15", "cc"
 
 // 12 sums hide the latency of one multiplication on every core so far.
@@ -130,7 +130,8 @@ int64_t enough_turns(const Loop& loop) {
   for (int64_t turns = 1000;; turns *= 2) {
     const Clock::time_point begin = Clock::now();
     loop.run(turns);
-    if (turns >= int64_t{1} << 40 || Clock::now() - begin > std::chrono::milliseconds(20)) return turns;
+    if (turns >= int64_t{1} << 40 || Clock::now() - begin > std::chrono::milliseconds(20))
+      return turns;
   }
 }
 
@@ -141,8 +142,7 @@ double measure_int8_rate(int threads, const std::string& table, int repeats) {
   const Loop loop = loop_of(table);
   const int64_t turns = enough_turns(loop);
   threads = std::max(threads, 1);
-  const double seconds =
-      shortest_round(threads, repeats, [&] { return [&] { loop.run(turns); }; });
+  const double seconds = shortest_round(threads, repeats, [&] { return [&] { loop.run(turns); }; });
   return loop.per_turn * static_cast<double>(turns) * threads / seconds;
 }
 

@@ -3,8 +3,9 @@
 namespace satchel {
 namespace {
 
-// What the activation's zero point takes off: zero times the sum of a row of weights. Kernels whose sums
-// start with it have it for nothing; to others, whose sums start at zero, it is added at the end.
+// What the activation's zero point takes off: zero times the sum of a row of weights. Kernels whose
+// sums start with it have it for nothing; to others, whose sums start at zero, it is added at the
+// end.
 inline I first_sums(const IntegerResult& r, const IntegerMatrix& w, int64_t output) {
   return load_whole(w.sums + output) * -r.x_zero;
 }
@@ -16,17 +17,20 @@ struct BlockSums {
   bool small = false;               // see have_room
   bool from_zero = false;           // whether they lack first_sums()
 
-  BlockSums from_tile(int64_t tile) const { return {sums + tile * tile_stride, row_stride, tile_stride, small, from_zero}; }
+  BlockSums from_tile(int64_t tile) const {
+    return {sums + tile * tile_stride, row_stride, tile_stride, small, from_zero};
+  }
 };
 
-// Whether results that become codes are limited by nothing but 255 and have room in 32 bits as steps, whatever the
-// sums: those of the whole ones among some tiles.
+// Whether results that become codes are limited by nothing but 255 and have room in 32 bits as
+// steps, whatever the sums: those of the whole ones among some tiles.
 inline bool have_room(const IntegerResult& r, const IntegerMatrix& w, int64_t tile, int64_t tiles) {
   if (r.inverse_out_scale == 0.0f || r.activation == Activation::relu6) return false;
   const auto magnitude = [](F v) { return from_bits(to_bits(v) & 0x7fffffffu); };
   const F largest_sum = broadcast(255.0f * 127.0f * 4.0f * static_cast<float>(w.steps));
   const int64_t whole = w.rows / kTileRows, after = tile + tiles < whole ? tile + tiles : whole;
-  const F start = broadcast(r.residual ? 255.0f * (r.residual_scale < 0 ? -r.residual_scale : r.residual_scale) : 0.0f);
+  const F start = broadcast(
+      r.residual ? 255.0f * (r.residual_scale < 0 ? -r.residual_scale : r.residual_scale) : 0.0f);
   for (int64_t output = tile * kTileRows; output < after * kTileRows; output += kLanes) {
     F most = start + magnitude(load(r.scale + output)) * largest_sum;
     if (r.bias) most = most + magnitude(load(r.bias + output));
@@ -38,12 +42,13 @@ inline bool have_room(const IntegerResult& r, const IntegerMatrix& w, int64_t ti
 
 // Whether codes are made of steps of the result: see IntegerResult.
 inline bool is_in_steps(const IntegerResult& r) {
-  const bool only_limits =
-      r.activation == Activation::none || r.activation == Activation::relu || r.activation == Activation::relu6;
+  const bool only_limits = r.activation == Activation::none || r.activation == Activation::relu ||
+                           r.activation == Activation::relu6;
   return only_limits && r.inverse_out_scale != 0.0f;
 }
 
-// Scales and biases of N vectors of outputs as steps of the result; returns how many a step of the residual is.
+// Scales and biases of N vectors of outputs as steps of the result; returns how many a step of the
+// residual is.
 template <int N>
 inline F bring_to_steps(const IntegerResult& r, F* scale, F* bias) {
   const F inverse = broadcast(r.inverse_out_scale), step = broadcast(r.residual_scale) * inverse;
@@ -57,16 +62,19 @@ inline F bring_to_steps(const IntegerResult& r, F* scale, F* bias) {
   return step;
 }
 
-// What is rounded to codes. relu and relu6 are limits too: a step is positive, so that it is the same
-// to limit before and after dividing by it.
+// What is rounded to codes. relu and relu6 are limits too: a step is positive, so that it is the
+// same to limit before and after dividing by it.
 struct CodeRange {
   F inverse, lowest, highest;
   int32_t zero, lowest_code;
   bool small = false;  // see have_room
 
   CodeRange(float inverse_scale, int32_t zero_code)
-      : inverse(broadcast(inverse_scale)), lowest(broadcast(static_cast<float>(-zero_code))),
-        highest(broadcast(static_cast<float>(255 - zero_code))), zero(zero_code), lowest_code(0) {}
+      : inverse(broadcast(inverse_scale)),
+        lowest(broadcast(static_cast<float>(-zero_code))),
+        highest(broadcast(static_cast<float>(255 - zero_code))),
+        zero(zero_code),
+        lowest_code(0) {}
   explicit CodeRange(const IntegerResult& r) : CodeRange(r.inverse_out_scale, r.out_zero) {
     const bool positive = r.activation == Activation::relu || r.activation == Activation::relu6;
     if (positive) lowest_code = zero, lowest = broadcast(0.0f);
@@ -85,10 +93,15 @@ struct TileFinish {
   CodeRange range;
 
   TileFinish(const IntegerResult& result, const IntegerMatrix& w, int64_t tile, bool from_zero)
-      : r(result), output(tile * kTileRows), there(w.rows - output), in_steps(is_in_steps(result)), range(result) {
+      : r(result),
+        output(tile * kTileRows),
+        there(w.rows - output),
+        in_steps(is_in_steps(result)),
+        range(result) {
     load_tile(r.scale + output, there, scale);
     load_bias(r.bias ? r.bias + output : nullptr, there, bias);
-    for (int v = 0; v < kTileVectors; ++v) first[v] = from_zero ? first_sums(r, w, output + v * kLanes) : I{};
+    for (int v = 0; v < kTileVectors; ++v)
+      first[v] = from_zero ? first_sums(r, w, output + v * kLanes) : I{};
     if (in_steps) residual_step = bring_to_steps<kTileVectors>(r, scale, bias);
   }
 
@@ -151,14 +164,19 @@ inline void store_code_rows(uint8_t* out, int64_t, const F* numbers, const CodeR
   constexpr float kRound = 12582912.0f;
   SATCHEL_UNROLL
   for (int v = 0; v < V; ++v) {
-    const F t = smaller(range.highest, larger(range.lowest, kInSteps ? numbers[v] : numbers[v] * range.inverse));
+    const F t = smaller(range.highest,
+                        larger(range.lowest, kInSteps ? numbers[v] : numbers[v] * range.inverse));
     const U code = to_bits(t + broadcast(kRound)) + static_cast<uint32_t>(range.zero);
     store_bytes(reinterpret_cast<int8_t*>(out) + v * kLanes, code);
   }
 }
 #endif
 
-enum class Finished { numbers, codes, steps };  // what is made of sums: steps are codes too, see is_in_steps
+enum class Finished {
+  numbers,
+  codes,
+  steps
+};  // what is made of sums: steps are codes too, see is_in_steps
 
 // What becomes of rows of T whole tiles.
 template <int T, bool kResidual, Finished kFinished, class Function>
@@ -175,9 +193,14 @@ struct RowFinish {
 
   RowFinish(const IntegerResult& result, const IntegerMatrix& w, int64_t tile, int64_t first_row,
             const BlockSums& sums, Function f)
-      : r(result), block(sums), function(f), range(result),
+      : r(result),
+        block(sums),
+        function(f),
+        range(result),
         residual_zero(broadcast(static_cast<float>(result.residual_zero))),
-        residual_scale(broadcast(result.residual_scale)), row(first_row), output(tile * kTileRows) {
+        residual_scale(broadcast(result.residual_scale)),
+        row(first_row),
+        output(tile * kTileRows) {
     SATCHEL_UNROLL
     for (int v = 0; v < V; ++v) {
       if (adds_first()) first[v] = first_sums(r, w, output + v * kLanes);
@@ -206,7 +229,8 @@ struct RowFinish {
         const F sum = to_floats(whole);
         if constexpr (kFinished == Finished::steps) {
           F steps = fused(sum, scale[v], bias[v]);
-          if constexpr (kResidual) steps = fused(load_codes(residual + i * r.ldr + v * kLanes), residual_scale, steps);
+          if constexpr (kResidual)
+            steps = fused(load_codes(residual + i * r.ldr + v * kLanes), residual_scale, steps);
           numbers[i * V + v] = steps;
           continue;
         }
@@ -220,7 +244,8 @@ struct RowFinish {
     }
     const int64_t at = (row + m) * r.ldo + output;
     if constexpr (kFinished != Finished::numbers) {
-      store_code_rows<R, V, kFinished == Finished::steps>(static_cast<uint8_t*>(r.out) + at, r.ldo, numbers, range);
+      store_code_rows<R, V, kFinished == Finished::steps>(static_cast<uint8_t*>(r.out) + at, r.ldo,
+                                                          numbers, range);
     } else {
       SATCHEL_UNROLL
       for (int i = 0; i < R; ++i) {
@@ -269,14 +294,19 @@ __attribute__((noinline)) void finish_rows(const IntegerResult& r, const Integer
     return finish_whole<T, Finished::steps>(r, w, tile, row, rows, block, [](F x) { return x; });
   }
   const auto finish = [&](auto function) {
-    r.inverse_out_scale == 0.0f ? finish_whole<T, Finished::numbers>(r, w, tile, row, rows, block, function)
-                                : finish_whole<T, Finished::codes>(r, w, tile, row, rows, block, function);
+    r.inverse_out_scale == 0.0f
+        ? finish_whole<T, Finished::numbers>(r, w, tile, row, rows, block, function)
+        : finish_whole<T, Finished::codes>(r, w, tile, row, rows, block, function);
   };
   switch (r.activation) {
-    case Activation::none: return finish([](F x) { return x; });
-    case Activation::hardswish: return finish([](F x) { return x * hardsigmoid_of(x); });
-    case Activation::gelu: return finish([](F x) { return gelu_of(x); });
-    default: return finish([&](F x) { return activated(r.activation, x); });
+    case Activation::none:
+      return finish([](F x) { return x; });
+    case Activation::hardswish:
+      return finish([](F x) { return x * hardsigmoid_of(x); });
+    case Activation::gelu:
+      return finish([](F x) { return gelu_of(x); });
+    default:
+      return finish([&](F x) { return activated(r.activation, x); });
   }
 }
 

@@ -16,7 +16,15 @@ namespace satchel {
 inline constexpr int64_t kTileRows = 16;
 
 enum class MatrixEncoding : uint8_t {
-  f32 = 0, f16 = 1, q4 = 2, q8 = 3, lpbq4 = 4, q4_min = 5, q4_offset = 6, q8_offset = 7, i8 = 8,
+  f32 = 0,
+  f16 = 1,
+  q4 = 2,
+  q8 = 3,
+  lpbq4 = 4,
+  q4_min = 5,
+  q4_offset = 6,
+  q8_offset = 7,
+  i8 = 8,
   q4_steps = 9,
 };
 
@@ -28,9 +36,11 @@ inline constexpr int64_t kRunColumns = 1024;
 //   q8        [tiles][cols/4][16][4] bytes, code = q + 128, q in -128..127
 //   q4        [tiles][cols/8][16][4] bytes; the low nibble of byte j is column 8i + j, the high
 //             nibble column 8i + 4 + j; code = q + 8, q in -8..7
-//   q4_steps  a q4 whose scales are whole numbers times the step of their run of kRunColumns columns,
-//             products that fp16 holds exactly; the group divides kRunColumns. In the place of scales,
-//             each tile has for each run the steps, f32 [16], and the whole numbers, int8 [groups][16]
+//   q4_steps  a q4 whose scales are whole numbers times the step of their run of kRunColumns
+//   columns,
+//             products that fp16 holds exactly; the group divides kRunColumns. In the place of
+//             scales, each tile has for each run the steps, f32 [16], and the whole numbers, int8
+//             [groups][16]
 //   lpbq4     a q4 whose scales are whole numbers 1 .. 16, and a factor for each row, f32
 //             [tiles][16], which the caller multiplies the row's results with; to a kernel it is q4
 //   q4_min    a q4 whose codes count from 0, code = q, and a minimum for each group, f16
@@ -58,11 +68,13 @@ static inline int64_t scales_in_tile(MatrixEncoding encoding, int64_t cols, int6
   const int64_t runs = (cols + kRunColumns - 1) / kRunColumns;
   return (runs * static_cast<int64_t>(sizeof(float)) + cols / group) * kTileRows / 2;
 }
-static inline int64_t scales_in_tile(const PackedMatrix& w) { return scales_in_tile(w.encoding, w.cols, w.group); }
+static inline int64_t scales_in_tile(const PackedMatrix& w) {
+  return scales_in_tile(w.encoding, w.cols, w.group);
+}
 
 // Whole numbers -127 .. 127 for products with unsigned codes: [tiles][steps][16][4] bytes, four
-// columns in a step, the last one filled up with zeros. `sums` has the sum of each row: the codes of
-// an activation mean numbers from -zero on, and zero times the sum is what to take off.
+// columns in a step, the last one filled up with zeros. `sums` has the sum of each row: the codes
+// of an activation mean numbers from -zero on, and zero times the sum is what to take off.
 struct IntegerMatrix {
   int64_t rows;
   int64_t steps;
@@ -78,18 +90,18 @@ struct IntegerMatrix {
 struct QuantizedRows {
   int64_t rows;
   int64_t cols;
-  int64_t stride;   // bytes from one row of codes to the next: cols rounded up to 64, or more
-  int64_t group;    // columns per sum: the group of the matrix it will be multiplied with
-  int8_t* codes;    // [rows][stride], the bytes past cols are zero
-  float* scales;    // [rows]
-  int32_t* sums;    // [rows][cols/group]: the sum of the codes of each group, by which a kernel
-                    // takes back the offset of q4's codes; for q4_min the caller sets them to zero
+  int64_t stride;  // bytes from one row of codes to the next: cols rounded up to 64, or more
+  int64_t group;   // columns per sum: the group of the matrix it will be multiplied with
+  int8_t* codes;   // [rows][stride], the bytes past cols are zero
+  float* scales;   // [rows]
+  int32_t* sums;   // [rows][cols/group]: the sum of the codes of each group, by which a kernel
+                   // takes back the offset of q4's codes; for q4_min the caller sets them to zero
 };
 
 // Activations of 16 bits are two rows of 8 bits: x ≈ code * scale with
-// code = kDigitBase * high + low, both digits in -127 .. 127, code = rint(x * (kLargest16 / absmax))
-// and scale = absmax / kLargest16. Row 2i of codes has the high digits of row i, with the scale
-// kDigitBase * scale, and row 2i + 1 the low ones, with scale: their products add up.
+// code = kDigitBase * high + low, both digits in -127 .. 127, code = rint(x * (kLargest16 /
+// absmax)) and scale = absmax / kLargest16. Row 2i of codes has the high digits of row i, with the
+// scale kDigitBase * scale, and row 2i + 1 the low ones, with scale: their products add up.
 inline constexpr int kDigitBase = 255;
 inline constexpr int kLargest16 = kDigitBase * 127 + 127;
 
@@ -116,16 +128,25 @@ struct AttentionArgs {
   int64_t position;
   int64_t window;  // 0: none
   float scale;
-  float softcap;   // 0: none
+  float softcap;  // 0: none
   bool half_cache;
-  bool byte_cache = false;  // 8 bits: a row is dim + kCacheTail bytes
+  bool byte_cache = false;           // 8 bits: a row is dim + kCacheTail bytes
   const int32_t* parents = nullptr;  // [queries]: an earlier query, or -1 for none; null: a line
   const int32_t* depths = nullptr;   // [queries]: how many ancestors each has
 };
 
 // What a layer applies to its result, in the order of satchel.graph.ops.activation.
 enum class Activation : uint8_t {
-  none, relu, relu6, hardswish, hardsigmoid, silu, gelu, gelu_tanh, sigmoid, tanh
+  none,
+  relu,
+  relu6,
+  hardswish,
+  hardsigmoid,
+  silu,
+  gelu,
+  gelu_tanh,
+  sigmoid,
+  tanh
 };
 inline constexpr int kActivations = 10;
 
@@ -135,23 +156,26 @@ struct Lines {
   int64_t count = 0;
 };
 
-// What a layer in floats does to its result, and what it adds before: [rows][ldy], as the result, or null. A product
-// asks for the lines that are needed next while it is computed.
+// What a layer in floats does to its result, and what it adds before: [rows][ldy], as the result,
+// or null. A product asks for the lines that are needed next while it is computed.
 struct FloatFinish {
   Activation activation;
   const float* residual;
   Lines next;
-  FloatFinish(Activation a, const float* r = nullptr, Lines n = {}) : activation(a), residual(r), next(n) {}
+  FloatFinish(Activation a, const float* r = nullptr, Lines n = {})
+      : activation(a), residual(r), next(n) {}
 };
 
 // What becomes of the sums of products of an integer layer, in f32, each step rounded by itself:
-//   t = float(sum - x_zero * row_sum) * scale + bias + float(residual - residual_zero) * residual_scale
-//   out = activation(t) + addend, or clamp(rint(activation(t) * inverse_out_scale) + out_zero, 0, 255)
-// Codes whose activation only limits them (none, relu, relu6) are made in steps of the result, with fused
-// multiply-adds; limit: to 0 and more, to 6 * inverse_out_scale and less
+//   t = float(sum - x_zero * row_sum) * scale + bias + float(residual - residual_zero) *
+//   residual_scale out = activation(t) + addend, or clamp(rint(activation(t) * inverse_out_scale) +
+//   out_zero, 0, 255)
+// Codes whose activation only limits them (none, relu, relu6) are made in steps of the result, with
+// fused multiply-adds; limit: to 0 and more, to 6 * inverse_out_scale and less
 //   step = residual_scale * inverse_out_scale
-//   u = fma(float(sum - x_zero * row_sum), scale * inverse_out_scale, bias * inverse_out_scale - residual_zero * step)
-//   out = clamp(rint(limit(fma(float(residual), step, u))) + out_zero, 0, 255)
+//   u = fma(float(sum - x_zero * row_sum), scale * inverse_out_scale, bias * inverse_out_scale -
+//   residual_zero * step) out = clamp(rint(limit(fma(float(residual), step, u))) + out_zero, 0,
+//   255)
 struct IntegerResult {
   int32_t x_zero;
   const float* scale;  // of each output
@@ -168,14 +192,15 @@ struct IntegerResult {
   int64_t ldo;
 };
 
-// A query's softmax over keys that come in blocks: the largest score so far (at first -inf), the sum
-// of the powers relative to it, and what the results so far are to be multiplied with.
+// A query's softmax over keys that come in blocks: the largest score so far (at first -inf), the
+// sum of the powers relative to it, and what the results so far are to be multiplied with.
 struct SoftmaxState {
   float largest, total, correction;
 };
 
-// Rows of n scores, with a bias where it is not null, which become codes of exp(score - largest) * 255, halves
-// to even, and the codes' sums. Rows have room for whole tiles of 16, and the codes past n become 0.
+// Rows of n scores, with a bias where it is not null, which become codes of exp(score - largest) *
+// 255, halves to even, and the codes' sums. Rows have room for whole tiles of 16, and the codes
+// past n become 0.
 struct ScoreRows {
   float* scores;  // [rows][stride]; changed
   int64_t rows, n, stride;
@@ -191,7 +216,8 @@ struct CodeStep8 {
   int32_t zero;
 };
 
-// Rows of codes and what becomes of them: activation(a + b) or activation(a * b), as codes, row behind row.
+// Rows of codes and what becomes of them: activation(a + b) or activation(a * b), as codes, row
+// behind row.
 struct CodePair {
   const uint8_t *a, *b;
   int64_t rows, a_stride, b_stride;  // from one row to the next; 0 where all meet the same
@@ -203,9 +229,9 @@ struct CodePair {
 // Taps of a depthwise kernel for codes, so that sums are exact in f32.
 inline constexpr int64_t kMostDepthwiseTaps = 128;
 
-// Where the windows of some rows of pixels look: columns[(row * row_columns + column) * kernel_h + ky]
-// points to the channels that place ky of a window's column sees. The window of a row's pixel p begins
-// at column p * stride, and its columns are `dilation` apart.
+// Where the windows of some rows of pixels look: columns[(row * row_columns + column) * kernel_h +
+// ky] points to the channels that place ky of a window's column sees. The window of a row's pixel p
+// begins at column p * stride, and its columns are `dilation` apart.
 template <typename T>
 struct DepthwisePixels {
   const T* const* columns;
@@ -213,16 +239,18 @@ struct DepthwisePixels {
   int64_t kernel_h, kernel_w, stride, dilation;
 };
 
-// Windows in an image of codes that lies in memory with its padding: that of pixel p of row y begins at
-// y * row_step + p * pixel_step, and the kernel's rows are `pitch` apart. Each has as many columns as the others.
+// Windows in an image of codes that lies in memory with its padding: that of pixel p of row y
+// begins at y * row_step + p * pixel_step, and the kernel's rows are `pitch` apart. Each has as
+// many columns as the others.
 struct CodeWindows {
   const uint8_t* image;
   int64_t rows, row_pixels, row_step, pixel_step;
   int64_t kernel_rows, pitch;
 };
 
-// Winograd's convolution makes tiles of 4 x 4 pixels from 6 x 6 numbers, its places. Each place has a
-// matrix of its own, a line further from the next than it is long, so that they do not collide in caches.
+// Winograd's convolution makes tiles of 4 x 4 pixels from 6 x 6 numbers, its places. Each place has
+// a matrix of its own, a line further from the next than it is long, so that they do not collide in
+// caches.
 inline constexpr int64_t kWinogradPixels = 4, kWinogradPlaces = 36;
 inline constexpr int64_t winograd_apart(int64_t numbers) { return numbers + 16; }
 
@@ -234,13 +262,15 @@ struct KernelTable {
   int64_t rows_apart = 64;
   // A piece of work of many rows has so many tiles of these.
   int64_t tiles_together = 12;
-  // How many bytes of results of layers that are joined to the op behind them wait for it: at most kMostJoinedBytes.
+  // How many bytes of results of layers that are joined to the op behind them wait for it: at most
+  // kMostJoinedBytes.
   int64_t joined_bytes = kMostJoinedBytes / 2;
-  // Whether fetching the weight of a layer takes longer than multiplying it with a few rows: threads then share it
-  // out rather than each reading all of it.
+  // Whether fetching the weight of a layer takes longer than multiplying it with a few rows:
+  // threads then share it out rather than each reading all of it.
   bool weights_are_dear = false;
-  // What conv_i8 is faster with than linear_i8 on a panel: kernels of one row, or with multiples of so many columns in
-  // each, and rows of so many pixels, or two of them in so many windows side by side.
+  // What conv_i8 is faster with than linear_i8 on a panel: kernels of one row, or with multiples of
+  // so many columns in each, and rows of so many pixels, or two of them in so many windows side by
+  // side.
   int64_t window_columns = 4, window_pixels = 12, windows_together = 0;
 
   void (*quantize_rows)(const float* x, int64_t ldx, const QuantizedRows& out);
@@ -248,11 +278,11 @@ struct KernelTable {
   // y[m][n] = activation(sum_k x[m][k] * w[n][k] + bias[n] + residual[m][n]) for the rows of tiles
   // [tile_begin, tile_end). bias may be null. Only the first w.rows columns of y are written.
   void (*linear_f32)(const float* x, int64_t ldx, int64_t m, const PackedMatrix& w,
-                     const float* bias, FloatFinish finish, int64_t tile_begin,
-                     int64_t tile_end, float* y, int64_t ldy);
+                     const float* bias, FloatFinish finish, int64_t tile_begin, int64_t tile_end,
+                     float* y, int64_t ldy);
   void (*linear_f16)(const float* x, int64_t ldx, int64_t m, const PackedMatrix& w,
-                     const float* bias, FloatFinish finish, int64_t tile_begin,
-                     int64_t tile_end, float* y, int64_t ldy);
+                     const float* bias, FloatFinish finish, int64_t tile_begin, int64_t tile_end,
+                     float* y, int64_t ldy);
   void (*linear_q4)(const QuantizedRows& x, const PackedMatrix& w, const float* bias,
                     int64_t tile_begin, int64_t tile_end, float* y, int64_t ldy);
   void (*linear_q8)(const QuantizedRows& x, const PackedMatrix& w, const float* bias,
@@ -270,8 +300,8 @@ struct KernelTable {
   void (*layer_norm)(const float* x, const float* weight, const float* bias, float eps,
                      int64_t rows, int64_t cols, float* out);
   // The same as codes: see quantize_codes.
-  void (*layer_norm_codes)(const float* x, const float* weight, const float* bias, float eps, int64_t rows,
-                           int64_t cols, const CodeStep8& step, uint8_t* out);
+  void (*layer_norm_codes)(const float* x, const float* weight, const float* bias, float eps,
+                           int64_t rows, int64_t cols, const CodeStep8& step, uint8_t* out);
   // out = silu(gate) * up and gelu_tanh(gate) * up, n values.
   void (*silu_mul)(const float* gate, const float* up, int64_t n, float* out);
   void (*gelu_tanh_mul)(const float* gate, const float* up, int64_t n, float* out);
@@ -292,7 +322,8 @@ struct KernelTable {
   // out = activation(x), n values; in place where they are the same.
   void (*activate)(Activation activation, const float* x, int64_t n, float* out);
 
-  // n scores become exp(score * scale + bias - largest), and `state` takes them in. bias may be null.
+  // n scores become exp(score * scale + bias - largest), and `state` takes them in. bias may be
+  // null.
   void (*softmax_block)(float* scores, int64_t n, float scale, const float* bias,
                         SoftmaxState* state);
   void (*softmax_codes)(const ScoreRows& rows);
@@ -304,20 +335,21 @@ struct KernelTable {
   void (*linear_i8)(const uint8_t* x, int64_t ldx, int64_t m, const IntegerMatrix& w,
                     const IntegerResult& result, int64_t tile_begin, int64_t tile_end);
 
-  // The same with the windows of [rows][row_pixels]; the columns of a kernel's row are a multiple of four.
-  void (*conv_i8)(const CodeWindows& x, const IntegerMatrix& w, const IntegerResult& result, int64_t tile_begin,
-                  int64_t tile_end);
+  // The same with the windows of [rows][row_pixels]; the columns of a kernel's row are a multiple
+  // of four.
+  void (*conv_i8)(const CodeWindows& x, const IntegerMatrix& w, const IntegerResult& result,
+                  int64_t tile_begin, int64_t tile_end);
 
   // Codes of n numbers, halves to even; what is not a number gets the code of zero.
   void (*quantize_codes)(const float* x, int64_t n, const CodeStep8& step, uint8_t* out);
   // The same of [rows][cols] numbers, each row times its factor.
-  void (*quantize_scaled)(const float* x, int64_t rows, int64_t cols, const float* factors, const CodeStep8& step,
-                          uint8_t* out);
+  void (*quantize_scaled)(const float* x, int64_t rows, int64_t cols, const float* factors,
+                          const CodeStep8& step, uint8_t* out);
   void (*add_codes)(const CodePair& pair, int64_t n);
   void (*mul_codes)(const CodePair& pair, int64_t n);
 
-  // Depthwise convolution of some rows of pixels. The weight has a row of kernel_h * kernel_w columns for
-  // each channel; out is [rows][row_pixels][channels].
+  // Depthwise convolution of some rows of pixels. The weight has a row of kernel_h * kernel_w
+  // columns for each channel; out is [rows][row_pixels][channels].
   void (*depthwise_f32)(const DepthwisePixels<float>& pixels, const PackedMatrix& w,
                         const float* bias, Activation activation, float* out);
   void (*depthwise_f16)(const DepthwisePixels<float>& pixels, const PackedMatrix& w,
@@ -325,10 +357,11 @@ struct KernelTable {
   void (*depthwise_i8)(const DepthwisePixels<uint8_t>& pixels, const IntegerMatrix& w,
                        const IntegerResult& result);
 
-  // Convolution with a kernel of 3 x 3 by products of transformed tiles: see winograd.inl. The weight is
-  // f32 with 9 * channels columns, and becomes 36 such matrices with the channels [begin, end) as columns.
-  void (*winograd_weights)(const PackedMatrix& w, int64_t tile_begin, int64_t tile_end, int64_t begin, int64_t end,
-                           float* out);
+  // Convolution with a kernel of 3 x 3 by products of transformed tiles: see winograd.inl. The
+  // weight is f32 with 9 * channels columns, and becomes 36 such matrices with the channels [begin,
+  // end) as columns.
+  void (*winograd_weights)(const PackedMatrix& w, int64_t tile_begin, int64_t tile_end,
+                           int64_t begin, int64_t end, float* out);
   void (*winograd_input)(const float* const* pixels, int64_t tiles, int64_t channels, float* out);
   void (*winograd_output)(const float* sums, int64_t tiles, int64_t outputs, const float* bias,
                           FloatFinish finish, const int64_t* at, float* y);

@@ -55,8 +55,7 @@ inline float highest(F v) {
 }
 inline void sums4(F a, F b, F c, F d, float* out) {
   const F halves = _mm256_hadd_ps(_mm256_hadd_ps(a, b), _mm256_hadd_ps(c, d));
-  _mm_storeu_ps(out,
-                _mm_add_ps(_mm256_castps256_ps128(halves), _mm256_extractf128_ps(halves, 1)));
+  _mm_storeu_ps(out, _mm_add_ps(_mm256_castps256_ps128(halves), _mm256_extractf128_ps(halves, 1)));
 }
 
 inline U larger_bits(U a, U b) { return (U)_mm256_max_epu32((__m256i)a, (__m256i)b); }
@@ -68,17 +67,18 @@ inline uint32_t highest_bits(U v) {
 }
 inline void store_bytes(int8_t* p, U v) {
   // The low byte of each lane: gathered within each half, then the two halves joined.
-  const __m256i pick = _mm256_setr_epi8(0, 4, 8, 12, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1,
-                                        -1, 0, 4, 8, 12, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1,
-                                        -1, -1);
+  const __m256i pick =
+      _mm256_setr_epi8(0, 4, 8, 12, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, 0, 4, 8, 12, -1,
+                       -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1);
   const __m256i picked = _mm256_shuffle_epi8((__m256i)v, pick);
-  _mm_storel_epi64(reinterpret_cast<__m128i*>(p),
-                   _mm_unpacklo_epi32(_mm256_castsi256_si128(picked),
-                                      _mm256_extracti128_si256(picked, 1)));
+  _mm_storel_epi64(
+      reinterpret_cast<__m128i*>(p),
+      _mm_unpacklo_epi32(_mm256_castsi256_si128(picked), _mm256_extracti128_si256(picked, 1)));
 }
 
 inline F load_int8(const int8_t* p) {
-  return _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p))));
+  return _mm256_cvtepi32_ps(
+      _mm256_cvtepi8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p))));
 }
 inline F load_half(const uint16_t* p) {
   return _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));

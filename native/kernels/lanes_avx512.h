@@ -59,7 +59,8 @@ inline void store_bytes(int8_t* p, U v) {
 }
 
 inline F load_int8(const int8_t* p) {
-  return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))));
+  return _mm512_cvtepi32_ps(
+      _mm512_cvtepi8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))));
 }
 inline F load_half(const uint16_t* p) {
   return _mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
@@ -68,8 +69,7 @@ inline F load_half_n(const uint16_t* p, int64_t n) {
   return _mm512_cvtph_ps(_mm256_maskz_loadu_epi16(first_lanes(n), p));
 }
 inline void store_half(uint16_t* p, F v) {
-  _mm256_storeu_si256(reinterpret_cast<__m256i*>(p),
-                      _mm512_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT));
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), _mm512_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT));
 }
 inline void store_half_n(uint16_t* p, F v, int64_t n) {
   _mm256_mask_storeu_epi16(p, first_lanes(n), _mm512_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT));
@@ -80,8 +80,8 @@ inline F load_codes(const uint8_t* p) {
       _mm512_cvtepu8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))));
 }
 
-// See integer_finish.inl: numbers as codes, with saturation instead of limits. Only the upper one is
-// needed before, where something may be too large to be whole and would turn negative.
+// See integer_finish.inl: numbers as codes, with saturation instead of limits. Only the upper one
+// is needed before, where something may be too large to be whole and would turn negative.
 #define SATCHEL_STORES_CODE_ROWS
 // Four vectors fill a register with codes.
 template <int V>
@@ -117,7 +117,8 @@ inline void store_code_rows(uint8_t* out, int64_t ldo, const F* numbers, const R
   } else if constexpr (V == 2) {
     _mm256_storeu_si256(reinterpret_cast<__m256i*>(out), _mm512_castsi512_si256(codes));
     if constexpr (R == 2) {
-      _mm256_storeu_si256(reinterpret_cast<__m256i*>(out + ldo), _mm512_extracti64x4_epi64(codes, 1));
+      _mm256_storeu_si256(reinterpret_cast<__m256i*>(out + ldo),
+                          _mm512_extracti64x4_epi64(codes, 1));
     }
   } else {
     const auto put = [&](int64_t row, __m128i part) {
@@ -144,8 +145,8 @@ inline int32_t sum_codes(const int8_t* codes, int64_t n) {
   __m256i total = _mm256_setzero_si256();
   int64_t i = 0;
   for (; i + 32 <= n; i += 32) {
-    total = _mm256_dpbusd_epi32(
-        total, ones, _mm256_loadu_si256(reinterpret_cast<const __m256i*>(codes + i)));
+    total = _mm256_dpbusd_epi32(total, ones,
+                                _mm256_loadu_si256(reinterpret_cast<const __m256i*>(codes + i)));
   }
   if (i < n) {
     const __mmask32 rest = static_cast<__mmask32>((1ull << (n - i)) - 1);

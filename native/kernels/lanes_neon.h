@@ -66,17 +66,13 @@ inline F load_int8(const int8_t* p) {
   const int8x8_t bytes = vreinterpret_s8_s32(vdup_n_s32(*reinterpret_cast<const Four*>(p)));
   return vcvtq_f32_s32(vmovl_s16(vget_low_s16(vmovl_s8(bytes))));
 }
-inline F load_half(const uint16_t* p) {
-  return vcvt_f32_f16(vreinterpret_f16_u16(vld1_u16(p)));
-}
+inline F load_half(const uint16_t* p) { return vcvt_f32_f16(vreinterpret_f16_u16(vld1_u16(p))); }
 inline F load_half_n(const uint16_t* p, int64_t n) {
   uint16_t lanes[kLanes] = {};
   for (int64_t i = 0; i < n; ++i) lanes[i] = p[i];
   return load_half(lanes);
 }
-inline void store_half(uint16_t* p, F v) {
-  vst1_u16(p, vreinterpret_u16_f16(vcvt_f16_f32(v)));
-}
+inline void store_half(uint16_t* p, F v) { vst1_u16(p, vreinterpret_u16_f16(vcvt_f16_f32(v))); }
 inline void store_half_n(uint16_t* p, F v, int64_t n) {
   uint16_t lanes[kLanes];
   store_half(lanes, v);

@@ -39,7 +39,8 @@ inline void store_n(float* p, F v, int64_t n) {
 }
 inline F broadcast(float x) { return F{x, x, x, x}; }
 inline F fma(F a, F b, F c) { return a * b + c; }
-// With one rounding, where results must be those of other tables: a product of two floats is exact in double.
+// With one rounding, where results must be those of other tables: a product of two floats is exact
+// in double.
 inline F fused(F a, F b, F c) {
   typedef double D __attribute__((vector_size(32)));
   const D exact = __builtin_convertvector(a, D) * __builtin_convertvector(b, D);
@@ -62,8 +63,8 @@ inline void sums4(F a, F b, F c, F d, float* out) {
       __builtin_shufflevector(a, b, 0, 4, 1, 5) + __builtin_shufflevector(a, b, 2, 6, 3, 7);
   const F cd =
       __builtin_shufflevector(c, d, 0, 4, 1, 5) + __builtin_shufflevector(c, d, 2, 6, 3, 7);
-  store(out, __builtin_shufflevector(ab, cd, 0, 1, 4, 5) +
-                 __builtin_shufflevector(ab, cd, 2, 3, 6, 7));
+  store(out,
+        __builtin_shufflevector(ab, cd, 0, 1, 4, 5) + __builtin_shufflevector(ab, cd, 2, 3, 6, 7));
 }
 
 // The bit patterns of magnitudes order as integers do, with NaN above infinity.

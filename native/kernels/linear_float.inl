@@ -55,13 +55,14 @@ struct FloatPart {
   int64_t outputs;  // that are left from the first tile on
   Activation activation;
   const float* residual;  // of the first tile, or null
-  bool first, last;  // whether these are the first columns, the last
+  bool first, last;       // whether these are the first columns, the last
   float* y;
   int64_t ldy;
   Lines next;  // that are needed soon: they come while the products are computed
 };
 
-// Columns between which lines are asked for. All at once would take the core's requests from its loads.
+// Columns between which lines are asked for. All at once would take the core's requests from its
+// loads.
 constexpr int64_t kColsPerRequest = 16;
 
 template <int M, int T, class Weight>
@@ -125,7 +126,8 @@ inline void float_block(const FloatPart<Weight>& part) {
     const uint8_t* next = part.next.from;
     const uint8_t* end = next + part.next.count * 64;
     for (int64_t k = 0; k < part.cols; k += kColsPerRequest) {
-      for (int64_t i = 0; i < requests && next < end; ++i, next += 64) __builtin_prefetch(next, 0, 2);
+      for (int64_t i = 0; i < requests && next < end; ++i, next += 64)
+        __builtin_prefetch(next, 0, 2);
       multiply(k + kColsPerRequest < part.cols ? kColsPerRequest : part.cols - k);
     }
   }
@@ -172,7 +174,8 @@ struct FloatPanel {
   // A part of its lines.
   Lines part(int64_t index, int64_t parts) const {
     if (bytes == 0) return {};
-    const int64_t lines = bytes / 64, first = index * tiles * lines / parts, last = (index + 1) * tiles * lines / parts;
+    const int64_t lines = bytes / 64, first = index * tiles * lines / parts,
+                  last = (index + 1) * tiles * lines / parts;
     if (first == last) return {};
     const int64_t at = first % lines, count = last - first < lines - at ? last - first : lines - at;
     return {from + first / lines * stride + at * 64, count};
@@ -180,19 +183,26 @@ struct FloatPanel {
 };
 
 template <class Weight>
-void linear_float(const float* x, int64_t ldx, int64_t m, const PackedMatrix& w,
-                  const float* bias, FloatFinish finish, int64_t tile_begin, int64_t tile_end,
-                  float* y, int64_t ldy) {
+void linear_float(const float* x, int64_t ldx, int64_t m, const PackedMatrix& w, const float* bias,
+                  FloatFinish finish, int64_t tile_begin, int64_t tile_end, float* y, int64_t ldy) {
   const Weight* weights = reinterpret_cast<const Weight*>(w.codes);
   const int64_t tile_stride = w.cols * kTileRows;
   const auto part = [&](int64_t tile, int64_t row, int64_t begin, int64_t end, Lines next = {}) {
     const int64_t output = tile * kTileRows;
-    return FloatPart<Weight>{x + row * ldx + begin, ldx,
-                             weights + tile * tile_stride + begin * kTileRows, tile_stride,
-                             end - begin, bias ? bias + output : nullptr, w.rows - output,
+    return FloatPart<Weight>{x + row * ldx + begin,
+                             ldx,
+                             weights + tile * tile_stride + begin * kTileRows,
+                             tile_stride,
+                             end - begin,
+                             bias ? bias + output : nullptr,
+                             w.rows - output,
                              finish.activation,
                              finish.residual ? finish.residual + row * ldy + output : nullptr,
-                             begin == 0, end == w.cols, y + row * ldy + output, ldy, next};
+                             begin == 0,
+                             end == w.cols,
+                             y + row * ldy + output,
+                             ldy,
+                             next};
   };
   if (m == 1) {
     int64_t tile = tile_begin;
@@ -205,7 +215,8 @@ void linear_float(const float* x, int64_t ldx, int64_t m, const PackedMatrix& w,
   // Blocks of rows as equal as can be.
   const int64_t blocks = (m + kFloatRows - 1) / kFloatRows;
   const FloatPanel behind{finish.next.from, 1, finish.next.count * 64, 0};
-  const int64_t bytes = (tile_end - tile_begin) * tile_stride * static_cast<int64_t>(sizeof(Weight));
+  const int64_t bytes =
+      (tile_end - tile_begin) * tile_stride * static_cast<int64_t>(sizeof(Weight));
   if (bytes <= kStayingBytes && w.cols <= kFloatCols) {
     // All of the weight stays in the second-level cache: results are written row by row.
     for (int64_t block = 0; block < blocks; ++block) {
@@ -221,8 +232,9 @@ void linear_float(const float* x, int64_t ldx, int64_t m, const PackedMatrix& w,
     }
     return;
   }
-  // Panels of some tiles and columns, one after the other; while one is at work, the next comes from memory. Where the
-  // rows are too long to stay, all tiles pass over some of their columns before the next.
+  // Panels of some tiles and columns, one after the other; while one is at work, the next comes
+  // from memory. Where the rows are too long to stay, all tiles pass over some of their columns
+  // before the next.
   const int64_t strips = (tile_end - tile_begin + kFloatTiles - 1) / kFloatTiles;
   const int64_t parts = (w.cols + kFloatCols - 1) / kFloatCols, panels = strips * parts;
   const bool by_columns = m * w.cols * static_cast<int64_t>(sizeof(float)) > kStayingRowBytes;
@@ -231,18 +243,22 @@ void linear_float(const float* x, int64_t ldx, int64_t m, const PackedMatrix& w,
     constexpr int64_t kColBytes = kTileRows * static_cast<int64_t>(sizeof(Weight));
     const int64_t begin = columns_before(index), cols = columns_before(index + 1) - begin;
     const int64_t left = (w.rows + kTileRows - 1) / kTileRows - tile;
-    const uint8_t* from = reinterpret_cast<const uint8_t*>(weights + tile * tile_stride + begin * kTileRows);
-    return FloatPanel{from, left < kFloatTiles ? left : kFloatTiles, cols * kColBytes, w.cols * kColBytes};
+    const uint8_t* from =
+        reinterpret_cast<const uint8_t*>(weights + tile * tile_stride + begin * kTileRows);
+    return FloatPanel{from, left < kFloatTiles ? left : kFloatTiles, cols * kColBytes,
+                      w.cols * kColBytes};
   };
   const auto tile_of = [&](int64_t panel) {
     return tile_begin + (by_columns ? panel % strips : panel / parts) * kFloatTiles;
   };
   const auto part_of = [&](int64_t panel) { return by_columns ? panel / strips : panel % parts; };
   for (int64_t panel = 0; panel < panels; ++panel) {
-    const int64_t tile = tile_of(panel), begin = columns_before(part_of(panel)), end = columns_before(part_of(panel) + 1);
+    const int64_t tile = tile_of(panel), begin = columns_before(part_of(panel)),
+                  end = columns_before(part_of(panel) + 1);
     // The last one is followed by the tiles of the next call.
     const FloatPanel next = panel + 1 < panels ? panel_at(tile_of(panel + 1), part_of(panel + 1))
-                            : tile_end * kTileRows < w.rows ? panel_at(tile_end, 0) : behind;
+                            : tile_end * kTileRows < w.rows ? panel_at(tile_end, 0)
+                                                            : behind;
     for (int64_t block = 0; block < blocks; ++block) {
       const int64_t row = block * m / blocks, rows = (block + 1) * m / blocks - row;
       const Lines lines = next.part(block, blocks);

@@ -78,7 +78,8 @@ inline void integer_rows(int64_t m, const CodeWindows& x, int64_t steps, const u
   integer_block<M, T>(x, steps, first, w, result, tile, sums);
 }
 
-constexpr int64_t kBlocksTogether = 4;  // whose sums are finished together, from the first-level cache
+constexpr int64_t kBlocksTogether =
+    4;  // whose sums are finished together, from the first-level cache
 
 // All windows against T tiles; `steps` of each row of the kernel.
 template <int T>
@@ -95,7 +96,8 @@ inline void integer_tiles(const CodeWindows& x, int64_t steps, const IntegerMatr
   const int64_t blocks = (x.row_pixels + kIntegerRows - 1) / kIntegerRows;
   for (int64_t y = 0; y < x.rows; ++y) {
     for (int64_t block = 0; block < blocks; ++block) {
-      const int64_t pixel = block * x.row_pixels / blocks, end = (block + 1) * x.row_pixels / blocks;
+      const int64_t pixel = block * x.row_pixels / blocks,
+                    end = (block + 1) * x.row_pixels / blocks;
       const uint8_t* first = x.image + y * x.row_step + pixel * x.pixel_step;
       integer_rows<kIntegerRows, T>(end - pixel, x, steps, first, w, result, tile,
                                     sums + waiting * T * kTileRows);
@@ -106,8 +108,8 @@ inline void integer_tiles(const CodeWindows& x, int64_t steps, const IntegerMatr
   if (waiting > 0) finish();
 }
 
-void conv_i8(const CodeWindows& x, const IntegerMatrix& w, const IntegerResult& result, int64_t tile_begin,
-             int64_t tile_end) {
+void conv_i8(const CodeWindows& x, const IntegerMatrix& w, const IntegerResult& result,
+             int64_t tile_begin, int64_t tile_end) {
   const int64_t steps = x.kernel_rows == 1 ? w.steps : w.steps / x.kernel_rows;
   // The tiles stay in the cache while all windows pass over them.
   int64_t tile = tile_begin;

@@ -113,8 +113,8 @@ void block(const QuantizedRows& x, int64_t first, const PackedMatrix& w, const f
 
 // M rows of activations against tiles [tile, tile_end), V vectors at a time.
 template <class Code, int M, int V>
-void multiply_rows(const QuantizedRows& x, int64_t first, const PackedMatrix& w,
-                   const float* bias, int64_t tile, int64_t tile_end, float* y, int64_t ldy) {
+void multiply_rows(const QuantizedRows& x, int64_t first, const PackedMatrix& w, const float* bias,
+                   int64_t tile, int64_t tile_end, float* y, int64_t ldy) {
   int64_t vector = tile * kQuarters;
   const int64_t end = tile_end * kQuarters;
   for (; vector + V <= end; vector += V) block<Code, M, V>(x, first, w, bias, vector, y, ldy);

@@ -127,14 +127,15 @@ struct Q8 : Q8Layout {
   }
 };
 
-void linear_q4(const QuantizedRows& x, const PackedMatrix& w, const float* bias,
-               int64_t tile_begin, int64_t tile_end, float* y, int64_t ldy) {
-  const auto linear = w.encoding == MatrixEncoding::q4_steps ? linear_rows<Q4Steps, 4, 2, 4> : linear_rows<Q4, 4, 2, 4>;
+void linear_q4(const QuantizedRows& x, const PackedMatrix& w, const float* bias, int64_t tile_begin,
+               int64_t tile_end, float* y, int64_t ldy) {
+  const auto linear = w.encoding == MatrixEncoding::q4_steps ? linear_rows<Q4Steps, 4, 2, 4>
+                                                             : linear_rows<Q4, 4, 2, 4>;
   linear(x, w, bias, tile_begin, tile_end, y, ldy);
 }
 
-void linear_q8(const QuantizedRows& x, const PackedMatrix& w, const float* bias,
-               int64_t tile_begin, int64_t tile_end, float* y, int64_t ldy) {
+void linear_q8(const QuantizedRows& x, const PackedMatrix& w, const float* bias, int64_t tile_begin,
+               int64_t tile_end, float* y, int64_t ldy) {
   linear_rows<Q8, 8, 2, 4>(x, w, bias, tile_begin, tile_end, y, ldy);
 }
 

@@ -9,7 +9,8 @@ namespace satchel {
 
 void dotprod_linear_q4(const QuantizedRows& x, const PackedMatrix& w, const float* bias,
                        int64_t tile_begin, int64_t tile_end, float* y, int64_t ldy) {
-  const auto linear = w.encoding == MatrixEncoding::q4_steps ? linear_dot<Q4StepsDot> : linear_dot<Q4Dot>;
+  const auto linear =
+      w.encoding == MatrixEncoding::q4_steps ? linear_dot<Q4StepsDot> : linear_dot<Q4Dot>;
   linear(x, w, bias, tile_begin, tile_end, y, ldy);
 }
 

@@ -85,9 +85,9 @@ inline void multiply8(const int8_t* weights, const int8x16_t* x, int32x4_t (*dot
 // The columns of a tile that are unpacked: whole groups, or a piece of one.
 struct Chunk {
   int64_t begin, end;
-  int64_t piece;           // columns that share a scale
-  bool starts, finishes;   // whether groups begin, and whether they end, in this chunk
-  int64_t group;           // the first
+  int64_t piece;          // columns that share a scale
+  bool starts, finishes;  // whether groups begin, and whether they end, in this chunk
+  int64_t group;          // the first
 };
 
 inline Chunk chunk_at(int64_t begin, const PackedMatrix& w) {
@@ -106,8 +106,8 @@ inline Chunk chunk_at(int64_t begin, const PackedMatrix& w) {
 
 // Adds `columns` columns of 2P rows of activations by a tile.
 template <int P>
-inline void multiply_piece(const int8_t* x, int64_t stride, const int8_t* weights,
-                           int64_t columns, int32x4_t (*dots)[kTilePairs]) {
+inline void multiply_piece(const int8_t* x, int64_t stride, const int8_t* weights, int64_t columns,
+                           int32x4_t (*dots)[kTilePairs]) {
   int8x16_t first[P], second[P];
   for (; columns >= 16; columns -= 16, x += 16, weights += 2 * kTilePairs * 16) {
     SATCHEL_UNROLL
@@ -131,8 +131,7 @@ inline void multiply_piece(const int8_t* x, int64_t stride, const int8_t* weight
 
 // Scales the sums of a group, adds them up, and clears them for the next group.
 template <int P, class Scales>
-inline void scale_group(const Scales& scales, int32x4_t (*dots)[kTilePairs],
-                        F (*acc)[kTilePairs]) {
+inline void scale_group(const Scales& scales, int32x4_t (*dots)[kTilePairs], F (*acc)[kTilePairs]) {
   SATCHEL_UNROLL
   for (int r = 0; r < kTilePairs; r += 2) {
     const float64x2_t four = vreinterpretq_f64_f32(scales.at(0, r * 2));
@@ -149,8 +148,8 @@ inline void scale_group(const Scales& scales, int32x4_t (*dots)[kTilePairs],
 
 // 2P rows of activations against a tile's chunk; what they gathered so far is in the last two.
 template <int P, class Scales>
-void multiply_chunk(const Chunk& chunk, Scales scales, const int8_t* x, int64_t stride, const int8_t* weights,
-                    int32x4_t (*saved)[kTilePairs], F (*acc)[kTilePairs]) {
+void multiply_chunk(const Chunk& chunk, Scales scales, const int8_t* x, int64_t stride,
+                    const int8_t* weights, int32x4_t (*saved)[kTilePairs], F (*acc)[kTilePairs]) {
   int32x4_t dots[P][kTilePairs];
   SATCHEL_UNROLL
   for (int p = 0; p < P; ++p) {
@@ -206,8 +205,7 @@ void multiply_tile(const QuantizedRows& x, int64_t first, int64_t rows, const Pa
                             vreinterpretq_f32_f64(vzip2q_f64(a, b))};
       for (int i = 0; i < 2; ++i) {
         const int64_t row = first + 2 * pair + i;
-        write_vector(results[i], x.scales[row], w, bias, tile * kQuarters + v,
-                     y + row * ldy);
+        write_vector(results[i], x.scales[row], w, bias, tile * kQuarters + v, y + row * ldy);
       }
     }
   }

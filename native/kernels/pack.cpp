@@ -35,7 +35,8 @@ Bits quantize4(const float* w, float scale, float lowest, float highest, uint32_
                Tally& tally) {
   const Floats values = load(w);
   // Dividing by infinity gives q = 0 where the scale is 0.
-  const Floats q = rounded(values / splat(scale == 0.0f ? __builtin_inff() : scale), lowest, highest);
+  const Floats q =
+      rounded(values / splat(scale == 0.0f ? __builtin_inff() : scale), lowest, highest);
   tally.add(values, q * splat(scale));
   return whole_number(q) + offset;
 }
@@ -67,10 +68,12 @@ void pack_group(MatrixEncoding encoding, const float* w, int64_t n, float scale,
 
 // The scales of a row's groups, one run after the other, and each run when its groups are done.
 template <class Put, class PutRun>
-void choose_scales(MatrixEncoding encoding, const float* w, int64_t groups, int64_t group, Put put, PutRun put_run) {
+void choose_scales(MatrixEncoding encoding, const float* w, int64_t groups, int64_t group, Put put,
+                   PutRun put_run) {
   if (encoding == MatrixEncoding::q8) {
     for (int64_t g = 0; g < groups; ++g) {
-      put(g, half_bits_to_float(float_to_half_bits(__builtin_fabsf(extreme(w + g * group, group)) / 127.0f)));
+      put(g, half_bits_to_float(
+                 float_to_half_bits(__builtin_fabsf(extreme(w + g * group, group)) / 127.0f)));
     }
     return;
   }
@@ -177,7 +180,8 @@ void pack_blockwise_tile(const Work& work, int64_t tile, int64_t real_rows, Tall
 
 void pack_quantized_tile(const Work& work, int64_t tile, int64_t real_rows, Tally& tally) {
   const int64_t groups = work.cols / work.group;
-  const bool has_bytes = work.encoding == MatrixEncoding::q8, has_steps = work.encoding == MatrixEncoding::q4_steps;
+  const bool has_bytes = work.encoding == MatrixEncoding::q8,
+             has_steps = work.encoding == MatrixEncoding::q4_steps;
   const int64_t per_step = has_bytes ? 4 : 8;
   uint8_t* codes = work.codes + tile * (work.cols / per_step) * 64;
   const int64_t scales_size = scales_in_tile(work.encoding, work.cols, work.group);
@@ -199,7 +203,8 @@ void pack_quantized_tile(const Work& work, int64_t tile, int64_t real_rows, Tall
       if (!has_steps) return;
       int8_t* multiples = reinterpret_cast<int8_t*>(steps + kTileRows);
       steps[r] = run.step;
-      for (int64_t g = 0; g < n; ++g) multiples[g * kTileRows + r] = static_cast<int8_t>(run.multiples[g]);
+      for (int64_t g = 0; g < n; ++g)
+        multiples[g * kTileRows + r] = static_cast<int8_t>(run.multiples[g]);
       steps = reinterpret_cast<float*>(multiples + n * kTileRows);
     };
     choose_scales(work.encoding, work.rows + row, groups, work.group, put_group, put_run);
@@ -300,12 +305,13 @@ PackedSizes packed_sizes(MatrixEncoding encoding, int64_t rows, int64_t cols, in
                                 ", columns " + std::to_string(cols));
   }
   if (encoding == MatrixEncoding::q4_steps && kRunColumns % group != 0) {
-    throw std::invalid_argument("a group of q4_steps must divide " + std::to_string(kRunColumns) + ": " +
-                                std::to_string(group));
+    throw std::invalid_argument("a group of q4_steps must divide " + std::to_string(kRunColumns) +
+                                ": " + std::to_string(group));
   }
   const size_t codes = encoding == MatrixEncoding::q8 ? cells : cells / 2;
   if (encoding == MatrixEncoding::q4_steps) {
-    return {codes, padded / kTileRows * 2 * static_cast<size_t>(scales_in_tile(encoding, cols, group)), 0};
+    return {codes,
+            padded / kTileRows * 2 * static_cast<size_t>(scales_in_tile(encoding, cols, group)), 0};
   }
   const size_t scales = cells / static_cast<size_t>(group) * 2;
   if (encoding != MatrixEncoding::lpbq4) return {codes, scales, 0};

@@ -157,14 +157,15 @@ void multiply_q4(const QuantizedRows& x, const PackedMatrix& w, const float* bia
   }
 }
 
-void linear_q4(const QuantizedRows& x, const PackedMatrix& w, const float* bias,
-               int64_t tile_begin, int64_t tile_end, float* y, int64_t ldy) {
-  const auto linear = w.encoding == MatrixEncoding::q4_steps ? multiply_q4<StepScales> : multiply_q4<HalfScales>;
+void linear_q4(const QuantizedRows& x, const PackedMatrix& w, const float* bias, int64_t tile_begin,
+               int64_t tile_end, float* y, int64_t ldy) {
+  const auto linear =
+      w.encoding == MatrixEncoding::q4_steps ? multiply_q4<StepScales> : multiply_q4<HalfScales>;
   linear(x, w, bias, tile_begin, tile_end, y, ldy);
 }
 
-void linear_q8(const QuantizedRows& x, const PackedMatrix& w, const float* bias,
-               int64_t tile_begin, int64_t tile_end, float* y, int64_t ldy) {
+void linear_q8(const QuantizedRows& x, const PackedMatrix& w, const float* bias, int64_t tile_begin,
+               int64_t tile_end, float* y, int64_t ldy) {
   for (int64_t tile = tile_begin; tile < tile_end; ++tile) {
     int64_t i = 0;
     for (; i + kRowsAtOnce <= x.rows; i += kRowsAtOnce) {

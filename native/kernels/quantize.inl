@@ -139,7 +139,8 @@ void quantize_cache(const float* x, int64_t dim, uint8_t* out) {
     if (i < dim) {
       const F last = load_n(x + i, dim - i);
       int8_t bytes[kLanes];
-      store_bytes(bytes, to_bits((last - broadcast(zero)) * broadcast(inverse) + broadcast(kRound)));
+      store_bytes(bytes,
+                  to_bits((last - broadcast(zero)) * broadcast(inverse) + broadcast(kRound)));
       std::memcpy(codes + i, bytes, static_cast<size_t>(dim - i));
     }
   }

@@ -1,4 +1,5 @@
-// Scales of 4-bit groups that are whole multiples of a step, for pack.cpp; what is chosen is told in pack.h.
+// Scales of 4-bit groups that are whole multiples of a step, for pack.cpp; what is chosen is told
+// in pack.h.
 #pragma once
 
 #include <algorithm>
@@ -16,7 +17,7 @@ typedef double Doubles __attribute__((vector_size(32)));
 typedef uint32_t Bits __attribute__((vector_size(16)));
 typedef uint8_t Bytes __attribute__((vector_size(4)));
 
-constexpr int64_t kWidth = 4;  // every group is a multiple of it
+constexpr int64_t kWidth = 4;          // every group is a multiple of it
 constexpr float kRound = 12582912.0f;  // 1.5 * 2^23: adding it rounds to the nearest integer
 
 Floats load(const float* p) {
@@ -128,7 +129,8 @@ struct RunScales {
   static constexpr float kFewestSteps = 1.0f;
 
   // -15 to 16 times the step; false where that is too coarse or not exact.
-  bool choose_multiples(const float* w, int64_t groups, int64_t group, const float* needed, float largest) {
+  bool choose_multiples(const float* w, int64_t groups, int64_t group, const float* needed,
+                        float largest) {
     step = seven_bits(largest / 16.0f);
     const float size = __builtin_fabsf(step);
     if (size < kSmallestStep || size * 16.0f > kLargestHalf) return false;
@@ -149,7 +151,8 @@ struct RunScales {
     return total <= kWorstLossRatio * own_total;
   }
 
-  void choose_fine_multiples(const float* w, int64_t groups, int64_t group, const float* needed, float largest) {
+  void choose_fine_multiples(const float* w, int64_t groups, int64_t group, const float* needed,
+                             float largest) {
     step = fine_step(largest);
     const float most = std::min(127.0f, __builtin_floorf(kLargestHalf / step));
     double total = 0.0;
@@ -158,7 +161,8 @@ struct RunScales {
     }
   }
 
-  float best_multiple(const float* w, int64_t n, float needed, float lowest, float highest, double* total) const {
+  float best_multiple(const float* w, int64_t n, float needed, float lowest, float highest,
+                      double* total) const {
     if (needed == 0.0f) return 0.0f;
     const float ratio = needed / step;
     double least = __builtin_inf();

@@ -1,5 +1,5 @@
-// The scales of a few tiles' groups as floats, one group after the other, whichever way they are stored; a
-// kernel's `Code` says which. Included after the lanes.
+// The scales of a few tiles' groups as floats, one group after the other, whichever way they are
+// stored; a kernel's `Code` says which. Included after the lanes.
 
 namespace satchel {
 namespace {

@@ -42,15 +42,16 @@ void softmax_block(float* scores, int64_t n, float scale, const float* bias, Sof
     }
     total = total + p;
   }
-  float old[kLanes] = {none || state->largest == -__builtin_inff() ? -100.0f : state->largest - largest};
+  float old[kLanes] = {none || state->largest == -__builtin_inff() ? -100.0f
+                                                                   : state->largest - largest};
   store(old, exponential(load(old)));
   state->correction = state->total == 0.0f ? 0.0f : old[0];
   state->total = state->total * state->correction + sum(total);
   state->largest = largest;
 }
 
-// 255 * exp(x) for x <= 0 as whole numbers, in the lower bits; 0 for -inf. 2^n times a polynomial for the
-// rest of the power, to 1e-7.
+// 255 * exp(x) for x <= 0 as whole numbers, in the lower bits; 0 for -inf. 2^n times a polynomial
+// for the rest of the power, to 1e-7.
 inline U exponential_codes(F x) {
   constexpr float kRound = 12582912.0f, kLogarithm = 1.44269504088896341f;  // kRound: 1.5 * 2^23
   const F limited = larger(broadcast(-20.0f), x);
@@ -136,11 +137,20 @@ void softmax_codes(const ScoreRows& rows) {
     uint8_t* codes = rows.codes + r * rows.stride;
     const ScoreRow row{scores, rows.bias ? rows.bias + r * rows.bias_stride : nullptr, rows.n};
     switch ((rows.n + kLanes - 1) / kLanes) {
-      case 1: rows.totals[r] = softmax_codes_row<1>(row, codes); break;
-      case 2: rows.totals[r] = softmax_codes_row<2>(row, codes); break;
-      case 3: rows.totals[r] = softmax_codes_row<3>(row, codes); break;
-      case 4: rows.totals[r] = softmax_codes_row<4>(row, codes); break;
-      default: rows.totals[r] = softmax_codes_long(row, scores, codes);
+      case 1:
+        rows.totals[r] = softmax_codes_row<1>(row, codes);
+        break;
+      case 2:
+        rows.totals[r] = softmax_codes_row<2>(row, codes);
+        break;
+      case 3:
+        rows.totals[r] = softmax_codes_row<3>(row, codes);
+        break;
+      case 4:
+        rows.totals[r] = softmax_codes_row<4>(row, codes);
+        break;
+      default:
+        rows.totals[r] = softmax_codes_long(row, scores, codes);
     }
     for (int64_t i = (rows.n + kLanes - 1) / kLanes * kLanes; i % kTileRows != 0; ++i) codes[i] = 0;
   }

@@ -1,8 +1,8 @@
 // Weights of 4 bits whose scales are whole multiples of one step, as single bytes.
 //
 // Where each row's scales of a run of columns are -15 to 16 times the same step, codes times these
-// numbers fit in a byte, and a product's sums need no scaling before the end of the run: the form that
-// pack.h gives to q4. Included by the files for many rows, with sixteen lanes.
+// numbers fit in a byte, and a product's sums need no scaling before the end of the run: the form
+// that pack.h gives to q4. Included by the files for many rows, with sixteen lanes.
 
 namespace satchel {
 namespace {
@@ -32,7 +32,8 @@ struct TileRun {
   }
 
   F scale(int64_t g) const {
-    return run_steps ? load_int8(multiples + g * kTileRows) * load(run_steps) : load_half(scales + g * kTileRows);
+    return run_steps ? load_int8(multiples + g * kTileRows) * load(run_steps)
+                     : load_half(scales + g * kTileRows);
   }
 
   // Each row's step. Of q4, it is a sixteenth of the largest scale.
@@ -41,7 +42,8 @@ struct TileRun {
     F largest = broadcast(0.0f);
     for (int64_t g = 0; g < groups; ++g) {
       const F scale = load_half(scales + g * kTileRows);
-      const __mmask16 more = _mm512_cmp_ps_mask(_mm512_abs_ps(scale), _mm512_abs_ps(largest), _CMP_GT_OQ);
+      const __mmask16 more =
+          _mm512_cmp_ps_mask(_mm512_abs_ps(scale), _mm512_abs_ps(largest), _CMP_GT_OQ);
       largest = _mm512_mask_mov_ps(largest, more, scale);
     }
     return largest * broadcast(1.0f / 16);
@@ -52,10 +54,12 @@ struct TileRun {
     if (run_steps) {
       __m128i low = _mm_setzero_si128(), high = low;
       for (int64_t g = 0; g < groups; ++g) {
-        const __m128i bytes = _mm_loadu_si128(reinterpret_cast<const __m128i*>(multiples + g * kTileRows));
+        const __m128i bytes =
+            _mm_loadu_si128(reinterpret_cast<const __m128i*>(multiples + g * kTileRows));
         low = _mm_min_epi8(low, bytes), high = _mm_max_epi8(high, bytes);
       }
-      return (_mm_cmplt_epi8_mask(low, _mm_set1_epi8(-15)) | _mm_cmpgt_epi8_mask(high, _mm_set1_epi8(16))) == 0;
+      return (_mm_cmplt_epi8_mask(low, _mm_set1_epi8(-15)) |
+              _mm_cmpgt_epi8_mask(high, _mm_set1_epi8(16))) == 0;
     }
     const F step = steps(), inverse = inverse_of(step);
     __mmask16 fits = 0xffff;
@@ -67,15 +71,16 @@ struct TileRun {
     return fits == 0xffff;
   }
 
-  // Code times multiple plus `offset`, of columns [begin, end) as bytes [cols/4][16][4]. With a negative
-  // multiple, products are those of the codes from the other end, so that none of a register's bytes
-  // borrows from another.
+  // Code times multiple plus `offset`, of columns [begin, end) as bytes [cols/4][16][4]. With a
+  // negative multiple, products are those of the codes from the other end, so that none of a
+  // register's bytes borrows from another.
   void bytes(const float* steps, int32_t offset, int64_t begin, int64_t end, uint8_t* out) const {
     const F inverse = run_steps ? broadcast(0.0f) : inverse_of(load(steps));
     const uint8_t* from = codes + begin * 8;
     const __m512i nibble = _mm512_set1_epi8(15);
     // Of each row's 32 bits, the lowest byte in all four places, or in two of them beside zeros.
-    const __m512i four_times = _mm512_broadcast_i32x4(_mm_setr_epi32(0, 0x04040404, 0x08080808, 0x0c0c0c0c));
+    const __m512i four_times =
+        _mm512_broadcast_i32x4(_mm_setr_epi32(0, 0x04040404, 0x08080808, 0x0c0c0c0c));
     const __m512i twice = _mm512_or_si512(four_times, _mm512_set1_epi16(-256));
     for (int64_t g = begin / group, column = begin; column < end; ++g) {
       const __m512i whole = multiples_of(g, inverse), times = _mm512_abs_epi32(whole);
@@ -90,7 +95,8 @@ struct TileRun {
         _mm512_store_si512(out, _mm512_add_epi8(_mm512_mullo_epi16(code, factor), start));
         out += 64;
       };
-      for (const int64_t stop = std::min(end, (g + 1) * group); column < stop; column += 8, from += 64) {
+      for (const int64_t stop = std::min(end, (g + 1) * group); column < stop;
+           column += 8, from += 64) {
         const __m512i both = _mm512_loadu_si512(from);
         put(both);
         put(_mm512_srli_epi16(both, 4));
@@ -109,7 +115,8 @@ struct TileRun {
   // A group's, as whole numbers.
   __m512i multiples_of(int64_t g, F inverse) const {
     if (!run_steps) return _mm512_cvtps_epi32(scale(g) * inverse);
-    return _mm512_cvtepi8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(multiples + g * kTileRows)));
+    return _mm512_cvtepi8_epi32(
+        _mm_loadu_si128(reinterpret_cast<const __m128i*>(multiples + g * kTileRows)));
   }
   static F inverse_of(F step) {
     const __mmask16 some = _mm512_cmp_ps_mask(step, broadcast(0.0f), _CMP_NEQ_UQ);
@@ -122,7 +129,8 @@ struct TileRun {
 
 // Whether it is made of such runs, with steps or without.
 inline bool has_runs(const PackedMatrix& w) {
-  return (w.encoding == MatrixEncoding::q4 || w.encoding == MatrixEncoding::q4_steps) && kRunColumns % w.group == 0;
+  return (w.encoding == MatrixEncoding::q4 || w.encoding == MatrixEncoding::q4_steps) &&
+         kRunColumns % w.group == 0;
 }
 
 // Whether all runs of a tile have steps.

@@ -1,4 +1,5 @@
-// Codes asked for before a single row comes to them, where the hardware does not do so well enough by itself.
+// Codes asked for before a single row comes to them, where the hardware does not do so well enough
+// by itself.
 #pragma once
 
 #include <immintrin.h>
@@ -8,8 +9,8 @@
 namespace satchel {
 namespace {
 
-// Intel's prefetchers stop at each end of a 4 KB page: asking made a row a sixth faster. Those of Zen 4 go on, and
-// there asking cost a third.
+// Intel's prefetchers stop at each end of a 4 KB page: asking made a row a sixth faster. Those of
+// Zen 4 go on, and there asking cost a third.
 class StreamsAhead {
  public:
   explicit StreamsAhead(const QuantizedRows& x) : ask_(x.rows == 1 && asks_ahead()) {}

@@ -31,12 +31,15 @@ void amx_linear_q8(const QuantizedRows& x, const PackedMatrix& w, const float* b
                    int64_t tile_begin, int64_t tile_end, float* y, int64_t ldy);
 void amx_linear_i8(const uint8_t* x, int64_t ldx, int64_t m, const IntegerMatrix& w,
                    const IntegerResult& result, int64_t tile_begin, int64_t tile_end);
-void amx_conv_i8(const CodeWindows& x, const IntegerMatrix& w, const IntegerResult& result, int64_t tile_begin,
-                 int64_t tile_end);
-void amx_attention(const AttentionArgs& args, int64_t kv_head, int64_t query_begin, int64_t query_end, float* scratch);
-// Whether kernels ask for a single row's codes ahead: on Intel, or as SATCHEL_READ_AHEAD says (0 or 1).
+void amx_conv_i8(const CodeWindows& x, const IntegerMatrix& w, const IntegerResult& result,
+                 int64_t tile_begin, int64_t tile_end);
+void amx_attention(const AttentionArgs& args, int64_t kv_head, int64_t query_begin,
+                   int64_t query_end, float* scratch);
+// Whether kernels ask for a single row's codes ahead: on Intel, or as SATCHEL_READ_AHEAD says (0 or
+// 1).
 bool asks_ahead();
-// One tile product of bytes, and one of bfloat16, compared with plain arithmetic. May fault where AMX does not work.
+// One tile product of bytes, and one of bfloat16, compared with plain arithmetic. May fault where
+// AMX does not work.
 bool amx_self_test();
 bool amx_bf16_self_test();
 #endif
@@ -84,9 +87,10 @@ constexpr int64_t kRowStateFloats = 5;
 
 // Blocks of this many rows or queries and more may be computed in another order than a single one.
 constexpr int64_t kLongBlock = 64;
-constexpr int64_t kLongRows = 6;  // that share a register block
+constexpr int64_t kLongRows = 6;       // that share a register block
 constexpr int64_t kLongRowFloats = 4;  // what is kept for each row, beside its total in 16 lanes
-// The rows of long blocks that pass over the cache together, and the size their heads are padded to.
+// The rows of long blocks that pass over the cache together, and the size their heads are padded
+// to.
 static inline int64_t long_queries(int64_t heads_per_kv) {
   return heads_per_kv >= 128 ? 1 : 128 / heads_per_kv;
 }
@@ -95,14 +99,15 @@ static inline int64_t long_rows(int64_t heads_per_kv) {
 }
 static inline int64_t long_dim(int64_t dim) { return (dim + 63) / 64 * 64; }
 
-// The same where tiles multiply, so many rows by so many keys in a step; the keys whose tiles are kept, 128 kB of them,
-// and the floats of all that: see Space in attention_tiles.inl.
+// The same where tiles multiply, so many rows by so many keys in a step; the keys whose tiles are
+// kept, 128 kB of them, and the floats of all that: see Space in attention_tiles.inl.
 constexpr int64_t kTileStepRows = 32, kTileStepKeys = 32;
 static inline int64_t tile_queries(int64_t heads_per_kv) {
   return heads_per_kv >= 256 ? 1 : 256 / heads_per_kv;
 }
 static inline int64_t tile_rows(int64_t heads_per_kv) {
-  return (tile_queries(heads_per_kv) * heads_per_kv + kTileStepRows - 1) / kTileStepRows * kTileStepRows;
+  return (tile_queries(heads_per_kv) * heads_per_kv + kTileStepRows - 1) / kTileStepRows *
+         kTileStepRows;
 }
 static inline int64_t tile_dim(int64_t dim) { return (dim + 31) / 32 * 32; }
 static inline int64_t tile_keys(int64_t padded) {

@@ -1,5 +1,5 @@
-// What ldtilecfg reads: the sizes of the tiles. They are never taken from CPUID's palette leaf, which
-// some hypervisors leave empty.
+// What ldtilecfg reads: the sizes of the tiles. They are never taken from CPUID's palette leaf,
+// which some hypervisors leave empty.
 #pragma once
 
 #include <cstdint>

@@ -1,9 +1,9 @@
-// The transforms of Winograd's convolution F(4 x 4, 3 x 3), for any lane width: a window of 3 x 3 makes
-// 16 pixels of an image at once from 36 products instead of 144. Included by table.inl.
+// The transforms of Winograd's convolution F(4 x 4, 3 x 3), for any lane width: a window of 3 x 3
+// makes 16 pixels of an image at once from 36 products instead of 144. Included by table.inl.
 //
-// Row by row and column by column they are products of polynomials, known by their values at 0, a, -a,
-// b, -b and infinity. Of the points that were tried, 2/3 and 3/2 lose least in floats: a third of the
-// error of 1 and 2, and a * b = 1 saves factors.
+// Row by row and column by column they are products of polynomials, known by their values at 0, a,
+// -a, b, -b and infinity. Of the points that were tried, 2/3 and 3/2 lose least in floats: a third
+// of the error of 1 and 2, and a * b = 1 saves factors.
 
 namespace satchel {
 namespace {
@@ -12,20 +12,24 @@ constexpr int kPlaceSide = 6, kPixelSide = kWinogradPixels;
 constexpr float kPointA = 2.0f / 3, kPointB = 3.0f / 2;
 constexpr float kSquareA = 4.0f / 9, kSquareB = 9.0f / 4;
 
-// Channels, or vectors of them, that are transformed together: each of the results' 36 streams gets some lines in a
-// row, and no more streams are written at a time than a core translates the addresses of (16 pages on Intel).
+// Channels, or vectors of them, that are transformed together: each of the results' 36 streams gets
+// some lines in a row, and no more streams are written at a time than a core translates the
+// addresses of (16 pages on Intel).
 constexpr int64_t kWeightsTogether = 16, kVectorsTogether = 4;
 
-// out[place][tile - tile_begin][channel - begin][16 outputs] = G g G^T, for the channels [begin, end).
-void winograd_weights(const PackedMatrix& w, int64_t tile_begin, int64_t tile_end, int64_t begin, int64_t end,
-                      float* out) {
+// out[place][tile - tile_begin][channel - begin][16 outputs] = G g G^T, for the channels [begin,
+// end).
+void winograd_weights(const PackedMatrix& w, int64_t tile_begin, int64_t tile_end, int64_t begin,
+                      int64_t end, float* out) {
   const int64_t channels = w.cols / 9, count = end - begin;
   const int64_t place = winograd_apart((tile_end - tile_begin) * count * kTileRows);
   const float* weights = reinterpret_cast<const float*>(w.codes);
   constexpr float scale_a = 0.5f / (kSquareA * (kSquareA - kSquareB));
   constexpr float scale_b = 0.5f / (kSquareB * (kSquareB - kSquareA));
-  const F a = broadcast(scale_a), ab = broadcast(scale_a * kPointA), aab = broadcast(scale_a * kSquareA);
-  const F b = broadcast(scale_b), bb = broadcast(scale_b * kPointB), bbb = broadcast(scale_b * kSquareB);
+  const F a = broadcast(scale_a), ab = broadcast(scale_a * kPointA),
+          aab = broadcast(scale_a * kSquareA);
+  const F b = broadcast(scale_b), bb = broadcast(scale_b * kPointB),
+          bbb = broadcast(scale_b * kSquareB);
   // G times a column of three, two rows at a time: at 0 and infinity, at a and -a, at b and -b.
   const auto at_ends = [](const F* g, F* to) { to[0] = g[0], to[1] = g[2]; };
   const auto at_a = [&](const F* g, F* to) {
@@ -47,7 +51,8 @@ void winograd_weights(const PackedMatrix& w, int64_t tile_begin, int64_t tile_en
           SATCHEL_UNROLL
           for (int ky = 0; ky < 3; ++ky) {
             F row[3];
-            for (int kx = 0; kx < 3; ++kx) row[kx] = load(from + (ky * 3 + kx) * channels * kTileRows + i);
+            for (int kx = 0; kx < 3; ++kx)
+              row[kx] = load(from + (ky * 3 + kx) * channels * kTileRows + i);
             transform_row(row, rows[ky]);
           }
           SATCHEL_UNROLL
@@ -116,8 +121,8 @@ void winograd_input(const float* const* pixels, int64_t tiles, int64_t channels,
   }
 }
 
-// 16 pixels of each tile from sums[place][tile][output]: at[tile * 16 + i] is where pixel i lies in y,
-// or -1 where there is none.
+// 16 pixels of each tile from sums[place][tile][output]: at[tile * 16 + i] is where pixel i lies in
+// y, or -1 where there is none.
 void winograd_output(const float* sums, int64_t tiles, int64_t outputs, const float* bias,
                      FloatFinish finish, const int64_t* at, float* y) {
   const int64_t place = winograd_apart(tiles * outputs);

@@ -6,14 +6,14 @@
 
 namespace satchel {
 
-void check_bias(const NodeCall& call, size_t input, int64_t batch, int64_t heads, int64_t queries, int64_t keys,
-                bool chosen) {
+void check_bias(const NodeCall& call, size_t input, int64_t batch, int64_t heads, int64_t queries,
+                int64_t keys, bool chosen) {
   if (!call.has(input)) return;
   const Tensor& bias = call.in(input);
   require_array(call, bias, DType::f32);
   require(bias.rank == 4 && (chosen || batch % bias.shape[0] == 0) &&
-              (bias.shape[1] == 1 || bias.shape[1] == heads) && (bias.shape[2] == 1 || bias.shape[2] == queries) &&
-              bias.shape[3] == keys,
+              (bias.shape[1] == 1 || bias.shape[1] == heads) &&
+              (bias.shape[2] == 1 || bias.shape[2] == queries) && bias.shape[3] == keys,
           call, "the bias does not fit");
 }
 
@@ -29,7 +29,8 @@ void check_windows(const NodeCall& call, size_t first) {
   if (call.has(first + 2)) {
     const Tensor& kinds = call.in(first + 2);
     require_array(call, kinds, DType::i32);
-    require(call.has(first) && kinds.rank == 1 && batch % kinds.shape[0] == 0, call, "the kinds do not fit");
+    require(call.has(first) && kinds.rank == 1 && batch % kinds.shape[0] == 0, call,
+            "the kinds do not fit");
   }
   check_bias(call, first, batch, x.shape[3], tokens, tokens, call.has(first + 2));
 }
@@ -62,14 +63,17 @@ void require_rows(const Windows& w) {
     for (int64_t i = 0; i < count; ++i) {
       const int32_t row = w.rows[i];
       if (row < 0 || row >= count) {
-        throw ExecutionError("there is no row " + std::to_string(row) + " among " + std::to_string(count));
+        throw ExecutionError("there is no row " + std::to_string(row) + " among " +
+                             std::to_string(count));
       }
-      if (seen[static_cast<size_t>(row)]++) throw ExecutionError("attention: rows are named more than once");
+      if (seen[static_cast<size_t>(row)]++)
+        throw ExecutionError("attention: rows are named more than once");
     }
   }
   for (int64_t i = 0; w.kinds && i < w.kind_count; ++i) {
     if (w.kinds[i] < 0 || w.kinds[i] >= w.bias_count) {
-      throw ExecutionError("there is no bias " + std::to_string(w.kinds[i]) + " among " + std::to_string(w.bias_count));
+      throw ExecutionError("there is no bias " + std::to_string(w.kinds[i]) + " among " +
+                           std::to_string(w.bias_count));
     }
   }
 }

@@ -36,15 +36,15 @@ struct Windows {
 void check_windows(const NodeCall& call, size_t first);
 Windows windows_of(const NodeCall& call, size_t first);
 // A bias [b, h, t, keys]: b divides the batch, unless kinds choose; h and t are 1 or all.
-void check_bias(const NodeCall& call, size_t input, int64_t batch, int64_t heads, int64_t queries, int64_t keys,
-                bool chosen = false);
+void check_bias(const NodeCall& call, size_t input, int64_t batch, int64_t heads, int64_t queries,
+                int64_t keys, bool chosen = false);
 // Throws ExecutionError unless the rows are a permutation and the kinds are those of biases.
 void require_rows(const Windows& windows);
 
 inline int64_t whole_tiles(int64_t n) { return (n + kTileRows - 1) / kTileRows * kTileRows; }
 
-// Rows of four-byte units to tiles [rows/16][cols][16], the last one filled up with zeros; every unit
-// is xored with `flip`. row(i) is where row i starts.
+// Rows of four-byte units to tiles [rows/16][cols][16], the last one filled up with zeros; every
+// unit is xored with `flip`. row(i) is where row i starts.
 template <typename Row>
 void pack_turned(int64_t rows, int64_t cols, uint32_t flip, Row row, uint32_t* out) {
   typedef uint32_t V __attribute__((vector_size(16)));
@@ -54,7 +54,8 @@ void pack_turned(int64_t rows, int64_t cols, uint32_t flip, Row row, uint32_t* o
     for (int64_t quarter = 0; quarter < kTileRows; quarter += 4) {
       const uint8_t* from[4];
       for (int64_t i = 0; i < 4; ++i) {
-        from[i] = quarter + i < there ? reinterpret_cast<const uint8_t*>(row(first + quarter + i)) : nullptr;
+        from[i] = quarter + i < there ? reinterpret_cast<const uint8_t*>(row(first + quarter + i))
+                                      : nullptr;
       }
       uint32_t* to = out + quarter;
       int64_t c = 0;
@@ -64,10 +65,14 @@ void pack_turned(int64_t rows, int64_t cols, uint32_t flip, Row row, uint32_t* o
           std::memcpy(&v[i], from[i] + c * 4, 16);
           v[i] ^= flips;
         }
-        const V ab = __builtin_shufflevector(v[0], v[1], 0, 4, 1, 5), cd = __builtin_shufflevector(v[2], v[3], 0, 4, 1, 5);
-        const V ef = __builtin_shufflevector(v[0], v[1], 2, 6, 3, 7), gh = __builtin_shufflevector(v[2], v[3], 2, 6, 3, 7);
-        const V turned[4] = {__builtin_shufflevector(ab, cd, 0, 1, 4, 5), __builtin_shufflevector(ab, cd, 2, 3, 6, 7),
-                             __builtin_shufflevector(ef, gh, 0, 1, 4, 5), __builtin_shufflevector(ef, gh, 2, 3, 6, 7)};
+        const V ab = __builtin_shufflevector(v[0], v[1], 0, 4, 1, 5),
+                cd = __builtin_shufflevector(v[2], v[3], 0, 4, 1, 5);
+        const V ef = __builtin_shufflevector(v[0], v[1], 2, 6, 3, 7),
+                gh = __builtin_shufflevector(v[2], v[3], 2, 6, 3, 7);
+        const V turned[4] = {__builtin_shufflevector(ab, cd, 0, 1, 4, 5),
+                             __builtin_shufflevector(ab, cd, 2, 3, 6, 7),
+                             __builtin_shufflevector(ef, gh, 0, 1, 4, 5),
+                             __builtin_shufflevector(ef, gh, 2, 3, 6, 7)};
         for (int i = 0; i < 4; ++i) std::memcpy(to + (c + i) * kTileRows, &turned[i], 16);
       }
       for (; c < cols; ++c) {

@@ -15,9 +15,11 @@ void check_conv_weight(NodeCall& call) {
   require(w.weight && w.weight->is_matrix(), call, "the weight must be a packed matrix");
   const int64_t groups = call.params.integer[kGroups] = int_attribute(call, "groups", 1);
   const int64_t channels = x.shape[3], outputs = w.shape[0];
-  require(groups >= 1 && channels % groups == 0 && outputs % groups == 0, call, "the groups do not fit");
+  require(groups >= 1 && channels % groups == 0 && outputs % groups == 0, call,
+          "the groups do not fit");
   const int64_t taps = window_of(call).taps();
-  require(w.shape[1] % taps == 0 && w.shape[1] / taps == channels / groups, call, "the weight does not fit");
+  require(w.shape[1] % taps == 0 && w.shape[1] / taps == channels / groups, call,
+          "the weight does not fit");
 }
 
 int64_t panel_rows(int64_t pixels, int64_t bytes, int threads) {

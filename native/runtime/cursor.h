@@ -10,7 +10,8 @@
 
 namespace satchel {
 
-static_assert(std::endian::native == std::endian::little, "numbers are read as they lie in the file");
+static_assert(std::endian::native == std::endian::little,
+              "numbers are read as they lie in the file");
 
 class Cursor {
  public:

@@ -10,9 +10,12 @@ namespace satchel {
 // A program file is not valid: where, why, and what to do.
 class FormatError : public std::runtime_error {
  public:
-  FormatError(std::string section, uint64_t offset, const std::string& message,
-              std::string advice = "The file is damaged or was not written by Satchel; export it again.")
-      : std::runtime_error(message), section(std::move(section)), offset(offset),
+  FormatError(
+      std::string section, uint64_t offset, const std::string& message,
+      std::string advice = "The file is damaged or was not written by Satchel; export it again.")
+      : std::runtime_error(message),
+        section(std::move(section)),
+        offset(offset),
         advice(std::move(advice)) {}
 
   std::string section;

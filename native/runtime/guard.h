@@ -34,7 +34,8 @@ struct Region {
 class NodeGuard {
  public:
   // The first region is the scratch.
-  NodeGuard(const std::vector<Region>& regions, const NodeCall& call) : lock_(mutex()), regions_(regions) {
+  NodeGuard(const std::vector<Region>& regions, const NodeCall& call)
+      : lock_(mutex()), regions_(regions) {
     for (const Region& r : regions_) {
       if (r.size <= kLargest) ASAN_POISON_MEMORY_REGION(r.data, r.size);
     }
@@ -50,7 +51,8 @@ class NodeGuard {
   }
 
  private:
-  static constexpr size_t kLargest = size_t{16} << 20;  // poisoning costs time and memory of its own
+  static constexpr size_t kLargest = size_t{16}
+                                     << 20;  // poisoning costs time and memory of its own
 
   // Instances share their weights, so nodes run one at a time here.
   static std::mutex& mutex() {

@@ -37,7 +37,8 @@ uint64_t group_limit() {
     if (line.rfind("0::/", 0) != 0) continue;
     for (std::string path = line.substr(3);; path.resize(path.rfind('/'))) {
       uint64_t limit;  // the file may also say "max"
-      if (std::ifstream("/sys/fs/cgroup" + path + "/memory.max") >> limit) least = std::min(least, limit);
+      if (std::ifstream("/sys/fs/cgroup" + path + "/memory.max") >> limit)
+        least = std::min(least, limit);
       if (path.empty()) break;
     }
   }
@@ -73,13 +74,14 @@ bool read_all(int file, uint64_t offset, uint8_t* out, uint64_t size) {
 // system, so that no reader ever sees anything but the file's bytes.
 void move_chunk(int file, uint64_t offset, uint8_t* target, uint64_t size) {
   const uint64_t space = size + kHugePage;
-  void* address = ::mmap(nullptr, space, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  void* address = ::mmap(nullptr, space, PROT_READ | PROT_WRITE,
+                         MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (address == MAP_FAILED) return;
   auto* begin = static_cast<uint8_t*>(address);
   const uint64_t before = -reinterpret_cast<uintptr_t>(begin) % kHugePage;
   uint8_t* copy = begin + before;
-  const bool ready = ::madvise(copy, size, MADV_HUGEPAGE) == 0 && read_all(file, offset, copy, size) &&
-                     ::mprotect(copy, size, PROT_READ) == 0;
+  const bool ready = ::madvise(copy, size, MADV_HUGEPAGE) == 0 &&
+                     read_all(file, offset, copy, size) && ::mprotect(copy, size, PROT_READ) == 0;
   if (!ready || ::mremap(copy, size, size, MREMAP_MAYMOVE | MREMAP_FIXED, target) == MAP_FAILED) {
     ::munmap(begin, space);
     return;

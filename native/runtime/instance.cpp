@@ -12,21 +12,23 @@ namespace satchel {
 namespace {
 
 constexpr int kMaxThreads = 1024;
-// A program that is called again will be called often: its weights are worth a copy. Not at once, so
-// that the first answer does not wait for it.
+// A program that is called again will be called often: its weights are worth a copy. Not at once,
+// so that the first answer does not wait for it.
 constexpr uint64_t kCallsBeforeSettling = 2;
 
 const KernelTable& chosen_kernels() {
   try {
     return selected_kernels();
   } catch (const std::invalid_argument& error) {
-    throw ExecutionError(std::string(error.what()) + ": SATCHEL_ISA must be one of them, or not set");
+    throw ExecutionError(std::string(error.what()) +
+                         ": SATCHEL_ISA must be one of them, or not set");
   }
 }
 
 int checked_threads(int threads) {
   if (threads < 0 || threads > kMaxThreads) {
-    throw ExecutionError("there may be 1 to " + std::to_string(kMaxThreads) + " threads, not " + std::to_string(threads));
+    throw ExecutionError("there may be 1 to " + std::to_string(kMaxThreads) + " threads, not " +
+                         std::to_string(threads));
   }
   return threads > 0 ? threads : default_threads();
 }
@@ -36,8 +38,8 @@ int checked_threads(int threads) {
 void require_memory(const std::string& what, uint64_t bytes) {
   const uint64_t have = physical_memory();
   if (bytes > have) {
-    throw ExecutionError(what + " needs " + std::to_string(bytes) + " bytes of memory, and this machine has " +
-                         std::to_string(have));
+    throw ExecutionError(what + " needs " + std::to_string(bytes) +
+                         " bytes of memory, and this machine has " + std::to_string(have));
   }
 }
 
@@ -65,7 +67,8 @@ Program::Program(const std::string& path) : file_(path), table_(read_methods(fil
       bound.bind(largest, 1);
       bound.bind(smallest, 1);
     } catch (const ExecutionError& error) {
-      throw FormatError("methods", file_.section(SectionKind::methods).offset, method.name + ": " + error.what());
+      throw FormatError("methods", file_.section(SectionKind::methods).offset,
+                        method.name + ": " + error.what());
     }
   }
 }
@@ -77,8 +80,8 @@ void Program::settle() const {
   });
 }
 
-BoundMethod::BoundMethod(const Program& program, const Method& method, const std::vector<uint8_t*>& states,
-                         uint8_t* arena)
+BoundMethod::BoundMethod(const Program& program, const Method& method,
+                         const std::vector<uint8_t*>& states, uint8_t* arena)
     : method_(&method), tensors_(method.values.size()) {
   for (size_t i = 0; i < tensors_.size(); ++i) {
     const ValueInfo& value = method.values[i];
@@ -98,7 +101,8 @@ BoundMethod::BoundMethod(const Program& program, const Method& method, const std
   for (const NodeInfo& node : method.nodes) {
     NodeCall call;
     call.info = &node;
-    for (const uint32_t id : node.inputs) call.inputs.push_back(id == kAbsent ? nullptr : &tensors_[id]);
+    for (const uint32_t id : node.inputs)
+      call.inputs.push_back(id == kAbsent ? nullptr : &tensors_[id]);
     call.output = &tensors_[node.outputs[0]];
     calls_.push_back(std::move(call));
   }
@@ -117,7 +121,8 @@ void BoundMethod::count_uses() {
       const auto found = written.find(t.info->location);
       writer = found == written.end() ? nullptr : found->second;
       // Nobody wrote exactly there, which no exporter does: then nothing is known of anybody.
-      if (!writer) for (Tensor& other : tensors_) other.uses += 2;
+      if (!writer)
+        for (Tensor& other : tensors_) other.uses += 2;
     }
     t.source = writer;
     if (writer) ++writer->uses;
@@ -126,7 +131,8 @@ void BoundMethod::count_uses() {
     for (Tensor* input : call.inputs) {
       if (input) use(*input);
     }
-    if (call.output->info->storage == Storage::arena) written[call.output->info->location] = call.output;
+    if (call.output->info->storage == Storage::arena)
+      written[call.output->info->location] = call.output;
   }
   for (const uint32_t id : method_->outputs) use(tensors_[id]);
 }
@@ -174,15 +180,16 @@ Instance::Instance(std::shared_ptr<const Program> program, int threads)
   const SectionRecord& weights = program_->file().section(SectionKind::weights);
   guarded_ = {{}, {arena_.data(), arena_.size()}, {program_->file().bytes(weights), weights.size}};
   for (const ZeroedPages& state : states_) guarded_.push_back({state.data(), state.size()});
-  for (const Method& method : program_->methods()) methods_.emplace_back(*program_, method, states, arena_.data());
+  for (const Method& method : program_->methods())
+    methods_.emplace_back(*program_, method, states, arena_.data());
 }
 
 std::vector<ArrayView> Instance::run(size_t number, const std::vector<ArrayView>& inputs) {
   BoundMethod& bound = methods_.at(number);
   const Method& method = bound.method();
   if (inputs.size() != method.inputs.size()) {
-    throw ExecutionError(method.name + " takes " + std::to_string(method.inputs.size()) + " inputs, not " +
-                         std::to_string(inputs.size()));
+    throw ExecutionError(method.name + " takes " + std::to_string(method.inputs.size()) +
+                         " inputs, not " + std::to_string(inputs.size()));
   }
   std::vector<int64_t> sizes(method.symbols.size(), 0);
   for (size_t i = 0; i < inputs.size(); ++i) {
@@ -195,16 +202,19 @@ std::vector<ArrayView> Instance::run(size_t number, const std::vector<ArrayView>
         fits = want == have;
       } else {
         int64_t& size = sizes[static_cast<size_t>(-1 - want)];
-        fits = have >= 1 && have <= method.symbols[static_cast<size_t>(-1 - want)].maximum && (size == 0 || size == have);
+        fits = have >= 1 && have <= method.symbols[static_cast<size_t>(-1 - want)].maximum &&
+               (size == 0 || size == have);
         size = have;
       }
     }
     if (reinterpret_cast<uintptr_t>(given.data) % dtype_size(given.dtype) != 0) {
-      throw ExecutionError("the input " + value.name + " of " + method.name + " is not aligned in memory");
+      throw ExecutionError("the input " + value.name + " of " + method.name +
+                           " is not aligned in memory");
     }
     if (!fits) {
-      throw ExecutionError("the input " + value.name + " of " + method.name + " does not fit: it is " +
-                           dtype_name(given.dtype) + shape_text(given.shape.data(), given.shape.size()));
+      throw ExecutionError("the input " + value.name + " of " + method.name +
+                           " does not fit: it is " + dtype_name(given.dtype) +
+                           shape_text(given.shape.data(), given.shape.size()));
     }
     bound.tensor(method.inputs[i]).data = static_cast<uint8_t*>(const_cast<void*>(given.data));
   }
@@ -222,7 +232,8 @@ std::vector<ArrayView> Instance::run(size_t number, const std::vector<ArrayView>
   for (size_t i = 0; i < calls.size(); i += 1 + calls[i].joined) {
     const NodeCall& call = calls[i];
     const NodeGuard guard(guarded_, call);
-    const Profile::Clock::time_point started = profile_ ? Profile::Clock::now() : Profile::Clock::time_point{};
+    const Profile::Clock::time_point started =
+        profile_ ? Profile::Clock::now() : Profile::Clock::time_point{};
     call.info->op->run(call, work);
     if (profile_) profile_->add(call, Profile::Clock::now() - started);
   }

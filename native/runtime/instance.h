@@ -35,9 +35,12 @@ class BoundMethod {
 
   const Method& method() const { return *method_; }
   Tensor& tensor(uint32_t id) { return tensors_[id]; }
-  // Whether some rows can be left out, now that the inputs are there; returns the bytes of scratch needed.
+  // Whether some rows can be left out, now that the inputs are there; returns the bytes of scratch
+  // needed.
   size_t choose_rows(int threads);
-  const std::vector<NodeCall>& chosen_calls() const { return shortened_ ? last_rows_->calls() : calls_; }
+  const std::vector<NodeCall>& chosen_calls() const {
+    return shortened_ ? last_rows_->calls() : calls_;
+  }
 
  private:
   void count_uses();
@@ -58,7 +61,8 @@ class Instance {
 
   // Runs a method. The views point into the arena and are valid until the next call.
   std::vector<ArrayView> run(size_t method, const std::vector<ArrayView>& inputs);
-  // An output's bytes, while they are still there. Every thread copies what is likely in its own cache.
+  // An output's bytes, while they are still there. Every thread copies what is likely in its own
+  // cache.
   void copy(const ArrayView& output, size_t bytes, uint8_t* to);
 
   // From here on calls are timed, op by op, until the times are taken.

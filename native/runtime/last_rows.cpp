@@ -8,7 +8,8 @@ namespace satchel {
 
 namespace {
 
-constexpr int64_t kFewestRows = 32;  // of a block: other calls are bound anew for each number of wanted rows
+constexpr int64_t kFewestRows =
+    32;  // of a block: other calls are bound anew for each number of wanted rows
 
 // A position further on, if it is one: what is not one is left to the ops, which refuse it.
 int32_t later(int32_t position, int64_t rows) {
@@ -16,10 +17,12 @@ int32_t later(int32_t position, int64_t rows) {
   return position < 0 || position + rows > kMost ? position : position + static_cast<int32_t>(rows);
 }
 
-// Each row of the result depends on that row of the inputs that have the same rows, and on all of the others.
+// Each row of the result depends on that row of the inputs that have the same rows, and on all of
+// the others.
 bool works_by_rows(const NodeCall& call) {
-  static constexpr std::string_view kOps[] = {"linear", "rms_norm", "layer_norm", "add", "mul", "affine", "rope",
-                                              "silu_mul", "gelu_tanh_mul", "silu", "gelu", "gelu_tanh", "relu"};
+  static constexpr std::string_view kOps[] = {
+      "linear",   "rms_norm",      "layer_norm", "add",  "mul",       "affine", "rope",
+      "silu_mul", "gelu_tanh_mul", "silu",       "gelu", "gelu_tanh", "relu"};
   const std::string_view name = call.info->op->name;
   if (name == "attention") return !call.has(4);  // the nodes of a tree depend on each other
   return std::find(std::begin(kOps), std::end(kOps), name) != std::end(kOps);
@@ -32,7 +35,8 @@ bool has_rows(const Tensor& t, int64_t symbol) {
          std::all_of(shape.begin() + 1, shape.end(), [](int64_t dim) { return dim >= 0; });
 }
 
-// Whether the symbol stands only where `has_rows` allows it, so that a part of the rows has the same meaning.
+// Whether the symbol stands only where `has_rows` allows it, so that a part of the rows has the
+// same meaning.
 bool fits(const NodeCall& call, int64_t symbol) {
   const bool table = std::string_view(call.info->op->name) == "rope";  // [S, R] for x [S, H, D]
   const auto good = [&](const Tensor* t) {
@@ -41,7 +45,8 @@ bool fits(const NodeCall& call, int64_t symbol) {
     return has_rows(*t, symbol) && (t->rank == call.output->rank || table);
   };
   return has_rows(*call.output, symbol) &&
-         std::all_of(call.inputs.begin(), call.inputs.end(), [&](const Tensor* t) { return !t || good(t); });
+         std::all_of(call.inputs.begin(), call.inputs.end(),
+                     [&](const Tensor* t) { return !t || good(t); });
 }
 
 }  // namespace
@@ -50,7 +55,8 @@ LastRows::LastRows(const std::vector<NodeCall>& calls) : shortened_(calls.size()
   const auto take = std::find_if(calls.begin(), calls.end(), [](const NodeCall& call) {
     return std::string_view(call.info->op->name) == "take_rows";
   });
-  if (take == calls.end() || take->in(0).info->shape.empty() || take->in(0).info->shape[0] >= 0) return;
+  if (take == calls.end() || take->in(0).info->shape.empty() || take->in(0).info->shape[0] >= 0)
+    return;
   const int64_t symbol = take->in(0).info->shape[0];
   std::unordered_map<const Tensor*, size_t> uses;  // by calls that were found
   ++uses[take->in(0).source];
@@ -102,7 +108,8 @@ size_t LastRows::bind(const std::vector<NodeCall>& calls, int64_t first, int thr
   for (View& view : views_) {
     view.part.shape[0] = view.whole->shape[0] - first;
     view.part.data = view.whole->data;
-    view.part.data += static_cast<size_t>(first * view.part.product(1, view.part.rank)) * dtype_size(view.part.dtype);
+    view.part.data += static_cast<size_t>(first * view.part.product(1, view.part.rank)) *
+                      dtype_size(view.part.dtype);
   }
   for (size_t i = 0, start = 0; i < calls_.size() && start < starts_.size(); ++i) {
     if (calls_[i].inputs.size() < 4 || calls_[i].inputs[3] != &starts_[start].first) continue;

@@ -20,7 +20,7 @@ MappedFile::MappedFile(const std::string& path) {
     throw FormatError("file", 0, "cannot open " + path + ": " + std::strerror(errno),
                       "Check the path.");
   }
-  struct stat info {};
+  struct stat info{};
   const bool regular = ::fstat(file, &info) == 0 && S_ISREG(info.st_mode);
   if (!regular || info.st_size == 0) {
     ::close(file);
@@ -44,7 +44,8 @@ MappedFile::~MappedFile() {
 
 uint64_t physical_memory() {
   const long pages = ::sysconf(_SC_PHYS_PAGES), page = ::sysconf(_SC_PAGESIZE);
-  return pages > 0 && page > 0 ? static_cast<uint64_t>(pages) * static_cast<uint64_t>(page) : UINT64_MAX;
+  return pages > 0 && page > 0 ? static_cast<uint64_t>(pages) * static_cast<uint64_t>(page)
+                               : UINT64_MAX;
 }
 
 ZeroedPages::ZeroedPages(size_t size) : size_(size) {

@@ -44,7 +44,8 @@ class ArenaContents {
 
   static Contents contents_of(const ValueInfo& v) {
     Contents contents{v.dtype, v.max_bytes, {}};
-    for (size_t i = 0; i < v.shape.size(); ++i) contents.symbols[i] = std::min<int64_t>(v.shape[i], 0);
+    for (size_t i = 0; i < v.shape.size(); ++i)
+      contents.symbols[i] = std::min<int64_t>(v.shape[i], 0);
     std::sort(contents.symbols.begin(), contents.symbols.end());
     return contents;
   }
@@ -96,7 +97,8 @@ class MethodReader {
     for (uint32_t i = 0; i < symbols; ++i) {
       SymbolInfo symbol{in_.name("a symbol"), in_.i64()};
       if (!names.insert(symbol.name).second) in_.fail("the symbol " + symbol.name + " is repeated");
-      if (symbol.maximum < 1 || symbol.maximum > kMaxDim) in_.fail("the symbol " + symbol.name + " has a bad bound");
+      if (symbol.maximum < 1 || symbol.maximum > kMaxDim)
+        in_.fail("the symbol " + symbol.name + " has a bad bound");
       m.symbols.push_back(std::move(symbol));
     }
     const uint32_t values = in_.count(2 + 1 + 8 + 2);
@@ -115,7 +117,8 @@ class MethodReader {
     return m;
   }
 
-  void read_type(DType& dtype, std::vector<int64_t>& shape, const std::vector<SymbolInfo>& symbols) {
+  void read_type(DType& dtype, std::vector<int64_t>& shape,
+                 const std::vector<SymbolInfo>& symbols) {
     const uint8_t code = in_.u8();
     if (code >= kDTypeCount) in_.fail("unknown dtype " + std::to_string(code));
     dtype = static_cast<DType>(code);
@@ -158,15 +161,19 @@ class MethodReader {
         }
         break;
       case Storage::weight: {
-        if (v.location >= file_.weights().size()) in_.fail(v.name + " names a weight that is not there");
+        if (v.location >= file_.weights().size())
+          in_.fail(v.name + " names a weight that is not there");
         const WeightEntry& w = file_.weights()[v.location];
-        if (w.shape != v.shape || w.dtype() != v.dtype) in_.fail(v.name + " is not of its weight's type");
+        if (w.shape != v.shape || w.dtype() != v.dtype)
+          in_.fail(v.name + " is not of its weight's type");
         break;
       }
       case Storage::state: {
-        if (v.location >= table_.states.size()) in_.fail(v.name + " names a state that is not there");
+        if (v.location >= table_.states.size())
+          in_.fail(v.name + " names a state that is not there");
         const StateInfo& s = table_.states[v.location];
-        if (s.shape != v.shape || s.dtype != v.dtype) in_.fail(v.name + " is not of its state's type");
+        if (s.shape != v.shape || s.dtype != v.dtype)
+          in_.fail(v.name + " is not of its state's type");
         break;
       }
     }
@@ -175,7 +182,8 @@ class MethodReader {
 
   uint32_t read_value_id(const Method& m) {
     const uint32_t id = in_.u32();
-    if (id >= m.values.size()) in_.fail("there is no value " + std::to_string(id) + " in " + m.name);
+    if (id >= m.values.size())
+      in_.fail("there is no value " + std::to_string(id) + " in " + m.name);
     return id;
   }
 
@@ -194,10 +202,12 @@ class MethodReader {
   void check_inputs(const Method& m) {
     size_t stored_as_input = 0;
     for (const ValueInfo& v : m.values) stored_as_input += v.storage == Storage::input;
-    if (stored_as_input != m.inputs.size()) in_.fail("the inputs of " + m.name + " do not match its values");
+    if (stored_as_input != m.inputs.size())
+      in_.fail("the inputs of " + m.name + " do not match its values");
     for (size_t i = 0; i < m.inputs.size(); ++i) {
       const ValueInfo& v = m.values[m.inputs[i]];
-      if (v.storage != Storage::input || v.location != i) in_.fail(v.name + " is not an input of " + m.name);
+      if (v.storage != Storage::input || v.location != i)
+        in_.fail(v.name + " is not an input of " + m.name);
     }
   }
 
@@ -207,7 +217,8 @@ class MethodReader {
     node.op = find_op(op);
     if (!node.op) in_.fail_as_unknown("the op " + op + " is not known");
     const uint8_t inputs = in_.u8();
-    if (inputs < node.op->min_inputs || inputs > node.op->max_inputs) in_.fail(op + " has a wrong number of inputs");
+    if (inputs < node.op->min_inputs || inputs > node.op->max_inputs)
+      in_.fail(op + " has a wrong number of inputs");
     for (uint8_t i = 0; i < inputs; ++i) {
       const uint32_t id = in_.u32();
       if (id == kAbsent) {
@@ -232,7 +243,8 @@ class MethodReader {
     } else {
       if (result.storage != Storage::arena) in_.fail(op + " may only write to the arena");
       for (const uint32_t id : node.inputs) {
-        if (id != kAbsent && overlap(m.values[id], result)) in_.fail(op + " would overwrite its own input");
+        if (id != kAbsent && overlap(m.values[id], result))
+          in_.fail(op + " would overwrite its own input");
       }
     }
     node.outputs.push_back(out);
@@ -241,10 +253,12 @@ class MethodReader {
     for (uint8_t i = 0; i < attributes; ++i) {
       std::string name = in_.text();
       const auto& known = node.op->attributes;
-      if (std::none_of(std::begin(known), std::end(known), [&](const char* k) { return k && name == k; })) {
+      if (std::none_of(std::begin(known), std::end(known),
+                       [&](const char* k) { return k && name == k; })) {
         in_.fail_as_unknown(op + " has the unknown attribute " + name);
       }
-      if (!node.attributes.emplace(std::move(name), read_attribute()).second) in_.fail(op + " repeats an attribute");
+      if (!node.attributes.emplace(std::move(name), read_attribute()).second)
+        in_.fail(op + " repeats an attribute");
     }
     return node;
   }
@@ -256,20 +270,23 @@ class MethodReader {
 
   Attribute read_attribute() {
     switch (in_.u8()) {
-      case 0: return in_.i64();
+      case 0:
+        return in_.i64();
       case 1: {
         const double number = in_.f64();
         if (!std::isfinite(number)) in_.fail("a number is not finite");
         return number;
       }
-      case 2: return in_.text();
+      case 2:
+        return in_.text();
       case 3: {
         const uint32_t count = in_.count(8);
         std::vector<int64_t> items;
         for (uint32_t i = 0; i < count; ++i) items.push_back(in_.i64());
         return items;
       }
-      default: in_.fail("unknown kind of attribute");
+      default:
+        in_.fail("unknown kind of attribute");
     }
   }
 

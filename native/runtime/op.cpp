@@ -13,9 +13,10 @@ namespace {
 const std::map<std::string, const OpDef*>& all_ops() {
   static const auto table = [] {
     std::map<std::string, const OpDef*> all;
-    for (const auto& group : {attention_ops(), attention_codes_ops(), attention_full_ops(), conv_ops(), elementwise_ops(),
-                              hadamard_ops(), linear_ops(), normalize_ops(), pool_ops(), quantized_ops(), reduce_ops(), requantize_ops(),
-                              select_ops(), shape_ops()}) {
+    for (const auto& group :
+         {attention_ops(), attention_codes_ops(), attention_full_ops(), conv_ops(),
+          elementwise_ops(), hadamard_ops(), linear_ops(), normalize_ops(), pool_ops(),
+          quantized_ops(), reduce_ops(), requantize_ops(), select_ops(), shape_ops()}) {
       for (const OpDef& op : group) all.emplace(op.name, &op);
     }
     return all;
@@ -77,7 +78,8 @@ int64_t int_attribute(const NodeCall& call, const char* name, std::optional<int6
 double number_attribute(const NodeCall& call, const char* name, std::optional<double> fallback) {
   const auto found = call.info->attributes.find(name);
   if (found != call.info->attributes.end()) {
-    if (const auto* whole = std::get_if<int64_t>(&found->second)) return static_cast<double>(*whole);
+    if (const auto* whole = std::get_if<int64_t>(&found->second))
+      return static_cast<double>(*whole);
   }
   if (const auto* value = attribute<double>(call, name)) return *value;
   if (!fallback) reject(call, std::string("the attribute ") + name + " is missing");
@@ -90,8 +92,9 @@ std::string text_attribute(const NodeCall& call, const char* name, const char* f
 }
 
 Activation activation_attribute(const NodeCall& call) {
-  constexpr const char* names[kActivations] = {"none", "relu", "relu6",     "hardswish", "hardsigmoid",
-                                               "silu", "gelu", "gelu_tanh", "sigmoid",   "tanh"};
+  constexpr const char* names[kActivations] = {"none",        "relu", "relu6", "hardswish",
+                                               "hardsigmoid", "silu", "gelu",  "gelu_tanh",
+                                               "sigmoid",     "tanh"};
   const std::string name = text_attribute(call, "activation", "none");
   for (int i = 0; i < kActivations; ++i) {
     if (name == names[i]) return static_cast<Activation>(i);

@@ -20,8 +20,8 @@ struct Tensor {
   int64_t shape[kMaxRank] = {};
   uint8_t* data = nullptr;  // null for weights that are packed matrices
   size_t uses = 0;          // of what a node wrote: by nodes, and as outputs of the method
-  // Who wrote what is read here: the value itself, or one at the same place of the arena where no node writes it,
-  // as with a reshape that need not be done.
+  // Who wrote what is read here: the value itself, or one at the same place of the arena where no
+  // node writes it, as with a reshape that need not be done.
   const Tensor* source = this;
 
   int64_t elements() const { return product(0, rank); }
@@ -71,8 +71,8 @@ struct OpDef {
   const char* attributes[16];  // the names it knows
   // Throws ExecutionError if the tensors do not fit; returns the bytes of scratch it needs.
   size_t (*check)(NodeCall& call, int threads);
-  // May throw ExecutionError for values (not shapes) that are out of range. Also does the calls that
-  // are joined to this one, which lie behind it.
+  // May throw ExecutionError for values (not shapes) that are out of range. Also does the calls
+  // that are joined to this one, which lie behind it.
   void (*run)(const NodeCall& call, const Workspace& work);
   // Whether the call after `calls`, the first of which is this op's, can be done along with them.
   bool (*joins)(std::span<const NodeCall> calls, const NodeCall& next) = nullptr;
@@ -87,15 +87,18 @@ std::vector<std::string> op_names();
 inline void require(bool condition, const NodeCall& call, const char* message) {
   if (!condition) reject(call, message);
 }
-void require_array(const NodeCall& call, const Tensor& t, DType dtype);  // memory of its own, not packed
+void require_array(const NodeCall& call, const Tensor& t,
+                   DType dtype);  // memory of its own, not packed
 bool same_shape(const Tensor& a, const Tensor& b);
 int64_t int_attribute(const NodeCall& call, const char* name, std::optional<int64_t> fallback = {});
-double number_attribute(const NodeCall& call, const char* name, std::optional<double> fallback = {});
+double number_attribute(const NodeCall& call, const char* name,
+                        std::optional<double> fallback = {});
 std::string text_attribute(const NodeCall& call, const char* name, const char* fallback);
 std::vector<int64_t> ints_attribute(const NodeCall& call, const char* name);
 Activation activation_attribute(const NodeCall& call);
 
-// A reduction's axes as a bit mask, when the output is what `axes` and `keepdims` leave of the input.
+// A reduction's axes as a bit mask, when the output is what `axes` and `keepdims` leave of the
+// input.
 int64_t check_reduced(const NodeCall& call);
 
 // Pieces for a loop over `count` items that are cheap: at least `smallest` in each.
@@ -103,14 +106,15 @@ inline int64_t grain_for(int64_t count, int threads, int64_t smallest) {
   return std::max(smallest, (count + 4 * threads - 1) / (4 * threads));
 }
 
-// Whether a layer over so many pixels stays on one thread: with few of them, the windows of two threads see
-// the same lines, and writing to a line that another core has read costs more than the second thread gives.
+// Whether a layer over so many pixels stays on one thread: with few of them, the windows of two
+// threads see the same lines, and writing to a line that another core has read costs more than the
+// second thread gives.
 inline bool stays_on_one_thread(int64_t pixels, double multiply_adds) {
   return pixels > 1 && pixels <= 126 && multiply_adds < 2e6;
 }
 
-// The bytes from one thread's part of the scratch to the next: the same for most layers, so that a part
-// stays in the cache of one core.
+// The bytes from one thread's part of the scratch to the next: the same for most layers, so that a
+// part stays in the cache of one core.
 inline size_t scratch_apart(size_t bytes, int threads) {
   const size_t step = threads == 1 || threads > 16 ? 64 : size_t{4} << 20;
   return (bytes + step - 1) / step * step;

@@ -1,4 +1,5 @@
-// Where the time of calls goes: how often each op ran and how long, and what layers with weights do in it.
+// Where the time of calls goes: how often each op ran and how long, and what layers with weights do
+// in it.
 #pragma once
 
 #include <chrono>
@@ -21,7 +22,8 @@ class Profile {
   };
   using Rows = std::map<std::string, Row>;
 
-  // A call and those that are joined to it: the time counts for the first that has a matrix of weights.
+  // A call and those that are joined to it: the time counts for the first that has a matrix of
+  // weights.
   void add(const NodeCall& call, Clock::duration time) {
     const double seconds = std::chrono::duration<double>(time).count();
     const NodeCall* main = nullptr;
@@ -32,8 +34,10 @@ class Profile {
       const Tensor* matrix = matrix_of(one);
       if (!matrix) continue;
       if (!main) main = &one;
-      layers += (layers.empty() ? " " : ", ") + std::to_string(matrix->shape[0]) + " x " + std::to_string(matrix->last());
-      multiply_adds += static_cast<double>(one.output->elements()) * static_cast<double>(matrix->last());
+      layers += (layers.empty() ? " " : ", ") + std::to_string(matrix->shape[0]) + " x " +
+                std::to_string(matrix->last());
+      multiply_adds +=
+          static_cast<double>(one.output->elements()) * static_cast<double>(matrix->last());
     }
     const std::string name = (main ? main : &call)->info->op->name;
     ops_[name].seconds += seconds;

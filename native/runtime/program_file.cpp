@@ -18,12 +18,15 @@ constexpr uint64_t kRecordSize = 64;
 constexpr uint64_t kDigestOffset = 32;
 constexpr uint64_t kAlignment = 64;
 constexpr uint64_t kWeightsAlignment = 4096;
-constexpr const char* kSectionNames[] = {"", "tokenizer", "methods", "weight_index", "weights", "metadata"};
+constexpr const char* kSectionNames[] = {"",        "tokenizer", "methods", "weight_index",
+                                         "weights", "metadata"};
 constexpr uint32_t kSectionCount = 5;
 // 255 * 128 * 65536 is below 2^31: the kernels add the products of a group in 32 bits.
 constexpr uint32_t kMaxGroup = 65536;
 
-uint64_t align(uint64_t offset, uint64_t alignment) { return (offset + alignment - 1) / alignment * alignment; }
+uint64_t align(uint64_t offset, uint64_t alignment) {
+  return (offset + alignment - 1) / alignment * alignment;
+}
 
 bool known_kind(uint8_t kind) { return kind <= 4 || (kind >= 16 && kind <= 25); }
 
@@ -33,10 +36,12 @@ struct Sizes {
 
 // Groups of all rows, with those that fill up the last tile.
 uint64_t padded_groups(const WeightEntry& w) {
-  return align(static_cast<uint64_t>(w.shape[0]), kTileRows) * (static_cast<uint64_t>(w.shape[1]) / w.group);
+  return align(static_cast<uint64_t>(w.shape[0]), kTileRows) *
+         (static_cast<uint64_t>(w.shape[1]) / w.group);
 }
 
-// Where in the scales what belongs to them starts (factors, minima, offsets): after one fp16 for each group.
+// Where in the scales what belongs to them starts (factors, minima, offsets): after one fp16 for
+// each group.
 uint64_t second_plane(const WeightEntry& w) { return align(padded_groups(w) * 2, kAlignment); }
 
 // The bytes that a weight of this shape must take; the shape's size was checked to be sane.
@@ -47,18 +52,28 @@ Sizes expected_sizes(const WeightEntry& w) {
   const auto rows = align(static_cast<uint64_t>(w.shape[0]), kTileRows);
   const auto cols = static_cast<uint64_t>(w.shape[1]);
   switch (w.kind) {
-    case WeightKind::matrix_f32: return {rows * cols * 4, 0};
-    case WeightKind::matrix_f16: return {rows * cols * 2, 0};
+    case WeightKind::matrix_f32:
+      return {rows * cols * 4, 0};
+    case WeightKind::matrix_f16:
+      return {rows * cols * 2, 0};
     case WeightKind::matrix_q4_steps:
       return {rows * cols / 2, rows / kTileRows * sizeof(uint16_t) *
-                                     static_cast<uint64_t>(scales_in_tile(MatrixEncoding::q4_steps, w.shape[1], w.group))};
-    case WeightKind::matrix_q4: return {rows * cols / 2, padded_groups(w) * 2};
-    case WeightKind::matrix_lpbq4: return {rows * cols / 2, second_plane(w) + rows * sizeof(float)};
-    case WeightKind::matrix_q4_min: return {rows * cols / 2, second_plane(w) + padded_groups(w) * 2};
-    case WeightKind::matrix_q4_offset: return {rows * cols / 2, second_plane(w) + padded_groups(w) * sizeof(float)};
-    case WeightKind::matrix_q8_offset: return {rows * cols, second_plane(w) + padded_groups(w) * sizeof(float)};
-    case WeightKind::matrix_i8: return {rows * align(cols, 4), rows * sizeof(int32_t)};
-    default: return {rows * cols, padded_groups(w) * 2};
+                                   static_cast<uint64_t>(scales_in_tile(MatrixEncoding::q4_steps,
+                                                                        w.shape[1], w.group))};
+    case WeightKind::matrix_q4:
+      return {rows * cols / 2, padded_groups(w) * 2};
+    case WeightKind::matrix_lpbq4:
+      return {rows * cols / 2, second_plane(w) + rows * sizeof(float)};
+    case WeightKind::matrix_q4_min:
+      return {rows * cols / 2, second_plane(w) + padded_groups(w) * 2};
+    case WeightKind::matrix_q4_offset:
+      return {rows * cols / 2, second_plane(w) + padded_groups(w) * sizeof(float)};
+    case WeightKind::matrix_q8_offset:
+      return {rows * cols, second_plane(w) + padded_groups(w) * sizeof(float)};
+    case WeightKind::matrix_i8:
+      return {rows * align(cols, 4), rows * sizeof(int32_t)};
+    default:
+      return {rows * cols, padded_groups(w) * 2};
   }
 }
 
@@ -66,7 +81,8 @@ Sizes expected_sizes(const WeightEntry& w) {
 
 PackedMatrix WeightEntry::matrix() const {
   auto encoding = static_cast<MatrixEncoding>(static_cast<uint8_t>(kind) - 16);
-  if (kind == WeightKind::matrix_lpbq4 || kind == WeightKind::matrix_q4_offset) encoding = MatrixEncoding::q4;
+  if (kind == WeightKind::matrix_lpbq4 || kind == WeightKind::matrix_q4_offset)
+    encoding = MatrixEncoding::q4;
   if (kind == WeightKind::matrix_q8_offset) encoding = MatrixEncoding::q8;
   return {encoding, shape[0], shape[1], group, codes, reinterpret_cast<const uint16_t*>(scales)};
 }
@@ -78,9 +94,14 @@ const float* WeightEntry::row_factors() const {
 
 std::optional<PackedMatrix> WeightEntry::group_offsets() const {
   const bool halves = kind == WeightKind::matrix_q4_min;
-  if (!halves && kind != WeightKind::matrix_q4_offset && kind != WeightKind::matrix_q8_offset) return std::nullopt;
-  return PackedMatrix{halves ? MatrixEncoding::f16 : MatrixEncoding::f32, shape[0], shape[1] / group, 0,
-                      scales + second_plane(*this), nullptr};
+  if (!halves && kind != WeightKind::matrix_q4_offset && kind != WeightKind::matrix_q8_offset)
+    return std::nullopt;
+  return PackedMatrix{halves ? MatrixEncoding::f16 : MatrixEncoding::f32,
+                      shape[0],
+                      shape[1] / group,
+                      0,
+                      scales + second_plane(*this),
+                      nullptr};
 }
 
 IntegerMatrix WeightEntry::integers() const {
@@ -90,21 +111,27 @@ IntegerMatrix WeightEntry::integers() const {
 
 const char* WeightEntry::kind_name() const {
   constexpr const char* plain[] = {"f32", "f16", "i32", "u8", "boolean"};
-  constexpr const char* matrix[] = {"matrix_f32",   "matrix_f16",    "matrix_q4",        "matrix_q8",
-                                    "matrix_lpbq4", "matrix_q4_min", "matrix_q4_offset", "matrix_q8_offset", "matrix_i8",
-                                    "matrix_q4_steps"};
+  constexpr const char* matrix[] = {
+      "matrix_f32",    "matrix_f16",       "matrix_q4",        "matrix_q8", "matrix_lpbq4",
+      "matrix_q4_min", "matrix_q4_offset", "matrix_q8_offset", "matrix_i8", "matrix_q4_steps"};
   const auto code = static_cast<uint8_t>(kind);
   return code < 16 ? plain[code] : matrix[code - 16];
 }
 
 DType WeightEntry::dtype() const {
   switch (kind) {
-    case WeightKind::f16: return DType::f16;
-    case WeightKind::i32: return DType::i32;
-    case WeightKind::u8: return DType::u8;
-    case WeightKind::boolean: return DType::boolean;
-    case WeightKind::matrix_i8: return DType::i8;
-    default: return DType::f32;
+    case WeightKind::f16:
+      return DType::f16;
+    case WeightKind::i32:
+      return DType::i32;
+    case WeightKind::u8:
+      return DType::u8;
+    case WeightKind::boolean:
+      return DType::boolean;
+    case WeightKind::matrix_i8:
+      return DType::i8;
+    default:
+      return DType::f32;
   }
 }
 
@@ -125,12 +152,14 @@ void ProgramFile::read_sections() {
   }
   const uint32_t version = head.u32();
   if (version != kVersion) {
-    throw FormatError("header", 8, "the file has the format version " + std::to_string(version) +
-                      ", and this is version " + std::to_string(kVersion),
+    throw FormatError("header", 8,
+                      "the file has the format version " + std::to_string(version) +
+                          ", and this is version " + std::to_string(kVersion),
                       "Use the Satchel that wrote it, or export the model again.");
   }
   const uint32_t count = head.u32();
-  if (count != kSectionCount) throw FormatError("header", 12, "it claims " + std::to_string(count) + " sections");
+  if (count != kSectionCount)
+    throw FormatError("header", 12, "it claims " + std::to_string(count) + " sections");
   if (head.u64() != size) {
     throw FormatError("header", 16, "the file is not as long as it says",
                       "It was cut off or appended to; copy or export it again.");
@@ -156,7 +185,8 @@ void ProgramFile::read_sections() {
       table.fail("unknown or repeated section " + std::to_string(kind));
     }
     if (table.u32() != 0) table.fail("reserved bytes are not zero");
-    SectionRecord record{static_cast<SectionKind>(kind), kSectionNames[kind], table.u64(), table.u64(), {}};
+    SectionRecord record{
+        static_cast<SectionKind>(kind), kSectionNames[kind], table.u64(), table.u64(), {}};
     if (table.u64() != 0) table.fail("reserved bytes are not zero");
     std::memcpy(record.digest.data(), table.take(32), 32);
     const uint64_t alignment = record.kind == SectionKind::weights ? kWeightsAlignment : kAlignment;
@@ -174,11 +204,13 @@ void ProgramFile::read_sections() {
     end = record.offset + record.size;
     sections_.push_back(std::move(record));
   }
-  if (end != size) throw FormatError("section table", end, "there are bytes after the last section");
+  if (end != size)
+    throw FormatError("section table", end, "there are bytes after the last section");
 }
 
 const SectionRecord& ProgramFile::section(SectionKind kind) const {
-  return *std::find_if(sections_.begin(), sections_.end(), [&](const auto& s) { return s.kind == kind; });
+  return *std::find_if(sections_.begin(), sections_.end(),
+                       [&](const auto& s) { return s.kind == kind; });
 }
 
 void ProgramFile::check_digest(SectionKind kind) const {
@@ -224,11 +256,14 @@ void ProgramFile::read_weight_index() {
     } else if (w.group != 0) {
       in.fail(w.name + " has a group but is not quantised in groups");
     }
-    w.offset = in.u64(), w.codes_size = in.u64(), w.scales_offset = in.u64(), w.scales_size = in.u64();
+    w.offset = in.u64(), w.codes_size = in.u64(), w.scales_offset = in.u64(),
+    w.scales_size = in.u64();
     std::memcpy(w.digest.data(), in.take(32), 32);
     const Sizes sizes = expected_sizes(w);
-    if (w.codes_size != sizes.codes || w.scales_size != sizes.scales) in.fail(w.name + " has a wrong size");
-    if (w.offset != align(end, kAlignment)) in.fail(w.name + " is not where the weight before it ends");
+    if (w.codes_size != sizes.codes || w.scales_size != sizes.scales)
+      in.fail(w.name + " has a wrong size");
+    if (w.offset != align(end, kAlignment))
+      in.fail(w.name + " is not where the weight before it ends");
     end = w.offset + w.codes_size;
     const uint64_t scales_at = w.scales_size ? align(end, kAlignment) : 0;
     if (w.scales_offset != scales_at) in.fail(w.name + " has its scales in the wrong place");

@@ -1,4 +1,5 @@
-// Opens a program file and proves its structure before anything is used. docs/format.md is the spec.
+// Opens a program file and proves its structure before anything is used. docs/format.md is the
+// spec.
 #pragma once
 
 #include <memory>
@@ -13,7 +14,13 @@
 
 namespace satchel {
 
-enum class SectionKind : uint32_t { tokenizer = 1, methods = 2, weight_index = 3, weights = 4, metadata = 5 };
+enum class SectionKind : uint32_t {
+  tokenizer = 1,
+  methods = 2,
+  weight_index = 3,
+  weights = 4,
+  metadata = 5
+};
 
 struct SectionRecord {
   SectionKind kind;
@@ -24,9 +31,20 @@ struct SectionRecord {
 };
 
 enum class WeightKind : uint8_t {
-  f32 = 0, f16 = 1, i32 = 2, u8 = 3, boolean = 4,
-  matrix_f32 = 16, matrix_f16 = 17, matrix_q4 = 18, matrix_q8 = 19, matrix_lpbq4 = 20,
-  matrix_q4_min = 21, matrix_q4_offset = 22, matrix_q8_offset = 23, matrix_i8 = 24,
+  f32 = 0,
+  f16 = 1,
+  i32 = 2,
+  u8 = 3,
+  boolean = 4,
+  matrix_f32 = 16,
+  matrix_f16 = 17,
+  matrix_q4 = 18,
+  matrix_q8 = 19,
+  matrix_lpbq4 = 20,
+  matrix_q4_min = 21,
+  matrix_q4_offset = 22,
+  matrix_q8_offset = 23,
+  matrix_i8 = 24,
   matrix_q4_steps = 25,
 };
 
@@ -43,12 +61,13 @@ struct WeightEntry {
   bool is_matrix() const { return static_cast<uint8_t>(kind) >= 16; }
   bool is_quantized() const { return static_cast<uint8_t>(kind) >= 18; }
   bool is_integers() const { return kind == WeightKind::matrix_i8; }
-  // What the kernels read. A matrix_lpbq4 is a matrix_q4 to them, and their results are multiplied with row_factors().
+  // What the kernels read. A matrix_lpbq4 is a matrix_q4 to them, and their results are multiplied
+  // with row_factors().
   PackedMatrix matrix() const;
   const float* row_factors() const;  // null where there are none
   // What is added to the weights of each group, as a matrix of floats [rows, cols/group].
   std::optional<PackedMatrix> group_offsets() const;
-  IntegerMatrix integers() const;    // of a matrix_i8
+  IntegerMatrix integers() const;  // of a matrix_i8
   const char* kind_name() const;
   DType dtype() const;  // of a value that is this weight
 };

@@ -1,4 +1,5 @@
-// Linear layers with quantised weights: their activations are rounded to 8 or 16 bits, token by token.
+// Linear layers with quantised weights: their activations are rounded to 8 or 16 bits, token by
+// token.
 #pragma once
 
 #include <span>
@@ -13,18 +14,24 @@ inline int64_t digits_of(const NodeCall& call) { return call.params.integer[0]; 
 // Results of a quantised layer that need no more than its kernel.
 bool is_simple(const NodeCall& call);
 
-// Where the scratch has the quantised activations, and what each thread needs for itself: the results of some
-// tiles before they are put together, and of simple layers a token before it is quantised.
+// Where the scratch has the quantised activations, and what each thread needs for itself: the
+// results of some tiles before they are put together, and of simple layers a token before it is
+// quantised.
 struct QuantizedLayout {
   int64_t rows, cols, stride, group;  // of codes
   size_t scales, sums, total;         // offsets
-  size_t group_inputs;                // the sums as floats, which a weight's group offsets are multiplied with
-  int64_t chunk_tiles, chunk_rows;    // whose results wait at a time; of simple layers only rows
-  size_t threads, thread_size;        // offset of the first thread's part, bytes of each
-  size_t token;                       // offset of the token in a thread's part
+  size_t group_inputs;  // the sums as floats, which a weight's group offsets are multiplied with
+  int64_t chunk_tiles, chunk_rows;  // whose results wait at a time; of simple layers only rows
+  size_t threads, thread_size;      // offset of the first thread's part, bytes of each
+  size_t token;                     // offset of the token in a thread's part
 
   QuantizedRows rows_in(uint8_t* scratch) const {
-    return {rows, cols, stride, group, reinterpret_cast<int8_t*>(scratch), reinterpret_cast<float*>(scratch + scales),
+    return {rows,
+            cols,
+            stride,
+            group,
+            reinterpret_cast<int8_t*>(scratch),
+            reinterpret_cast<float*>(scratch + scales),
             reinterpret_cast<int32_t*>(scratch + sums)};
   }
   uint8_t* of_thread(uint8_t* scratch, int thread) const {
@@ -43,8 +50,10 @@ void run_quantized(const NodeCall& call, const Workspace& work);
 
 // What can be one piece of work for the threads, each with the same bits as alone:
 //   rms_norm (or not), simple linear layers of its result, and one of
-//   silu_mul or gelu_tanh_mul, of two such layers, and add, of one such layer and something else (or none).
-// Whether `next` goes on with the calls so far; the first has its own op's word that it may be joined.
+//   silu_mul or gelu_tanh_mul, of two such layers, and add, of one such layer and something else
+//   (or none).
+// Whether `next` goes on with the calls so far; the first has its own op's word that it may be
+// joined.
 bool joins_layers(std::span<const NodeCall> calls, const NodeCall& next);
 void run_joined(const NodeCall& first, const Workspace& work);
 

@@ -30,7 +30,8 @@ int default_threads() {
   return std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
 }
 
-ThreadPool::ThreadPool(int threads) : shares_(std::min(static_cast<size_t>(std::max(threads, 1)), kMostShares)) {
+ThreadPool::ThreadPool(int threads)
+    : shares_(std::min(static_cast<size_t>(std::max(threads, 1)), kMostShares)) {
   try {
     for (int i = 1; i < threads; ++i) workers_.emplace_back([this, i] { worker(i); });
   } catch (...) {  // the system gives no more threads: those there are must end before the error
@@ -55,16 +56,19 @@ void ThreadPool::run(Call call, const void* context, int64_t count, int64_t grai
   count_.store(count, std::memory_order_relaxed);
   grain_.store(grain, std::memory_order_relaxed);
   done_.store(0, std::memory_order_relaxed);
-  for (Share& share : shares_) share.ticket.store(uint64_t{generation} << 32, std::memory_order_release);
+  for (Share& share : shares_)
+    share.ticket.store(uint64_t{generation} << 32, std::memory_order_release);
   generation_.store(generation, std::memory_order_release);
   generation_.notify_all();
   take_pieces(generation, 0);
   while (done_.load(std::memory_order_acquire) != count) pause();
-  for (Share& share : shares_) share.ticket.store(uint64_t{generation} << 32 | kClosed, std::memory_order_release);
+  for (Share& share : shares_)
+    share.ticket.store(uint64_t{generation} << 32 | kClosed, std::memory_order_release);
 }
 
 void ThreadPool::take_pieces(uint32_t generation, int thread) {
-  const size_t count = shares_.size(), own = static_cast<size_t>(thread) * count / static_cast<size_t>(size());
+  const size_t count = shares_.size(),
+               own = static_cast<size_t>(thread) * count / static_cast<size_t>(size());
   for (size_t i = 0; i < count; ++i) {
     const int64_t done = take_share(generation, thread, (own + i) % count);
     if (done > 0) done_.fetch_add(done, std::memory_order_release);
@@ -79,7 +83,8 @@ int64_t ThreadPool::take_share(uint32_t generation, int thread, size_t share) {
     if (ticket >> 32 != generation) return done;
     const Call call = call_.load(std::memory_order_relaxed);
     const void* context = context_.load(std::memory_order_relaxed);
-    const int64_t count = count_.load(std::memory_order_relaxed), grain = grain_.load(std::memory_order_relaxed);
+    const int64_t count = count_.load(std::memory_order_relaxed),
+                  grain = grain_.load(std::memory_order_relaxed);
     const int64_t first = share_begin(share, count), last = share_begin(share + 1, count);
     const auto piece = static_cast<int64_t>(ticket & kClosed);
     if (piece >= (last - first + grain - 1) / grain) return done;

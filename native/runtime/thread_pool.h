@@ -25,22 +25,22 @@ class ThreadPool {
     return share_begin(share + 1, count);
   }
 
-  // Calls work(begin, end, thread) for pieces of [0, count) of at most `grain` each, on all threads (one
-  // thread alone takes all at once), and returns when all pieces are done. The caller is thread 0. `work` must not throw.
+  // Calls work(begin, end, thread) for pieces of [0, count) of at most `grain` each, on all threads
+  // (one thread alone takes all at once), and returns when all pieces are done. The caller is
+  // thread 0. `work` must not throw.
   //
-  // Each thread begins with a share of its own, the same part of every loop whatever its grain: rows of
-  // an image that it has just written are in its cache when the next layer reads them. Then it helps with
-  // the shares of others, and nobody waits for a thread that has taken no piece: on a busy machine a
-  // worker may not get a core for milliseconds.
+  // Each thread begins with a share of its own, the same part of every loop whatever its grain:
+  // rows of an image that it has just written are in its cache when the next layer reads them. Then
+  // it helps with the shares of others, and nobody waits for a thread that has taken no piece: on a
+  // busy machine a worker may not get a core for milliseconds.
   template <typename Work>
   void parallel_for(int64_t count, int64_t grain, const Work& work) {
     if (count <= grain || workers_.empty()) {
       if (count > 0) work(int64_t{0}, count, 0);
       return;
     }
-    run([](const void* context, int64_t begin, int64_t end, int thread) {
-          (*static_cast<const Work*>(context))(begin, end, thread);
-        },
+    run([](const void* context, int64_t begin, int64_t end,
+           int thread) { (*static_cast<const Work*>(context))(begin, end, thread); },
         &work, count, grain);
   }
 
@@ -61,11 +61,13 @@ class ThreadPool {
   std::atomic<const void*> context_{nullptr};
   std::atomic<int64_t> count_{0}, grain_{1};
 
-  // The job's generation in the upper half and the share's next piece in the lower; all ones: closed.
+  // The job's generation in the upper half and the share's next piece in the lower; all ones:
+  // closed.
   struct alignas(64) Share {
     std::atomic<uint64_t> ticket{kClosed};
   };
-  static constexpr size_t kMostShares = 8;  // neighbours have one together where there are more threads
+  static constexpr size_t kMostShares =
+      8;  // neighbours have one together where there are more threads
   std::vector<Share> shares_;
   int64_t share_begin(size_t share, int64_t count) const {
     return count * static_cast<int64_t>(share) / static_cast<int64_t>(shares_.size());

@@ -10,7 +10,9 @@ namespace satchel {
 // without control characters.
 inline bool is_printable_utf8(std::string_view text) {
   for (size_t i = 0; i < text.size();) {
-    const auto byte = [&](size_t at) { return at < text.size() ? static_cast<uint8_t>(text[at]) : uint8_t{0}; };
+    const auto byte = [&](size_t at) {
+      return at < text.size() ? static_cast<uint8_t>(text[at]) : uint8_t{0};
+    };
     const uint8_t first = byte(i);
     if (first < 0x80) {
       if (first < 0x20 || first == 0x7f) return false;
@@ -26,7 +28,8 @@ inline bool is_printable_utf8(std::string_view text) {
       code = code << 6 | (next & 0x3fu);
     }
     const uint32_t smallest = length == 4 ? 0x10000 : length == 3 ? 0x800 : 0x80;
-    if (code < smallest || code > 0x10ffff || (code >= 0xd800 && code <= 0xdfff) || code < 0xa0) return false;
+    if (code < smallest || code > 0x10ffff || (code >= 0xd800 && code <= 0xdfff) || code < 0xa0)
+      return false;
     i += length;
   }
   return true;

@@ -5,7 +5,8 @@
 
 namespace satchel {
 
-inline constexpr int64_t kLargestWindow = int64_t{1} << 20;  // of a kernel, stride, padding or dilation
+inline constexpr int64_t kLargestWindow = int64_t{1}
+                                          << 20;  // of a kernel, stride, padding or dilation
 
 struct Window {
   int64_t kernel_h, kernel_w, stride_h, stride_w;
@@ -27,7 +28,8 @@ Window window_of(const NodeCall& call);
 inline constexpr size_t kAfterWindow = 10;
 
 // Windows along one axis; with `ceil` the last one may reach over the edge. 0 where none fits.
-int64_t windows_along(int64_t size, int64_t before, int64_t after, int64_t reach, int64_t stride, bool ceil);
+int64_t windows_along(int64_t size, int64_t before, int64_t after, int64_t reach, int64_t stride,
+                      bool ceil);
 
 // Requires x [N, H, W, C] and an output [N, OH, OW, outputs] of the size that the window makes.
 void require_images(const NodeCall& call, const Window& window, int64_t outputs, bool ceil = false);

@@ -22,11 +22,16 @@ void read_item(std::ifstream& file, std::istringstream& line, const std::string&
     line >> c.numbers[key];
   } else if (word == "array") {
     line >> key >> type >> count;
-    if (type == "f4") c.floats[key] = read_array<float>(file, count);
-    else if (type == "f8") c.doubles[key] = read_array<double>(file, count);
-    else if (type == "u1") c.bytes[key] = read_array<uint8_t>(file, count);
-    else if (type == "u2") c.words[key] = read_array<uint16_t>(file, count);
-    else throw std::runtime_error("unknown type of array '" + type + "'");
+    if (type == "f4")
+      c.floats[key] = read_array<float>(file, count);
+    else if (type == "f8")
+      c.doubles[key] = read_array<double>(file, count);
+    else if (type == "u1")
+      c.bytes[key] = read_array<uint8_t>(file, count);
+    else if (type == "u2")
+      c.words[key] = read_array<uint16_t>(file, count);
+    else
+      throw std::runtime_error("unknown type of array '" + type + "'");
   } else {
     throw std::runtime_error("unknown line '" + line.str() + "'");
   }

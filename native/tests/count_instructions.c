@@ -19,8 +19,8 @@ size_t qemu_plugin_tb_n_insns(const struct qemu_plugin_tb* block);
 void qemu_plugin_register_vcpu_tb_exec_cb(struct qemu_plugin_tb* block,
                                           void (*callback)(unsigned int, void*), int registers,
                                           void* data);
-void qemu_plugin_register_atexit_cb(qemu_plugin_id_t id,
-                                    void (*callback)(qemu_plugin_id_t, void*), void* data);
+void qemu_plugin_register_atexit_cb(qemu_plugin_id_t id, void (*callback)(qemu_plugin_id_t, void*),
+                                    void* data);
 
 __attribute__((visibility("default"))) int qemu_plugin_version = PLUGIN_VERSION;
 

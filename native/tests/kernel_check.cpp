@@ -67,9 +67,10 @@ void check(const Case& c, const KernelTable& kernels) {
       }
     }
   }
-  std::printf("{\"table\": \"%s\", \"case\": \"%s\", \"values\": %zu, \"wrong\": %zu, "
-              "\"first_wrong\": \"%s\", ",
-              kernels.name, c.name.c_str(), values, wrong, first.c_str());
+  std::printf(
+      "{\"table\": \"%s\", \"case\": \"%s\", \"values\": %zu, \"wrong\": %zu, "
+      "\"first_wrong\": \"%s\", ",
+      kernels.name, c.name.c_str(), values, wrong, first.c_str());
   print_strings("changed_bits", outcome.changed_bits);
   std::printf("}\n");
 }

@@ -34,13 +34,12 @@ int run(char** argv) {
   std::vector<int8_t> x_codes(static_cast<size_t>(m * stride));
   std::vector<float> x_scales(static_cast<size_t>(m));
   std::vector<int32_t> sums(static_cast<size_t>(m * (cols / group)));
-  const QuantizedRows quantized{m,     cols,           stride,          group,
-                                x_codes.data(), x_scales.data(), sums.data()};
+  const QuantizedRows quantized{m,          cols, stride, group, x_codes.data(), x_scales.data(),
+                                sums.data()};
   kernels.quantize_rows(x.data(), cols, quantized);
   for (int64_t i = 0; i < times; ++i) {
-    (q4 ? kernels.linear_q4 : kernels.linear_q8)(quantized, w, nullptr, 0,
-                                                 (rows + kTileRows - 1) / kTileRows, y.data(),
-                                                 rows);
+    (q4 ? kernels.linear_q4 : kernels.linear_q8)(
+        quantized, w, nullptr, 0, (rows + kTileRows - 1) / kTileRows, y.data(), rows);
   }
   return y.empty() || y[0] != y[0] ? 1 : 0;
 }

@@ -76,8 +76,12 @@ struct Weights {
   explicit Weights(const Case& c)
       : codes(c.bytes.at("codes")),
         scales(values(c.words, "scales")),
-        view{static_cast<MatrixEncoding>(c.integer("encoding")), c.integer("rows"),
-             c.integer("cols"), c.integer("group"), codes.get(), scales.get()} {}
+        view{static_cast<MatrixEncoding>(c.integer("encoding")),
+             c.integer("rows"),
+             c.integer("cols"),
+             c.integer("group"),
+             codes.get(),
+             scales.get()} {}
 };
 
 struct LinearCall {
@@ -88,20 +92,22 @@ struct LinearCall {
   // Rows [first, first + m) of x against a range of tiles, into those places of y.
   void operator()(const Floats& x, int64_t first, int64_t m, int64_t tile_begin, int64_t tile_end,
                   Floats& y) const {
-    const bool q8 = w.encoding == MatrixEncoding::q8, from_zero = w.encoding == MatrixEncoding::q4_min;
-    const bool q4 = w.encoding == MatrixEncoding::q4 || w.encoding == MatrixEncoding::q4_steps || from_zero;
+    const bool q8 = w.encoding == MatrixEncoding::q8,
+               from_zero = w.encoding == MatrixEncoding::q4_min;
+    const bool q4 =
+        w.encoding == MatrixEncoding::q4 || w.encoding == MatrixEncoding::q4_steps || from_zero;
     const float* input = x.get() + first * w.cols;
     float* output = y.get() + first * w.rows;
     if (q4 || q8) {
       const Rows rows(m, w.cols, w.group);
       kernels.quantize_rows(input, w.cols, rows.view);
       if (from_zero) std::fill_n(rows.view.sums, m * (w.cols / w.group), 0);
-      (q4 ? kernels.linear_q4 : kernels.linear_q8)(rows.view, w, bias, tile_begin, tile_end,
-                                                   output, w.rows);
+      (q4 ? kernels.linear_q4 : kernels.linear_q8)(rows.view, w, bias, tile_begin, tile_end, output,
+                                                   w.rows);
     } else {
       const bool f32 = w.encoding == MatrixEncoding::f32;
-      (f32 ? kernels.linear_f32 : kernels.linear_f16)(input, w.cols, m, w, bias,
-                                                      Activation::none, tile_begin, tile_end, output, w.rows);
+      (f32 ? kernels.linear_f32 : kernels.linear_f16)(input, w.cols, m, w, bias, Activation::none,
+                                                      tile_begin, tile_end, output, w.rows);
     }
   }
 };
@@ -243,22 +249,21 @@ void run_pairwise(const Case& c, const KernelTable& kernels, Outcome& outcome) {
 }  // namespace
 
 Outcome run_case(const Case& c, const KernelTable& kernels) {
-  static const std::map<std::string, Runner> runners{
-      {"linear", run_linear},
-      {"quantize_rows", run_quantize_rows},
-      {"quantize_rows16", run_quantize_rows},
-      {"quantize_cache", run_quantize_cache},
-      {"unpack_row", run_unpack},
-      {"attention", run_attention},
-      {"rms_norm", run_norm},
-      {"layer_norm", run_norm},
-      {"rope", run_rope},
-      {"float_to_half", run_float_to_half},
-      {"half_to_float", run_half_to_float},
-      {"add", run_pairwise},
-      {"mul", run_pairwise},
-      {"silu_mul", run_pairwise},
-      {"gelu_tanh_mul", run_pairwise}};
+  static const std::map<std::string, Runner> runners{{"linear", run_linear},
+                                                     {"quantize_rows", run_quantize_rows},
+                                                     {"quantize_rows16", run_quantize_rows},
+                                                     {"quantize_cache", run_quantize_cache},
+                                                     {"unpack_row", run_unpack},
+                                                     {"attention", run_attention},
+                                                     {"rms_norm", run_norm},
+                                                     {"layer_norm", run_norm},
+                                                     {"rope", run_rope},
+                                                     {"float_to_half", run_float_to_half},
+                                                     {"half_to_float", run_half_to_float},
+                                                     {"add", run_pairwise},
+                                                     {"mul", run_pairwise},
+                                                     {"silu_mul", run_pairwise},
+                                                     {"gelu_tanh_mul", run_pairwise}};
   const auto& table = image_runners().count(c.op) != 0 ? image_runners() : runners;
   const auto found = table.find(c.op);
   if (found == table.end()) throw std::runtime_error("there is no op named '" + c.op + "'");

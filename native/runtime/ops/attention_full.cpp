@@ -30,7 +30,8 @@ struct Problem {
   float scale;
   float* out;  // [rows, heads, v.size]
 
-  // Without rows of their own, keys are counted like queries, but there may be another number of them.
+  // Without rows of their own, keys are counted like queries, but there may be another number of
+  // them.
   int64_t key_row(int64_t entry, int64_t key) const {
     return windows.rows ? windows.row(entry, key) : entry * k.tokens + key;
   }
@@ -73,25 +74,29 @@ PackedMatrix matrix(const float* data, int64_t rows, int64_t cols) {
   return {MatrixEncoding::f32, rows, cols, 0, reinterpret_cast<const uint8_t*>(data), nullptr};
 }
 
-void put(const Problem& p, int64_t entry, int64_t head, int64_t query, const float* from, float factor) {
+void put(const Problem& p, int64_t entry, int64_t head, int64_t query, const float* from,
+         float factor) {
   float* to = p.out + (p.windows.row(entry, query) * p.windows.heads + head) * p.v.size;
   for (int64_t d = 0; d < p.v.size; ++d) to[d] = from[d] * factor;
 }
 
 // The queries [begin, end) of one head, at most kItemQueries.
-void attend(const Problem& p, const KernelTable& k, int64_t entry, int64_t head, int64_t begin, int64_t end,
-            float* scratch) {
+void attend(const Problem& p, const KernelTable& k, int64_t entry, int64_t head, int64_t begin,
+            int64_t end, float* scratch) {
   const Layout at(p);
   auto* states = reinterpret_cast<SoftmaxState*>(scratch + at.state);
-  for (int64_t i = 0; i < end - begin; ++i) states[i] = {-std::numeric_limits<float>::infinity(), 0.0f, 0.0f};
+  for (int64_t i = 0; i < end - begin; ++i)
+    states[i] = {-std::numeric_limits<float>::infinity(), 0.0f, 0.0f};
   const bool one_block = p.k.tokens <= kKeys;
   if (!one_block) std::fill_n(scratch + at.out, (end - begin) * p.v.size, 0.0f);
   for (int64_t key = 0; key < p.k.tokens; key += kKeys) {
     const int64_t keys = std::min(kKeys, p.k.tokens - key);
-    pack_turned(keys, p.k.size, 0, [&](int64_t i) { return p.k.at(p.key_row(entry, key + i), head); },
-                reinterpret_cast<uint32_t*>(scratch + at.keys));
-    pack_values(keys, p.v.size, [&](int64_t i) { return p.v.at(p.key_row(entry, key + i), head); },
-                scratch + at.values);
+    pack_turned(
+        keys, p.k.size, 0, [&](int64_t i) { return p.k.at(p.key_row(entry, key + i), head); },
+        reinterpret_cast<uint32_t*>(scratch + at.keys));
+    pack_values(
+        keys, p.v.size, [&](int64_t i) { return p.v.at(p.key_row(entry, key + i), head); },
+        scratch + at.values);
     for (int64_t first = begin; first < end; first += kQueries) {
       const int64_t rows = std::min(kQueries, end - first);
       float *scores = scratch + at.scores, *part = scratch + at.part;
@@ -100,18 +105,20 @@ void attend(const Problem& p, const KernelTable& k, int64_t entry, int64_t head,
       if (p.windows.rows) {
         step = p.q.size;
         for (int64_t i = 0; i < rows; ++i) {
-          std::copy_n(p.q.at(p.windows.row(entry, first + i), head), step, scratch + at.queries + i * step);
+          std::copy_n(p.q.at(p.windows.row(entry, first + i), head), step,
+                      scratch + at.queries + i * step);
         }
         queries = scratch + at.queries;
       }
-      k.linear_f32(queries, step, rows, matrix(scratch + at.keys, keys, p.k.size), nullptr, Activation::none, 0,
-                   whole_tiles(keys) / kTileRows, scores, keys);
+      k.linear_f32(queries, step, rows, matrix(scratch + at.keys, keys, p.k.size), nullptr,
+                   Activation::none, 0, whole_tiles(keys) / kTileRows, scores, keys);
       for (int64_t i = 0; i < rows; ++i) {
         const float* bias = p.windows.bias_row(entry, head, first + i);
-        k.softmax_block(scores + i * keys, keys, p.scale, bias ? bias + key : nullptr, &states[first - begin + i]);
+        k.softmax_block(scores + i * keys, keys, p.scale, bias ? bias + key : nullptr,
+                        &states[first - begin + i]);
       }
-      k.linear_f32(scores, keys, rows, matrix(scratch + at.values, p.v.size, keys), nullptr, Activation::none, 0,
-                   whole_tiles(p.v.size) / kTileRows, part, p.v.size);
+      k.linear_f32(scores, keys, rows, matrix(scratch + at.values, p.v.size, keys), nullptr,
+                   Activation::none, 0, whole_tiles(p.v.size) / kTileRows, part, p.v.size);
       for (int64_t i = 0; i < rows; ++i) {
         const SoftmaxState& state = states[first - begin + i];
         if (one_block) {
@@ -130,9 +137,11 @@ void attend(const Problem& p, const KernelTable& k, int64_t entry, int64_t head,
 
 void run(const Problem& p, const Workspace& work) {
   require_rows(p.windows);
-  const int64_t pieces = (p.q.tokens + kItemQueries - 1) / kItemQueries, items = p.windows.entries * p.windows.heads;
+  const int64_t pieces = (p.q.tokens + kItemQueries - 1) / kItemQueries,
+                items = p.windows.entries * p.windows.heads;
   const auto own = static_cast<size_t>(Layout(p).total);
-  const int64_t grain = std::clamp<int64_t>(items * pieces / (4 * work.pool.size()), 1, p.windows.heads);
+  const int64_t grain =
+      std::clamp<int64_t>(items * pieces / (4 * work.pool.size()), 1, p.windows.heads);
   work.pool.parallel_for(items * pieces, grain, [&](int64_t first, int64_t last, int thread) {
     float* scratch = reinterpret_cast<float*>(work.scratch) + static_cast<size_t>(thread) * own;
     for (int64_t item = first; item < last; ++item) {
@@ -149,7 +158,9 @@ size_t scratch_of(const Problem& p, int threads) {
 
 // --- attention_full(q, k, v, bias?) ---
 
-Heads heads_of(const Tensor& t) { return {t.f32(), t.shape[1], t.shape[3], t.shape[2] * t.shape[3]}; }
+Heads heads_of(const Tensor& t) {
+  return {t.f32(), t.shape[1], t.shape[3], t.shape[2] * t.shape[3]};
+}
 
 Problem full_problem(const NodeCall& call) {
   const Tensor& q = call.in(0);
@@ -160,7 +171,8 @@ Problem full_problem(const NodeCall& call) {
   if (call.has(3)) {
     const Tensor& bias = call.in(3);
     p.windows.bias = bias.f32();
-    p.windows.bias_count = bias.shape[0], p.windows.bias_heads = bias.shape[1], p.windows.bias_rows = bias.shape[2];
+    p.windows.bias_count = bias.shape[0], p.windows.bias_heads = bias.shape[1],
+    p.windows.bias_rows = bias.shape[2];
   }
   p.scale = static_cast<float>(call.params.number[0]);
   p.out = call.output->f32();
@@ -174,7 +186,8 @@ size_t check_full(NodeCall& call, int threads) {
     require(t->rank == 4 && t->shape[0] == q.shape[0] && t->shape[2] == q.shape[2], call,
             "need q, k and v [B, T, H, D] of the same batch and heads");
   }
-  require(k.shape[3] == q.shape[3] && k.shape[1] == v.shape[1] && y.shape[1] == q.shape[1] && y.shape[3] == v.shape[3],
+  require(k.shape[3] == q.shape[3] && k.shape[1] == v.shape[1] && y.shape[1] == q.shape[1] &&
+              y.shape[3] == v.shape[3],
           call, "the sizes do not fit");
   check_bias(call, 3, q.shape[0], q.shape[2], q.shape[1], k.shape[1]);
   call.params.number[0] = number_attribute(call, "scale");
@@ -202,7 +215,8 @@ size_t check_qkv(NodeCall& call, int threads) {
   const Tensor &x = call.in(0), &y = *call.output;
   require_array(call, x, DType::f32);
   require_array(call, y, DType::f32);
-  require(x.rank == 5 && x.shape[2] == 3 && y.rank == 4 && std::equal(y.shape, y.shape + 2, x.shape) &&
+  require(x.rank == 5 && x.shape[2] == 3 && y.rank == 4 &&
+              std::equal(y.shape, y.shape + 2, x.shape) &&
               std::equal(y.shape + 2, y.shape + 4, x.shape + 3),
           call, "need x [B, T, 3, H, D] and an output [B, T, H, D]");
   check_windows(call, 1);

@@ -26,18 +26,20 @@ template <typename Function>
 void for_each(const NodeCall& call, const Workspace& work, Function function) {
   const float* x = call.in(0).f32();
   float* y = call.output->f32();
-  work.pool.parallel_for(call.output->elements(), kSmallestPiece, [&](int64_t begin, int64_t end, int) {
-    for (int64_t i = begin; i < end; ++i) y[i] = function(x[i]);
-  });
+  work.pool.parallel_for(call.output->elements(), kSmallestPiece,
+                         [&](int64_t begin, int64_t end, int) {
+                           for (int64_t i = begin; i < end; ++i) y[i] = function(x[i]);
+                         });
 }
 
 // The functions that layers apply too, at the width of the CPU's registers.
 void run_activation(const NodeCall& call, const Workspace& work, Activation activation) {
   const float* x = call.in(0).f32();
   float* y = call.output->f32();
-  work.pool.parallel_for(call.output->elements(), kSmallestPiece, [&](int64_t begin, int64_t end, int) {
-    work.kernels.activate(activation, x + begin, end - begin, y + begin);
-  });
+  work.pool.parallel_for(call.output->elements(), kSmallestPiece,
+                         [&](int64_t begin, int64_t end, int) {
+                           work.kernels.activate(activation, x + begin, end - begin, y + begin);
+                         });
 }
 
 // --- binary with broadcasting ---
@@ -63,9 +65,11 @@ void combine(const NodeCall& call, const Workspace& work, Function function) {
   broadcast_strides(a, y, step_a);
   broadcast_strides(b, y, step_b);
   const int64_t width = y.last(), rows = width ? y.elements() / width : 0;
-  const int64_t inner_a = y.rank ? step_a[y.rank - 1] : 0, inner_b = y.rank ? step_b[y.rank - 1] : 0;
+  const int64_t inner_a = y.rank ? step_a[y.rank - 1] : 0,
+                inner_b = y.rank ? step_b[y.rank - 1] : 0;
   const bool few = stays_on_one_thread(rows, static_cast<double>(y.elements()) * 64);
-  const int64_t grain = few ? rows : std::max<int64_t>(1, kSmallestPiece / std::max<int64_t>(1, width));
+  const int64_t grain =
+      few ? rows : std::max<int64_t>(1, kSmallestPiece / std::max<int64_t>(1, width));
   work.pool.parallel_for(rows, grain, [&](int64_t begin, int64_t end, int) {
     for (int64_t row = begin; row < end; ++row) {
       int64_t at_a = 0, at_b = 0, rest = row;
@@ -75,12 +79,14 @@ void combine(const NodeCall& call, const Workspace& work, Function function) {
         at_a += index * step_a[i];
         at_b += index * step_b[i];
       }
-      const T *left = reinterpret_cast<const T*>(a.data) + at_a, *right = reinterpret_cast<const T*>(b.data) + at_b;
+      const T *left = reinterpret_cast<const T*>(a.data) + at_a,
+              *right = reinterpret_cast<const T*>(b.data) + at_b;
       T* out = reinterpret_cast<T*>(y.data) + row * width;
       if (inner_a == 1 && inner_b == 1) {  // a loop of its own, which the compiler makes vectors of
         for (int64_t i = 0; i < width; ++i) out[i] = function(left[i], right[i]);
       } else {
-        for (int64_t i = 0; i < width; ++i) out[i] = function(left[i * inner_a], right[i * inner_b]);
+        for (int64_t i = 0; i < width; ++i)
+          out[i] = function(left[i * inner_a], right[i * inner_b]);
       }
     }
   });
@@ -90,9 +96,10 @@ using SameShapeKernel = void (*)(const float*, const float*, int64_t, float*);
 
 void run_same_shape(const NodeCall& call, const Workspace& work, SameShapeKernel kernel) {
   const float *a = call.in(0).f32(), *b = call.in(1).f32();
-  work.pool.parallel_for(call.output->elements(), kSmallestPiece, [&](int64_t begin, int64_t end, int) {
-    kernel(a + begin, b + begin, end - begin, call.output->f32() + begin);
-  });
+  work.pool.parallel_for(call.output->elements(), kSmallestPiece,
+                         [&](int64_t begin, int64_t end, int) {
+                           kernel(a + begin, b + begin, end - begin, call.output->f32() + begin);
+                         });
 }
 
 bool all_same(const NodeCall& call) {
@@ -102,13 +109,15 @@ bool all_same(const NodeCall& call) {
 bool is_whole(const NodeCall& call) { return call.output->dtype == DType::i32; }
 
 void run_add(const NodeCall& call, const Workspace& work) {
-  if (is_whole(call)) return combine<uint32_t>(call, work, [](uint32_t a, uint32_t b) { return a + b; });
+  if (is_whole(call))
+    return combine<uint32_t>(call, work, [](uint32_t a, uint32_t b) { return a + b; });
   if (all_same(call)) return run_same_shape(call, work, work.kernels.add);
   combine(call, work, [](float a, float b) { return a + b; });
 }
 
 void run_mul(const NodeCall& call, const Workspace& work) {
-  if (is_whole(call)) return combine<uint32_t>(call, work, [](uint32_t a, uint32_t b) { return a * b; });
+  if (is_whole(call))
+    return combine<uint32_t>(call, work, [](uint32_t a, uint32_t b) { return a * b; });
   if (all_same(call)) return run_same_shape(call, work, work.kernels.mul);
   combine(call, work, [](float a, float b) { return a * b; });
 }
@@ -133,14 +142,16 @@ size_t check_clamp(NodeCall& call, int threads) {
   constexpr double infinity = std::numeric_limits<double>::infinity();
   call.params.number[0] = number_attribute(call, "low", -infinity);
   call.params.number[1] = number_attribute(call, "high", infinity);
-  require(call.params.number[0] <= call.params.number[1], call, "the lower bound is above the upper");
+  require(call.params.number[0] <= call.params.number[1], call,
+          "the lower bound is above the upper");
   return check_unary(call, threads);
 }
 
 size_t check_cast(NodeCall& call, int) {
   const Tensor &x = call.in(0), &y = *call.output;
   for (const Tensor* t : {&x, &y}) {
-    require(t->dtype == DType::f32 || t->dtype == DType::f16 || t->dtype == DType::i32 || t->dtype == DType::boolean,
+    require(t->dtype == DType::f32 || t->dtype == DType::f16 || t->dtype == DType::i32 ||
+                t->dtype == DType::boolean,
             call, "no cast of this dtype");
     require_array(call, *t, t->dtype);
   }
@@ -192,25 +203,25 @@ void run_cast(const NodeCall& call, const Workspace& work) {
   }
 }
 
-#define UNARY(name, expression)                                                   \
+#define UNARY(name, expression)                                                          \
   {name, 1, 1, false, {}, check_unary, [](const NodeCall& call, const Workspace& work) { \
-     for_each(call, work, [](float x) -> float { return expression; });           \
+     for_each(call, work, [](float x) -> float { return expression; });                  \
    }}
-#define ACTIVATION(name)                                                                 \
+#define ACTIVATION(name)                                                                  \
   {#name, 1, 1, false, {}, check_unary, [](const NodeCall& call, const Workspace& work) { \
-     run_activation(call, work, Activation::name);                                       \
+     run_activation(call, work, Activation::name);                                        \
    }}
-#define BINARY(name, expression)                                                   \
+#define BINARY(name, expression)                                                          \
   {name, 2, 2, false, {}, check_binary, [](const NodeCall& call, const Workspace& work) { \
-     combine(call, work, [](float a, float b) -> float { return expression; });    \
+     combine(call, work, [](float a, float b) -> float { return expression; });           \
    }}
 
-#define NUMBER_BINARY(name, whole, expression)                                              \
-  {name, 2, 2, false, {}, check_number_binary, [](const NodeCall& call, const Workspace& work) {    \
-     if (is_whole(call)) {                                                                  \
+#define NUMBER_BINARY(name, whole, expression)                                                     \
+  {name, 2, 2, false, {}, check_number_binary, [](const NodeCall& call, const Workspace& work) {   \
+     if (is_whole(call)) {                                                                         \
        return combine<int32_t>(call, work, [](int32_t a, int32_t b) -> int32_t { return whole; }); \
-     }                                                                                      \
-     combine(call, work, [](float a, float b) -> float { return expression; });             \
+     }                                                                                             \
+     combine(call, work, [](float a, float b) -> float { return expression; });                    \
    }}
 
 const OpDef kOps[] = {
@@ -235,23 +246,50 @@ const OpDef kOps[] = {
     ACTIVATION(gelu_tanh),
     {"add", 2, 2, false, {}, check_number_binary, run_add},
     {"mul", 2, 2, false, {}, check_number_binary, run_mul},
-    NUMBER_BINARY("sub", static_cast<int32_t>(static_cast<uint32_t>(a) - static_cast<uint32_t>(b)), a - b),
+    NUMBER_BINARY("sub", static_cast<int32_t>(static_cast<uint32_t>(a) - static_cast<uint32_t>(b)),
+                  a - b),
     BINARY("div", a / b),
     NUMBER_BINARY("maximum", std::max(a, b), std::isnan(a) || a > b ? a : b),
     NUMBER_BINARY("minimum", std::min(a, b), std::isnan(a) || a < b ? a : b),
     BINARY("pow", std::pow(a, b)),
-    {"silu_mul", 2, 2, false, {}, check_gated,
-     [](const NodeCall& call, const Workspace& work) { run_same_shape(call, work, work.kernels.silu_mul); }},
-    {"gelu_tanh_mul", 2, 2, false, {}, check_gated,
-     [](const NodeCall& call, const Workspace& work) { run_same_shape(call, work, work.kernels.gelu_tanh_mul); }},
-    {"affine", 1, 1, false, {"scale", "shift"}, check_affine,
+    {"silu_mul",
+     2,
+     2,
+     false,
+     {},
+     check_gated,
      [](const NodeCall& call, const Workspace& work) {
-       const auto scale = static_cast<float>(call.params.number[0]), shift = static_cast<float>(call.params.number[1]);
+       run_same_shape(call, work, work.kernels.silu_mul);
+     }},
+    {"gelu_tanh_mul",
+     2,
+     2,
+     false,
+     {},
+     check_gated,
+     [](const NodeCall& call, const Workspace& work) {
+       run_same_shape(call, work, work.kernels.gelu_tanh_mul);
+     }},
+    {"affine",
+     1,
+     1,
+     false,
+     {"scale", "shift"},
+     check_affine,
+     [](const NodeCall& call, const Workspace& work) {
+       const auto scale = static_cast<float>(call.params.number[0]),
+                  shift = static_cast<float>(call.params.number[1]);
        for_each(call, work, [=](float x) { return x * scale + shift; });
      }},
-    {"clamp", 1, 1, false, {"low", "high"}, check_clamp,
+    {"clamp",
+     1,
+     1,
+     false,
+     {"low", "high"},
+     check_clamp,
      [](const NodeCall& call, const Workspace& work) {
-       const auto low = static_cast<float>(call.params.number[0]), high = static_cast<float>(call.params.number[1]);
+       const auto low = static_cast<float>(call.params.number[0]),
+                  high = static_cast<float>(call.params.number[1]);
        for_each(call, work, [=](float x) { return x < low ? low : x > high ? high : x; });
      }},
     {"cast", 1, 1, false, {"dtype"}, check_cast, run_cast},

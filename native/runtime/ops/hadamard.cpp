@@ -39,14 +39,15 @@ void run_hadamard(const NodeCall& call, const Workspace& work) {
   const int64_t size = call.params.integer[0], blocks = x.elements() / size;
   const float scale = 1.0f / std::sqrt(static_cast<float>(size));
   const int64_t smallest = std::max<int64_t>(1, 1024 / size);
-  work.pool.parallel_for(blocks, grain_for(blocks, work.pool.size(), smallest), [&](int64_t begin, int64_t end, int) {
-    for (int64_t block = begin; block < end; ++block) {
-      const float* from = x.f32() + block * size;
-      float* to = y.f32() + block * size;
-      for (int64_t i = 0; i < size; ++i) to[i] = from[i] * scale;
-      transform(to, size);
-    }
-  });
+  work.pool.parallel_for(blocks, grain_for(blocks, work.pool.size(), smallest),
+                         [&](int64_t begin, int64_t end, int) {
+                           for (int64_t block = begin; block < end; ++block) {
+                             const float* from = x.f32() + block * size;
+                             float* to = y.f32() + block * size;
+                             for (int64_t i = 0; i < size; ++i) to[i] = from[i] * scale;
+                             transform(to, size);
+                           }
+                         });
 }
 
 const OpDef kOps[] = {{"hadamard", 1, 1, false, {"block"}, check_hadamard, run_hadamard}};

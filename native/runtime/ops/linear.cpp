@@ -14,32 +14,39 @@ namespace {
 
 // --- linear(x, weight, bias?) ---
 
-// Rows a page apart have the same places in a first-level cache, which has not enough for a block of
-// them: they are copied to rows that are a cache line longer. The floats from one row to the next.
-int64_t float_stride(int64_t rows, int64_t cols) { return cols % 1024 == 0 && rows >= 28 ? cols + 16 : cols; }
+// Rows a page apart have the same places in a first-level cache, which has not enough for a block
+// of them: they are copied to rows that are a cache line longer. The floats from one row to the
+// next.
+int64_t float_stride(int64_t rows, int64_t cols) {
+  return cols % 1024 == 0 && rows >= 28 ? cols + 16 : cols;
+}
 
 size_t check_linear(NodeCall& call, int threads) {
   const Tensor &x = call.in(0), &w = call.in(1), &y = *call.output;
   require_array(call, x, DType::f32);
   require_array(call, y, DType::f32);
-  require(w.weight && w.weight->is_matrix() && !w.weight->is_integers(), call, "the weight must be a packed matrix");
-  require(x.rank >= 1 && y.rank == x.rank && std::equal(x.shape, x.shape + x.rank - 1, y.shape), call,
-          "x and the output differ");
+  require(w.weight && w.weight->is_matrix() && !w.weight->is_integers(), call,
+          "the weight must be a packed matrix");
+  require(x.rank >= 1 && y.rank == x.rank && std::equal(x.shape, x.shape + x.rank - 1, y.shape),
+          call, "x and the output differ");
   require(x.last() == w.shape[1] && y.last() == w.shape[0], call, "the sizes do not fit");
   if (call.has(2)) {
     require_array(call, call.in(2), DType::f32);
-    require(call.in(2).rank == 1 && call.in(2).shape[0] == w.shape[0], call, "the bias does not fit");
+    require(call.in(2).rank == 1 && call.in(2).shape[0] == w.shape[0], call,
+            "the bias does not fit");
   }
   const std::string activations = text_attribute(call, "activations", "f32");
   require(activations == "f32" || activations == "int8" || activations == "int16", call,
           "there are no such activations");
   call.params.integer[0] = activations == "int16" ? 2 : activations == "int8" ? 1 : 0;
   call.params.activation = activation_attribute(call);
-  require((digits_of(call) > 0) == w.weight->is_quantized(), call, "the activations do not fit the weight's encoding");
+  require((digits_of(call) > 0) == w.weight->is_quantized(), call,
+          "the activations do not fit the weight's encoding");
   if (!digits_of(call)) {
     const int64_t rows = x.product(0, x.rank - 1), stride = float_stride(rows, x.last());
     if (stride == x.last()) return 0;
-    const auto bytes = checked_product(static_cast<uint64_t>(rows), static_cast<uint64_t>(stride) * sizeof(float));
+    const auto bytes =
+        checked_product(static_cast<uint64_t>(rows), static_cast<uint64_t>(stride) * sizeof(float));
     require(bytes.has_value(), call, "x is too large");
     return static_cast<size_t>(*bytes);
   }
@@ -50,16 +57,20 @@ void run_linear(const NodeCall& call, const Workspace& work) {
   if (digits_of(call)) return is_simple(call) ? run_joined(call, work) : run_quantized(call, work);
   const Tensor& x = call.in(0);
   const float* bias = call.has(2) ? call.in(2).f32() : nullptr;
-  const int64_t tokens = x.product(0, x.rank - 1), cols = x.last(), stride = float_stride(tokens, cols);
+  const int64_t tokens = x.product(0, x.rank - 1), cols = x.last(),
+                stride = float_stride(tokens, cols);
   const float* from = x.f32();
   if (stride != cols) {
     auto* to = reinterpret_cast<float*>(work.scratch);
-    work.pool.parallel_for(tokens, grain_for(tokens, work.pool.size(), 4), [&](int64_t begin, int64_t end, int) {
-      for (int64_t row = begin; row < end; ++row) std::copy_n(x.f32() + row * cols, cols, to + row * stride);
-    });
+    work.pool.parallel_for(tokens, grain_for(tokens, work.pool.size(), 4),
+                           [&](int64_t begin, int64_t end, int) {
+                             for (int64_t row = begin; row < end; ++row)
+                               std::copy_n(x.f32() + row * cols, cols, to + row * stride);
+                           });
     from = to;
   }
-  float_layer(from, stride, tokens, call.in(1).weight->matrix(), bias, call.params.activation, call.output->f32(), work);
+  float_layer(from, stride, tokens, call.in(1).weight->matrix(), bias, call.params.activation,
+              call.output->f32(), work);
 }
 
 // --- embedding(ids, table) ---
@@ -84,24 +95,26 @@ void run_embedding(const NodeCall& call, const Workspace& work) {
   const int64_t count = ids.elements();
   for (int64_t i = 0; i < count; ++i) {
     if (ids.i32()[i] < 0 || ids.i32()[i] >= table.rows) {
-      throw ExecutionError("there is no token " + std::to_string(ids.i32()[i]) + "; the vocabulary has " +
-                           std::to_string(table.rows));
+      throw ExecutionError("there is no token " + std::to_string(ids.i32()[i]) +
+                           "; the vocabulary has " + std::to_string(table.rows));
     }
   }
-  work.pool.parallel_for(count, grain_for(count, work.pool.size(), 4), [&](int64_t begin, int64_t end, int) {
-    std::vector<float> added(offsets ? static_cast<size_t>(offsets->cols) : 0);
-    for (int64_t i = begin; i < end; ++i) {
-      const int32_t row = ids.i32()[i];
-      float* out = y.f32() + i * table.cols;
-      work.kernels.unpack_row(table, row, out);
-      if (offsets) {
-        work.kernels.unpack_row(*offsets, row, added.data());
-        for (int64_t c = 0; c < table.cols; ++c) out[c] += added[static_cast<size_t>(c / table.group)];
-      }
-      if (!factors) continue;
-      for (int64_t c = 0; c < table.cols; ++c) out[c] *= factors[row];
-    }
-  });
+  work.pool.parallel_for(
+      count, grain_for(count, work.pool.size(), 4), [&](int64_t begin, int64_t end, int) {
+        std::vector<float> added(offsets ? static_cast<size_t>(offsets->cols) : 0);
+        for (int64_t i = begin; i < end; ++i) {
+          const int32_t row = ids.i32()[i];
+          float* out = y.f32() + i * table.cols;
+          work.kernels.unpack_row(table, row, out);
+          if (offsets) {
+            work.kernels.unpack_row(*offsets, row, added.data());
+            for (int64_t c = 0; c < table.cols; ++c)
+              out[c] += added[static_cast<size_t>(c / table.group)];
+          }
+          if (!factors) continue;
+          for (int64_t c = 0; c < table.cols; ++c) out[c] *= factors[row];
+        }
+      });
 }
 
 // --- matmul(a, b) ---
@@ -112,7 +125,8 @@ size_t check_matmul(NodeCall& call, int) {
     require_array(call, *t, DType::f32);
     require(t->rank >= 2, call, "the operands must have rank 2 or more");
   }
-  require(a.last() == b.shape[b.rank - 2] && y.shape[y.rank - 2] == a.shape[a.rank - 2] && y.last() == b.last(),
+  require(a.last() == b.shape[b.rank - 2] && y.shape[y.rank - 2] == a.shape[a.rank - 2] &&
+              y.last() == b.last(),
           call, "the sizes do not fit");
   require(y.rank == std::max(a.rank, b.rank), call, "the output does not fit");
   for (const Tensor* t : {&a, &b}) {
@@ -148,17 +162,18 @@ void run_matmul(const NodeCall& call, const Workspace& work) {
   const Tensor &a = call.in(0), &b = call.in(1), &y = *call.output;
   const int64_t m = a.shape[a.rank - 2], k = a.last(), n = b.last();
   const int64_t rows = y.product(0, y.rank - 2) * m;
-  work.pool.parallel_for(rows, grain_for(rows, work.pool.size(), 1), [&](int64_t begin, int64_t end, int) {
-    for (int64_t row = begin; row < end; ++row) {
-      const float* left = a.f32() + matrix_offset(a, y, row / m) + row % m * k;
-      const float* right = b.f32() + matrix_offset(b, y, row / m);
-      float* out = y.f32() + row * n;
-      std::fill(out, out + n, 0.0f);
-      for (int64_t i = 0; i < k; ++i) {
-        for (int64_t j = 0; j < n; ++j) out[j] += left[i] * right[i * n + j];
-      }
-    }
-  });
+  work.pool.parallel_for(
+      rows, grain_for(rows, work.pool.size(), 1), [&](int64_t begin, int64_t end, int) {
+        for (int64_t row = begin; row < end; ++row) {
+          const float* left = a.f32() + matrix_offset(a, y, row / m) + row % m * k;
+          const float* right = b.f32() + matrix_offset(b, y, row / m);
+          float* out = y.f32() + row * n;
+          std::fill(out, out + n, 0.0f);
+          for (int64_t i = 0; i < k; ++i) {
+            for (int64_t j = 0; j < n; ++j) out[j] += left[i] * right[i * n + j];
+          }
+        }
+      });
 }
 
 const OpDef kOps[] = {

@@ -14,8 +14,10 @@ constexpr int64_t kJoinedRows = 256;
 
 int64_t round_up(int64_t n, int64_t step) { return (n + step - 1) / step * step; }
 
-// The sums of each token's groups as floats, and the sums themselves as the kernels of `encoding` want them.
-void take_group_inputs(const QuantizedRows& rows, int64_t digits, MatrixEncoding encoding, float* inputs) {
+// The sums of each token's groups as floats, and the sums themselves as the kernels of `encoding`
+// want them.
+void take_group_inputs(const QuantizedRows& rows, int64_t digits, MatrixEncoding encoding,
+                       float* inputs) {
   const int64_t tokens = rows.rows / digits, groups = rows.cols / rows.group;
   for (int64_t t = 0; t < tokens; ++t) {
     int32_t* high = rows.sums + t * digits * groups;
@@ -30,21 +32,23 @@ void take_group_inputs(const QuantizedRows& rows, int64_t digits, MatrixEncoding
 }
 
 // `group_inputs` is null where the weight has no group offsets.
-void quantize(const Tensor& x, int64_t digits, const QuantizedRows& out, MatrixEncoding encoding, float* group_inputs,
-              const Workspace& work) {
+void quantize(const Tensor& x, int64_t digits, const QuantizedRows& out, MatrixEncoding encoding,
+              float* group_inputs, const Workspace& work) {
   const int64_t tokens = out.rows / digits, sums_per_row = out.cols / out.group;
   const auto kernel = digits == 2 ? work.kernels.quantize_rows16 : work.kernels.quantize_rows;
-  work.pool.parallel_for(tokens, grain_for(tokens, work.pool.size(), 4), [&](int64_t begin, int64_t end, int) {
-    const QuantizedRows part = part_of(out, begin * digits, end * digits);
-    kernel(x.f32() + begin * out.cols, out.cols, part);
-    if (group_inputs) take_group_inputs(part, digits, encoding, group_inputs + begin * sums_per_row);
-  });
+  work.pool.parallel_for(
+      tokens, grain_for(tokens, work.pool.size(), 4), [&](int64_t begin, int64_t end, int) {
+        const QuantizedRows part = part_of(out, begin * digits, end * digits);
+        kernel(x.f32() + begin * out.cols, out.cols, part);
+        if (group_inputs)
+          take_group_inputs(part, digits, encoding, group_inputs + begin * sums_per_row);
+      });
 }
 
-// What becomes of a chunk's results, of `count` columns: y = (sum over the digits) * factor + bias, or added to y,
-// where the group offsets with the bias already are.
-void put_together(const float* results, int64_t tokens, int64_t digits, int64_t count, const float* factors,
-                  const float* bias, bool add, float* y, int64_t ldy) {
+// What becomes of a chunk's results, of `count` columns: y = (sum over the digits) * factor + bias,
+// or added to y, where the group offsets with the bias already are.
+void put_together(const float* results, int64_t tokens, int64_t digits, int64_t count,
+                  const float* factors, const float* bias, bool add, float* y, int64_t ldy) {
   for (int64_t t = 0; t < tokens; ++t) {
     const float* high = results + t * digits * count;
     const float* low = high + count;
@@ -76,8 +80,8 @@ QuantizedLayout quantized_layout(const NodeCall& call, int pool_size) {
   const int64_t tokens = x.product(0, x.rank - 1), groups = x.last() / weight.group;
   QuantizedLayout layout{};
   layout.rows = tokens * digits_of(call), layout.cols = x.last(), layout.group = weight.group;
-  // An odd number of cache lines, so that the same column of many rows is not in the same few places
-  // of the caches.
+  // An odd number of cache lines, so that the same column of many rows is not in the same few
+  // places of the caches.
   layout.stride = round_up(layout.cols, 64) | 64;
   layout.scales = static_cast<size_t>(layout.rows * layout.stride);
   layout.sums = layout.scales + static_cast<size_t>(round_up(layout.rows * 4, 64));
@@ -129,7 +133,8 @@ void run_quantized(const NodeCall& call, const Workspace& work) {
   const QuantizedLayout layout = quantized_layout(call, work.pool.size());
   const QuantizedRows rows = layout.rows_in(work.scratch);
   const std::optional<PackedMatrix> offsets = weight.group_offsets();
-  float* group_inputs = offsets ? reinterpret_cast<float*>(work.scratch + layout.group_inputs) : nullptr;
+  float* group_inputs =
+      offsets ? reinterpret_cast<float*>(work.scratch + layout.group_inputs) : nullptr;
   quantize(x, digits, rows, matrix.encoding, group_inputs, work);
   const auto kernel = matrix.encoding == MatrixEncoding::q8 ? k.linear_q8 : k.linear_q4;
   const auto activate = [&](int64_t begin, int64_t end) {
@@ -139,7 +144,8 @@ void run_quantized(const NodeCall& call, const Workspace& work) {
       k.activate(call.params.activation, row, end - begin, row);
     }
   };
-  const int64_t tiles = (matrix.rows + kTileRows - 1) / kTileRows, grain = grain_for(tiles, work.pool.size(), 1);
+  const int64_t tiles = (matrix.rows + kTileRows - 1) / kTileRows,
+                grain = grain_for(tiles, work.pool.size(), 1);
   const float* factors = weight.row_factors();
   work.pool.parallel_for(tiles, grain, [&](int64_t begin, int64_t end, int thread) {
     float* results = reinterpret_cast<float*>(layout.of_thread(work.scratch, thread));
@@ -148,12 +154,14 @@ void run_quantized(const NodeCall& call, const Workspace& work) {
       const PackedMatrix part = part_of(matrix, tile, chunk_end);
       kernel(rows, part, nullptr, 0, chunk_end - tile, results, part.rows);
       if (offsets) {
-        const auto add_offsets = offsets->encoding == MatrixEncoding::f16 ? k.linear_f16 : k.linear_f32;
-        add_offsets(group_inputs, offsets->cols, tokens, *offsets, bias, Activation::none, tile, chunk_end, y.f32(),
-                    matrix.rows);
+        const auto add_offsets =
+            offsets->encoding == MatrixEncoding::f16 ? k.linear_f16 : k.linear_f32;
+        add_offsets(group_inputs, offsets->cols, tokens, *offsets, bias, Activation::none, tile,
+                    chunk_end, y.f32(), matrix.rows);
       }
       put_together(results, tokens, digits, part.rows, factors ? factors + first : nullptr,
-                   bias ? bias + first : nullptr, offsets.has_value(), y.f32() + first, matrix.rows);
+                   bias ? bias + first : nullptr, offsets.has_value(), y.f32() + first,
+                   matrix.rows);
       activate(first, first + part.rows);
     }
   });

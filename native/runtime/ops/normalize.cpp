@@ -18,7 +18,8 @@ void check_norm_of(NodeCall& call, DType out) {
   for (size_t i = 1; i < call.inputs.size(); ++i) {
     if (!call.has(i)) continue;
     require_array(call, call.in(i), DType::f32);
-    require(call.in(i).rank == 1 && call.in(i).shape[0] == x.last(), call, "weight or bias does not fit");
+    require(call.in(i).rank == 1 && call.in(i).shape[0] == x.last(), call,
+            "weight or bias does not fit");
   }
   call.params.number[0] = number_attribute(call, "eps");
   require(call.params.number[0] >= 0, call, "eps must not be negative");
@@ -45,27 +46,32 @@ void run_rms_norm(const NodeCall& call, const Workspace& work) {
   if (call.joined) return run_joined(call, work);
   const Tensor& x = call.in(0);
   const int64_t cols = x.last(), rows = x.elements() / cols;
-  work.pool.parallel_for(rows, grain_for(rows, work.pool.size(), 4), [&](int64_t begin, int64_t end, int) {
-    work.kernels.rms_norm(x.f32() + begin * cols, call.in(1).f32(), static_cast<float>(call.params.number[0]),
-                          end - begin, cols, call.output->f32() + begin * cols);
-  });
+  work.pool.parallel_for(
+      rows, grain_for(rows, work.pool.size(), 4), [&](int64_t begin, int64_t end, int) {
+        work.kernels.rms_norm(x.f32() + begin * cols, call.in(1).f32(),
+                              static_cast<float>(call.params.number[0]), end - begin, cols,
+                              call.output->f32() + begin * cols);
+      });
 }
 
 void run_layer_norm(const NodeCall& call, const Workspace& work) {
   const Tensor& x = call.in(0);
   const int64_t cols = x.last(), rows = x.elements() / cols;
   const float* bias = call.has(2) ? call.in(2).f32() : nullptr;
-  const CodeStep8 step{static_cast<float>(call.params.number[1]), static_cast<int32_t>(call.params.integer[0])};
+  const CodeStep8 step{static_cast<float>(call.params.number[1]),
+                       static_cast<int32_t>(call.params.integer[0])};
   const auto eps = static_cast<float>(call.params.number[0]);
-  work.pool.parallel_for(rows, grain_for(rows, work.pool.size(), 4), [&](int64_t begin, int64_t end, int) {
-    const float *from = x.f32() + begin * cols, *weight = call.in(1).f32();
-    if (call.output->dtype == DType::u8) {
-      work.kernels.layer_norm_codes(from, weight, bias, eps, end - begin, cols, step,
-                                    call.output->data + begin * cols);
-    } else {
-      work.kernels.layer_norm(from, weight, bias, eps, end - begin, cols, call.output->f32() + begin * cols);
-    }
-  });
+  work.pool.parallel_for(
+      rows, grain_for(rows, work.pool.size(), 4), [&](int64_t begin, int64_t end, int) {
+        const float *from = x.f32() + begin * cols, *weight = call.in(1).f32();
+        if (call.output->dtype == DType::u8) {
+          work.kernels.layer_norm_codes(from, weight, bias, eps, end - begin, cols, step,
+                                        call.output->data + begin * cols);
+        } else {
+          work.kernels.layer_norm(from, weight, bias, eps, end - begin, cols,
+                                  call.output->f32() + begin * cols);
+        }
+      });
 }
 
 size_t check_softmax(NodeCall& call, int) {
@@ -83,27 +89,31 @@ size_t check_softmax(NodeCall& call, int) {
 void run_softmax(const NodeCall& call, const Workspace& work) {
   const Tensor &x = call.in(0), &y = *call.output;
   const auto axis = static_cast<size_t>(call.params.integer[0]);
-  const int64_t size = x.shape[axis], inner = x.product(axis + 1, x.rank), outer = x.product(0, axis);
+  const int64_t size = x.shape[axis], inner = x.product(axis + 1, x.rank),
+                outer = x.product(0, axis);
   work.pool.parallel_for(outer * inner, grain_for(outer * inner, work.pool.size(), 4),
                          [&](int64_t begin, int64_t end, int) {
-    for (int64_t item = begin; item < end; ++item) {
-      const int64_t base = item / inner * size * inner + item % inner;
-      const float* from = x.f32() + base;
-      float* to = y.f32() + base;
-      if (inner == 1) {
-        SoftmaxState state{-std::numeric_limits<float>::infinity(), 0.0f, 0.0f};
-        std::copy_n(from, size, to);
-        work.kernels.softmax_block(to, size, 1.0f, nullptr, &state);
-        const float inverse = 1.0f / state.total;
-        for (int64_t i = 0; i < size; ++i) to[i] *= inverse;
-        continue;
-      }
-      float largest = from[0], total = 0.0f;
-      for (int64_t i = 1; i < size; ++i) largest = std::max(largest, from[i * inner]);
-      for (int64_t i = 0; i < size; ++i) total += to[i * inner] = std::exp(from[i * inner] - largest);
-      for (int64_t i = 0; i < size; ++i) to[i * inner] /= total;
-    }
-  });
+                           for (int64_t item = begin; item < end; ++item) {
+                             const int64_t base = item / inner * size * inner + item % inner;
+                             const float* from = x.f32() + base;
+                             float* to = y.f32() + base;
+                             if (inner == 1) {
+                               SoftmaxState state{-std::numeric_limits<float>::infinity(), 0.0f,
+                                                  0.0f};
+                               std::copy_n(from, size, to);
+                               work.kernels.softmax_block(to, size, 1.0f, nullptr, &state);
+                               const float inverse = 1.0f / state.total;
+                               for (int64_t i = 0; i < size; ++i) to[i] *= inverse;
+                               continue;
+                             }
+                             float largest = from[0], total = 0.0f;
+                             for (int64_t i = 1; i < size; ++i)
+                               largest = std::max(largest, from[i * inner]);
+                             for (int64_t i = 0; i < size; ++i)
+                               total += to[i * inner] = std::exp(from[i * inner] - largest);
+                             for (int64_t i = 0; i < size; ++i) to[i * inner] /= total;
+                           }
+                         });
 }
 
 const OpDef kOps[] = {

@@ -18,7 +18,8 @@ size_t check_images(NodeCall& call, DType dtype) {
   check_window(call);
   const Window window = window_of(call);
   require_images(call, window, call.in(0).shape[3], int_attribute(call, "ceil_mode", 0) != 0);
-  require(std::max(window.top, window.bottom) < window.reach_h() && std::max(window.left, window.right) < window.reach_w(),
+  require(std::max(window.top, window.bottom) < window.reach_h() &&
+              std::max(window.left, window.right) < window.reach_w(),
           call, "the padding is as large as the kernel");
   return 0;
 }
@@ -34,7 +35,8 @@ size_t check_avg_pool(NodeCall& call, int) {
   return check_images(call, DType::f32);
 }
 
-// The places [first, last) of a kernel that fall within the image, when the window starts at `start`.
+// The places [first, last) of a kernel that fall within the image, when the window starts at
+// `start`.
 struct Places {
   int64_t first, last;
   Places(int64_t start, int64_t kernel, int64_t dilation, int64_t size)
@@ -44,10 +46,11 @@ struct Places {
 
 constexpr int64_t kLanes = 64;  // channels that are computed together, and stay in registers
 
-// Takes in every pixel of a window with add(lanes, pixel), from lanes that are all `first`, and writes what
-// end(lane, y, x) makes of it, for each pixel of the output.
+// Takes in every pixel of a window with add(lanes, pixel), from lanes that are all `first`, and
+// writes what end(lane, y, x) makes of it, for each pixel of the output.
 template <typename T, typename Add, typename End>
-void pool(const NodeCall& call, const Workspace& work, T first_value, const Add& add, const End& end) {
+void pool(const NodeCall& call, const Workspace& work, T first_value, const Add& add,
+          const End& end) {
   const Tensor &x = call.in(0), &y = *call.output;
   const Window w = window_of(call);
   const int64_t height = x.shape[1], width = x.shape[2], channels = x.shape[3];
@@ -67,7 +70,8 @@ void pool(const NodeCall& call, const Workspace& work, T first_value, const Add&
           for (int64_t ky = down.first; ky < down.last; ++ky) {
             for (int64_t kx = across.first; kx < across.last; ++kx) {
               const T* pixel =
-                  image + ((iy + ky * w.dilation_h) * width + ix + kx * w.dilation_w) * channels + channel;
+                  image + ((iy + ky * w.dilation_h) * width + ix + kx * w.dilation_w) * channels +
+                  channel;
               if (there == kLanes) {
                 for (int64_t i = 0; i < kLanes; ++i) lanes[i] = add(lanes[i], pixel[i]);
               } else {
@@ -76,7 +80,8 @@ void pool(const NodeCall& call, const Workspace& work, T first_value, const Add&
             }
           }
           end(lanes, there, oy, ox);
-          std::copy_n(lanes, there, reinterpret_cast<T*>(y.data) + (row * out_w + ox) * channels + channel);
+          std::copy_n(lanes, there,
+                      reinterpret_cast<T*>(y.data) + (row * out_w + ox) * channels + channel);
         }
       }
     }
@@ -86,11 +91,12 @@ void pool(const NodeCall& call, const Workspace& work, T first_value, const Add&
 void run_max_pool(const NodeCall& call, const Workspace& work) {
   const auto as_it_is = [](auto*, int64_t, int64_t, int64_t) {};
   if (call.output->dtype == DType::u8) {
-    return pool<uint8_t>(call, work, 0, [](uint8_t a, uint8_t b) { return b > a ? b : a; }, as_it_is);
+    return pool<uint8_t>(
+        call, work, 0, [](uint8_t a, uint8_t b) { return b > a ? b : a; }, as_it_is);
   }
   pool<float>(
-      call, work, -std::numeric_limits<float>::infinity(), [](float a, float b) { return b > a || b != b ? b : a; },
-      as_it_is);
+      call, work, -std::numeric_limits<float>::infinity(),
+      [](float a, float b) { return b > a || b != b ? b : a; }, as_it_is);
 }
 
 void run_avg_pool(const NodeCall& call, const Workspace& work) {
@@ -106,17 +112,29 @@ void run_avg_pool(const NodeCall& call, const Workspace& work) {
   pool<float>(
       call, work, 0.0f, [](float a, float b) { return a + b; },
       [&](float* lanes, int64_t there, int64_t oy, int64_t ox) {
-        const int64_t count = divisor ? divisor
-                                      : counted(oy * w.stride_h - w.top, w.kernel_h, x.shape[1], w.bottom) *
-                                            counted(ox * w.stride_w - w.left, w.kernel_w, x.shape[2], w.right);
+        const int64_t count =
+            divisor ? divisor
+                    : counted(oy * w.stride_h - w.top, w.kernel_h, x.shape[1], w.bottom) *
+                          counted(ox * w.stride_w - w.left, w.kernel_w, x.shape[2], w.right);
         for (int64_t i = 0; i < there; ++i) lanes[i] /= static_cast<float>(count);
       });
 }
 
 const OpDef kOps[] = {
-    {"max_pool2d", 1, 1, false, {"kernel", "stride", "padding", "dilation", "ceil_mode"}, check_max_pool, run_max_pool},
-    {"avg_pool2d", 1, 1, false,
-     {"kernel", "stride", "padding", "ceil_mode", "count_include_pad", "divisor"}, check_avg_pool, run_avg_pool},
+    {"max_pool2d",
+     1,
+     1,
+     false,
+     {"kernel", "stride", "padding", "dilation", "ceil_mode"},
+     check_max_pool,
+     run_max_pool},
+    {"avg_pool2d",
+     1,
+     1,
+     false,
+     {"kernel", "stride", "padding", "ceil_mode", "count_include_pad", "divisor"},
+     check_avg_pool,
+     run_avg_pool},
 };
 
 }  // namespace

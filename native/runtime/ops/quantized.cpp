@@ -25,12 +25,14 @@ void check_steps(NodeCall& call) {
   for (const size_t i : {kScale, kBias}) {
     if (!call.has(i)) continue;
     require_array(call, call.in(i), DType::f32);
-    require(call.in(i).rank == 1 && call.in(i).shape[0] == w.shape[0], call, "the scale or bias does not fit");
+    require(call.in(i).rank == 1 && call.in(i).shape[0] == w.shape[0], call,
+            "the scale or bias does not fit");
   }
   const double out_scale = number_attribute(call, "out_scale", 0.0);
   const float inverse = out_scale == 0 ? 0.0f : 1.0f / static_cast<float>(out_scale);
   // Whether the result is u8 is told by the inverse, so it must not vanish.
-  require(out_scale == 0 || (inverse > 0 && std::isfinite(inverse)), call, "the scale of the result is out of range");
+  require(out_scale == 0 || (inverse > 0 && std::isfinite(inverse)), call,
+          "the scale of the result is out of range");
   call.params.number[kInverseOutScale] = inverse;
   call.params.number[kResidualScale] = number_attribute(call, "residual_scale", 0.0);
   require_array(call, y, inverse > 0 ? DType::u8 : DType::f32);
@@ -84,15 +86,15 @@ IntegerMatrix before_tile(IntegerMatrix w, int64_t tile, int64_t end) {
 }
 
 // Rows of codes, a multiple of four in each, times the weight.
-void integer_layer(const uint8_t* x, int64_t ldx, int64_t m, const IntegerMatrix& w, const IntegerResult& result,
-                   const Workspace& work) {
+void integer_layer(const uint8_t* x, int64_t ldx, int64_t m, const IntegerMatrix& w,
+                   const IntegerResult& result, const Workspace& work) {
   const int64_t tiles = (w.rows + kTileRows - 1) / kTileRows;
   const int64_t weights = w.rows * w.steps * 4;
   const LayerPieces pieces(m, tiles, w.rows + w.steps * 4, weights, weights, 224, work.pool.size(),
                            work.kernels.weights_are_dear);
   pieces.run(work.pool, [&](int64_t first, int64_t last, int64_t tile, int64_t after, int64_t end) {
-    work.kernels.linear_i8(x + first * ldx, ldx, last - first, before_tile(w, after, end), rows_from(result, first), tile,
-                           after);
+    work.kernels.linear_i8(x + first * ldx, ldx, last - first, before_tile(w, after, end),
+                           rows_from(result, first), tile, after);
   });
 }
 
@@ -101,8 +103,8 @@ void integer_layer(const uint8_t* x, int64_t ldx, int64_t m, const IntegerMatrix
 size_t check_qlinear(NodeCall& call, int) {
   const Tensor &x = call.in(0), &w = call.in(1), &y = *call.output;
   check_steps(call);
-  require(x.rank >= 1 && y.rank == x.rank && std::equal(x.shape, x.shape + x.rank - 1, y.shape), call,
-          "x and the output differ");
+  require(x.rank >= 1 && y.rank == x.rank && std::equal(x.shape, x.shape + x.rank - 1, y.shape),
+          call, "x and the output differ");
   require(x.last() == w.shape[1] && y.last() == w.shape[0], call, "the sizes do not fit");
   // Rows that are no multiple of four are copied and filled up.
   if (x.last() % 4 == 0) return 0;
@@ -117,12 +119,14 @@ void run_qlinear(const NodeCall& call, const Workspace& work) {
   const int64_t cols = x.last(), rows = x.product(0, x.rank - 1), stride = round_up(cols, 4);
   const uint8_t* codes = x.data;
   if (stride != cols) {
-    work.pool.parallel_for(rows, grain_for(rows, work.pool.size(), 16), [&](int64_t begin, int64_t end, int) {
-      for (int64_t row = begin; row < end; ++row) {
-        uint8_t* to = work.scratch + row * stride;
-        std::memset(std::copy_n(x.data + row * cols, cols, to), 0, static_cast<size_t>(stride - cols));
-      }
-    });
+    work.pool.parallel_for(rows, grain_for(rows, work.pool.size(), 16),
+                           [&](int64_t begin, int64_t end, int) {
+                             for (int64_t row = begin; row < end; ++row) {
+                               uint8_t* to = work.scratch + row * stride;
+                               std::memset(std::copy_n(x.data + row * cols, cols, to), 0,
+                                           static_cast<size_t>(stride - cols));
+                             }
+                           });
     codes = work.scratch;
   }
   IntegerResult result = result_of(call);
@@ -135,37 +139,42 @@ void run_qlinear(const NodeCall& call, const Workspace& work) {
 }
 
 bool are_apart(const Tensor& a, const Tensor& b) {
-  const auto end = [](const Tensor& t) { return t.data + static_cast<size_t>(t.elements()) * dtype_size(t.dtype); };
+  const auto end = [](const Tensor& t) {
+    return t.data + static_cast<size_t>(t.elements()) * dtype_size(t.dtype);
+  };
   return end(a) <= b.data || end(b) <= a.data;
 }
 
-// An addition of something else to a layer's result in floats is done along with the layer. Its own result may have
-// got the place of what the layer reads, or of what is added, and then it has to wait.
+// An addition of something else to a layer's result in floats is done along with the layer. Its own
+// result may have got the place of what the layer reads, or of what is added, and then it has to
+// wait.
 bool joins_addition(std::span<const NodeCall> calls, const NodeCall& next) {
   const NodeCall& layer = calls.front();
   if (calls.size() != 1 || std::string_view(next.info->op->name) != "add") return false;
   const Tensor &result = *layer.output, &a = next.in(0), &b = next.in(1), &sum = *next.output;
   if (result.dtype != DType::f32 || result.uses != 1 || a.dtype != DType::f32) return false;
-  if ((a.source == &result) == (b.source == &result) || !same_shape(a, b) || !same_shape(a, sum)) return false;
+  if ((a.source == &result) == (b.source == &result) || !same_shape(a, b) || !same_shape(a, sum))
+    return false;
   return are_apart(layer.in(0), sum) && are_apart(a.source == &result ? b : a, sum);
 }
 
 // --- qconv2d(x, weight, scale, bias?, residual?) ---
 
-// Whether, where weights are dear, all threads fill one panel of the whole image and share out the weight. Copies
-// of whole steps do not reach into what another thread writes.
+// Whether, where weights are dear, all threads fill one panel of the whole image and share out the
+// weight. Copies of whole steps do not reach into what another thread writes.
 bool may_have_common_panel(const ConvShape& s, int threads) {
   if (threads == 1 || s.groups != 1 || s.is_plain() || s.channels % kCopyStep != 0) return false;
   return s.outputs * s.group_cols() > 4 * s.pixels * (s.outputs + s.group_cols());
 }
 
-void run_on_common_panel(const ConvShape& s, const uint8_t* x, const IntegerMatrix& w, const IntegerResult& result,
-                         const Workspace& work) {
+void run_on_common_panel(const ConvShape& s, const uint8_t* x, const IntegerMatrix& w,
+                         const IntegerResult& result, const Workspace& work) {
   const int64_t stride = s.group_cols();
   const auto fill = static_cast<uint8_t>(result.x_zero);
-  work.pool.parallel_for(s.pixels, grain_for(s.pixels, work.pool.size(), 1), [&](int64_t begin, int64_t end, int) {
-    fill_panel(s, x, 0, begin, end, fill, stride, work.scratch + begin * stride);
-  });
+  work.pool.parallel_for(
+      s.pixels, grain_for(s.pixels, work.pool.size(), 1), [&](int64_t begin, int64_t end, int) {
+        fill_panel(s, x, 0, begin, end, fill, stride, work.scratch + begin * stride);
+      });
   integer_layer(work.scratch, stride, s.pixels, w, result, work);
 }
 
@@ -176,41 +185,48 @@ bool share_windows_weight(const ConvShape& s, int threads) {
   return threads > 1 && Windowed::fits(s) && Windowed::has_large_weight(s);
 }
 
-// Windows whose threads share out the weight: each copies what it needs with padding around it, before its first piece.
-void run_windowed_by_tiles(const ConvShape& s, const uint8_t* x, const IntegerMatrix& w, const IntegerResult& result,
-                           const Workspace& work) {
+// Windows whose threads share out the weight: each copies what it needs with padding around it,
+// before its first piece.
+void run_windowed_by_tiles(const ConvShape& s, const uint8_t* x, const IntegerMatrix& w,
+                           const IntegerResult& result, const Workspace& work) {
   const Windowed layout(s, work.pool.size(), true);
   const size_t apart = scratch_apart(layout.bytes() + kFlagBytes, work.pool.size());
-  const int64_t images = s.pixels / (s.out_h * s.out_w), tiles = (w.rows + kTileRows - 1) / kTileRows;
+  const int64_t images = s.pixels / (s.out_h * s.out_w),
+                tiles = (w.rows + kTileRows - 1) / kTileRows;
   const auto fill = static_cast<uint8_t>(result.x_zero);
-  const auto has_copy = [&](int thread) { return work.scratch + static_cast<size_t>(thread) * apart; };
+  const auto has_copy = [&](int thread) {
+    return work.scratch + static_cast<size_t>(thread) * apart;
+  };
   for (int64_t image = 0; image < images; ++image) {
     const uint8_t* from = x + image * s.height * s.width * s.channels;
     const IntegerResult part = rows_from(result, image * s.out_h * s.out_w);
     for (int thread = 0; thread < work.pool.size(); ++thread) *has_copy(thread) = 0;
     share_tiles(work.pool, tiles, [&](int64_t tile, int64_t after, int64_t end, int thread) {
       uint8_t* copy = has_copy(thread) + kFlagBytes;
-      const CodeWindows windows =
-          *has_copy(thread) ? layout.placed(from, 0, s.out_h, copy) : layout.windows(from, 0, s.out_h, fill, copy);
+      const CodeWindows windows = *has_copy(thread) ? layout.placed(from, 0, s.out_h, copy)
+                                                    : layout.windows(from, 0, s.out_h, fill, copy);
       *has_copy(thread) = 1;
       work.kernels.conv_i8(windows, before_tile(w, after, end), part, tile, after);
     });
   }
 }
 
-void run_windowed(const ConvShape& s, const uint8_t* x, const IntegerMatrix& w, const IntegerResult& result,
-                  const Workspace& work) {
+void run_windowed(const ConvShape& s, const uint8_t* x, const IntegerMatrix& w,
+                  const IntegerResult& result, const Workspace& work) {
   if (share_windows_weight(s, work.pool.size()) && work.kernels.weights_are_dear) {
     return run_windowed_by_tiles(s, x, w, result, work);
   }
   const Windowed layout(s, work.pool.size(), false);
-  const int64_t images = s.pixels / (s.out_h * s.out_w), tiles = (w.rows + kTileRows - 1) / kTileRows;
+  const int64_t images = s.pixels / (s.out_h * s.out_w),
+                tiles = (w.rows + kTileRows - 1) / kTileRows;
   const auto fill = static_cast<uint8_t>(result.x_zero);
   work.pool.parallel_for(images * layout.pieces, 1, [&](int64_t first, int64_t last, int thread) {
-    uint8_t* scratch = work.scratch + static_cast<size_t>(thread) * scratch_apart(layout.bytes(), work.pool.size());
+    uint8_t* scratch = work.scratch + static_cast<size_t>(thread) *
+                                          scratch_apart(layout.bytes(), work.pool.size());
     for (int64_t i = first; i < last; ++i) {
       const int64_t image = i / layout.pieces, piece = i % layout.pieces;
-      const int64_t begin = piece * s.out_h / layout.pieces, end = (piece + 1) * s.out_h / layout.pieces;
+      const int64_t begin = piece * s.out_h / layout.pieces,
+                    end = (piece + 1) * s.out_h / layout.pieces;
       const uint8_t* from = x + image * s.height * s.width * s.channels;
       work.kernels.conv_i8(layout.windows(from, begin, end, fill, scratch), w,
                            rows_from(result, (image * s.out_h + begin) * s.out_w), 0, tiles);
@@ -223,15 +239,23 @@ struct Panel {
   int64_t rows, stride, results;  // stride: bytes in a row of codes; results: floats in a row
 
   Panel(const ConvShape& s, int threads)
-      : rows(0), stride(round_up(s.group_cols(), 4)), results(s.groups_fill_tiles() ? 0 : s.most_group_tile_rows()) {
+      : rows(0),
+        stride(round_up(s.group_cols(), 4)),
+        results(s.groups_fill_tiles() ? 0 : s.most_group_tile_rows()) {
     if (!is_direct(s)) rows = panel_rows(s.pixels, stride, threads);
   }
   static bool is_direct(const ConvShape& s) { return s.is_plain() && s.channels % 4 == 0; }
-  size_t results_at() const { return static_cast<size_t>(round_up(rows * stride, 64) + kPanelSlack); }
-  size_t bytes() const { return results_at() + static_cast<size_t>(round_up(rows * results * 4, 64)); }
+  size_t results_at() const {
+    return static_cast<size_t>(round_up(rows * stride, 64) + kPanelSlack);
+  }
+  size_t bytes() const {
+    return results_at() + static_cast<size_t>(round_up(rows * results * 4, 64));
+  }
 };
 
-bool is_depthwise(const ConvShape& s) { return s.is_depthwise() && s.window.taps() <= kMostDepthwiseTaps; }
+bool is_depthwise(const ConvShape& s) {
+  return s.is_depthwise() && s.window.taps() <= kMostDepthwiseTaps;
+}
 
 size_t check_qconv(NodeCall& call, int threads) {
   check_window(call);
@@ -241,10 +265,12 @@ size_t check_qconv(NodeCall& call, int threads) {
   const ConvShape s = conv_shape(call);
   if (is_depthwise(s)) return depthwise_scratch(call, s, 1, threads);
   const size_t rows = Windowed::fits(s) ? Windowed(s, threads, false).bytes() : 0;
-  const size_t image = share_windows_weight(s, threads) ? Windowed(s, threads, true).bytes() + kFlagBytes : 0;
+  const size_t image =
+      share_windows_weight(s, threads) ? Windowed(s, threads, true).bytes() + kFlagBytes : 0;
   const size_t most = std::max({rows, image, Panel(s, threads).bytes()});
   const size_t panels = scratch_apart(most, threads) * static_cast<size_t>(threads);
-  const size_t common = may_have_common_panel(s, threads) ? static_cast<size_t>(s.pixels * s.group_cols()) : 0;
+  const size_t common =
+      may_have_common_panel(s, threads) ? static_cast<size_t>(s.pixels * s.group_cols()) : 0;
   return std::max(common + kPanelSlack, panels);
 }
 
@@ -255,9 +281,10 @@ void run_qconv(const NodeCall& call, const Workspace& work) {
   const uint8_t* x = call.in(0).data;
   const auto fill = static_cast<uint8_t>(result.x_zero);
   if (is_depthwise(s)) {
-    return for_depthwise_rows(s, x, fill, work, [&](const DepthwisePixels<uint8_t>& pixels, int64_t first) {
-      work.kernels.depthwise_i8(pixels, w, rows_from(result, first));
-    });
+    return for_depthwise_rows(s, x, fill, work,
+                              [&](const DepthwisePixels<uint8_t>& pixels, int64_t first) {
+                                work.kernels.depthwise_i8(pixels, w, rows_from(result, first));
+                              });
   }
   if (Panel::is_direct(s)) return integer_layer(x, s.channels, s.pixels, w, result, work);
   if (Windowed::suits(s, work.kernels)) return run_windowed(s, x, w, result, work);
@@ -267,10 +294,12 @@ void run_qconv(const NodeCall& call, const Workspace& work) {
   const Panel layout(s, work.pool.size());
   const int64_t blocks = (s.pixels + layout.rows - 1) / layout.rows;
   work.pool.parallel_for(blocks, 1, [&](int64_t first, int64_t last, int thread) {
-    uint8_t* panel = work.scratch + static_cast<size_t>(thread) * scratch_apart(layout.bytes(), work.pool.size());
+    uint8_t* panel = work.scratch +
+                     static_cast<size_t>(thread) * scratch_apart(layout.bytes(), work.pool.size());
     uint8_t* results = panel + layout.results_at();
     for (int64_t block = first; block < last; ++block) {
-      const int64_t begin = block * s.pixels / blocks, end = (block + 1) * s.pixels / blocks, rows = end - begin;
+      const int64_t begin = block * s.pixels / blocks, end = (block + 1) * s.pixels / blocks,
+                    rows = end - begin;
       for (int64_t group = 0; group < s.groups; ++group) {
         fill_panel(s, x, group, begin, end, fill, layout.stride, panel);
         const int64_t from = group * s.group_outputs(), to = from + s.group_outputs();
@@ -287,7 +316,8 @@ void run_qconv(const NodeCall& call, const Workspace& work) {
         part.ldo = layout.results;
         work.kernels.linear_i8(panel, layout.stride, rows, w, part, tile, tile_end);
         for (int64_t row = 0; row < rows; ++row) {
-          std::memcpy(y + (row * s.outputs + from) * size, results + (row * layout.results + from - tile_start) * size,
+          std::memcpy(y + (row * s.outputs + from) * size,
+                      results + (row * layout.results + from - tile_start) * size,
                       static_cast<size_t>((to - from) * size));
         }
       }
@@ -296,12 +326,21 @@ void run_qconv(const NodeCall& call, const Workspace& work) {
 }
 
 const OpDef kOps[] = {
-    {"qconv2d", 3, 5, false,
-     {"kernel", "stride", "padding", "dilation", "groups", "activation", "x_zero", "out_scale", "out_zero",
-      "residual_scale", "residual_zero"},
-     check_qconv, run_qconv},
-    {"qlinear", 3, 5, false,
-     {"activation", "x_zero", "out_scale", "out_zero", "residual_scale", "residual_zero"}, check_qlinear, run_qlinear,
+    {"qconv2d",
+     3,
+     5,
+     false,
+     {"kernel", "stride", "padding", "dilation", "groups", "activation", "x_zero", "out_scale",
+      "out_zero", "residual_scale", "residual_zero"},
+     check_qconv,
+     run_qconv},
+    {"qlinear",
+     3,
+     5,
+     false,
+     {"activation", "x_zero", "out_scale", "out_zero", "residual_scale", "residual_zero"},
+     check_qlinear,
+     run_qlinear,
      joins_addition},
 };
 

@@ -9,7 +9,8 @@ namespace satchel {
 
 namespace {
 
-// Rows that are reduced to one are shared out in so many parts, whatever the number of threads, if there are enough.
+// Rows that are reduced to one are shared out in so many parts, whatever the number of threads, if
+// there are enough.
 constexpr int64_t kParts = 4, kFewestRows = 4 * kParts;
 constexpr int64_t kRowPiece = 64;
 
@@ -23,7 +24,8 @@ size_t check_reduce(NodeCall& call, int) {
   const int64_t mask = call.params.integer[0] = check_reduced(call);
   int64_t count = 1;
   for (size_t i = 0; i < x.rank; ++i) count *= mask >> i & 1 ? x.shape[i] : 1;
-  return static_cast<size_t>(y.elements() * parts_of(count)) * sizeof(double);  // at most two for each of x
+  return static_cast<size_t>(y.elements() * parts_of(count)) *
+         sizeof(double);  // at most two for each of x
 }
 
 template <typename Step, typename Finish>
@@ -51,46 +53,52 @@ void reduce(const NodeCall& call, const Workspace& work, double first, Step step
   while (from_axis < x.rank && !(mask >> from_axis & 1)) ++from_axis;
   while (to_axis > from_axis && !(mask >> (to_axis - 1) & 1)) --to_axis;
   if (x.product(from_axis, to_axis) == reduced_count) {
-    const int64_t inner = x.product(to_axis, x.rank), outer = x.product(0, from_axis), parts = parts_of(reduced_count);
+    const int64_t inner = x.product(to_axis, x.rank), outer = x.product(0, from_axis),
+                  parts = parts_of(reduced_count);
     const int64_t pieces = (inner + kRowPiece - 1) / kRowPiece;
     double* partial = reinterpret_cast<double*>(work.scratch);
     // A thread takes rows rather than columns: those that it has written itself.
     const int64_t items = outer * parts * pieces;
     const bool few = stays_on_one_thread(reduced_count, static_cast<double>(x.elements()) * 64);
-    work.pool.parallel_for(items, few ? items : grain_for(items, work.pool.size(), 1), [&](int64_t begin, int64_t end, int) {
-      for (int64_t item = begin; item < end; ++item) {
-        const int64_t at = item / pieces, part = at % parts, column = item % pieces * kRowPiece;
-        const int64_t width = std::min(kRowPiece, inner - column);
-        const int64_t row = part * reduced_count / parts, after = (part + 1) * reduced_count / parts;
-        const float* from = x.f32() + (at / parts * reduced_count + row) * inner + column;
-        double values[kRowPiece];
-        std::fill_n(values, kRowPiece, first);
-        for (int64_t i = row; i < after; ++i, from += inner) {
-          for (int64_t j = 0; j < width; ++j) values[j] = step(values[j], from[j]);
-        }
-        std::copy_n(values, width, partial + at * inner + column);
-      }
-    });
+    work.pool.parallel_for(
+        items, few ? items : grain_for(items, work.pool.size(), 1),
+        [&](int64_t begin, int64_t end, int) {
+          for (int64_t item = begin; item < end; ++item) {
+            const int64_t at = item / pieces, part = at % parts, column = item % pieces * kRowPiece;
+            const int64_t width = std::min(kRowPiece, inner - column);
+            const int64_t row = part * reduced_count / parts,
+                          after = (part + 1) * reduced_count / parts;
+            const float* from = x.f32() + (at / parts * reduced_count + row) * inner + column;
+            double values[kRowPiece];
+            std::fill_n(values, kRowPiece, first);
+            for (int64_t i = row; i < after; ++i, from += inner) {
+              for (int64_t j = 0; j < width; ++j) values[j] = step(values[j], from[j]);
+            }
+            std::copy_n(values, width, partial + at * inner + column);
+          }
+        });
     for (int64_t item = 0; item < outer; ++item) {
       double* values = partial + item * parts * inner;
       for (int64_t part = 1; part < parts; ++part) {
         for (int64_t j = 0; j < inner; ++j) values[j] = step(values[j], values[part * inner + j]);
       }
       for (int64_t j = 0; j < inner; ++j) {
-        y.f32()[item * inner + j] = static_cast<float>(finish(values[j], static_cast<double>(reduced_count)));
+        y.f32()[item * inner + j] =
+            static_cast<float>(finish(values[j], static_cast<double>(reduced_count)));
       }
     }
     return;
   }
   const int64_t count = y.elements();
-  work.pool.parallel_for(count, grain_for(count, work.pool.size(), 16), [&](int64_t begin, int64_t end, int) {
-    for (int64_t item = begin; item < end; ++item) {
-      const float* from = x.f32() + offset(item, false);
-      double value = first;
-      for (int64_t i = 0; i < reduced_count; ++i) value = step(value, from[offset(i, true)]);
-      y.f32()[item] = static_cast<float>(finish(value, static_cast<double>(reduced_count)));
-    }
-  });
+  work.pool.parallel_for(
+      count, grain_for(count, work.pool.size(), 16), [&](int64_t begin, int64_t end, int) {
+        for (int64_t item = begin; item < end; ++item) {
+          const float* from = x.f32() + offset(item, false);
+          double value = first;
+          for (int64_t i = 0; i < reduced_count; ++i) value = step(value, from[offset(i, true)]);
+          y.f32()[item] = static_cast<float>(finish(value, static_cast<double>(reduced_count)));
+        }
+      });
 }
 
 constexpr auto plain = [](double value, double) { return value; };
@@ -98,19 +106,43 @@ constexpr auto sum = [](double total, double x) { return total + x; };
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
 const OpDef kOps[] = {
-    {"reduce_sum", 1, 1, false, {"axes", "keepdims"}, check_reduce,
+    {"reduce_sum",
+     1,
+     1,
+     false,
+     {"axes", "keepdims"},
+     check_reduce,
      [](const NodeCall& call, const Workspace& work) { reduce(call, work, 0.0, sum, plain); }},
-    {"reduce_mean", 1, 1, false, {"axes", "keepdims"}, check_reduce,
+    {"reduce_mean",
+     1,
+     1,
+     false,
+     {"axes", "keepdims"},
+     check_reduce,
      [](const NodeCall& call, const Workspace& work) {
        reduce(call, work, 0.0, sum, [](double total, double n) { return total / n; });
      }},
-    {"reduce_max", 1, 1, false, {"axes", "keepdims"}, check_reduce,
+    {"reduce_max",
+     1,
+     1,
+     false,
+     {"axes", "keepdims"},
+     check_reduce,
      [](const NodeCall& call, const Workspace& work) {
-       reduce(call, work, -kInfinity, [](double best, double x) { return best >= x || std::isnan(best) ? best : x; }, plain);
+       reduce(
+           call, work, -kInfinity,
+           [](double best, double x) { return best >= x || std::isnan(best) ? best : x; }, plain);
      }},
-    {"reduce_min", 1, 1, false, {"axes", "keepdims"}, check_reduce,
+    {"reduce_min",
+     1,
+     1,
+     false,
+     {"axes", "keepdims"},
+     check_reduce,
      [](const NodeCall& call, const Workspace& work) {
-       reduce(call, work, kInfinity, [](double best, double x) { return best <= x || std::isnan(best) ? best : x; }, plain);
+       reduce(
+           call, work, kInfinity,
+           [](double best, double x) { return best <= x || std::isnan(best) ? best : x; }, plain);
      }},
 };
 
@@ -120,7 +152,8 @@ int64_t check_reduced(const NodeCall& call) {
   const Tensor &x = call.in(0), &y = *call.output;
   int64_t mask = 0;
   for (const int64_t axis : ints_attribute(call, "axes")) {
-    require(axis >= 0 && axis < static_cast<int64_t>(x.rank) && !(mask >> axis & 1), call, "bad axes");
+    require(axis >= 0 && axis < static_cast<int64_t>(x.rank) && !(mask >> axis & 1), call,
+            "bad axes");
     mask |= int64_t{1} << axis;
   }
   const bool keep = int_attribute(call, "keepdims", 0) != 0;
@@ -128,7 +161,8 @@ int64_t check_reduced(const NodeCall& call) {
   for (size_t i = 0; i < x.rank; ++i) {
     const bool reduced = mask >> i & 1;
     if (reduced && !keep) continue;
-    require(at < y.rank && y.shape[at] == (reduced ? 1 : x.shape[i]), call, "the output does not fit");
+    require(at < y.rank && y.shape[at] == (reduced ? 1 : x.shape[i]), call,
+            "the output does not fit");
     ++at;
   }
   require(at == y.rank, call, "the output does not fit");

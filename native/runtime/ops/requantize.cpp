@@ -16,7 +16,9 @@ struct Step {
   float scale, inverse;
   int32_t zero;
 
-  float number(uint8_t code) const { return static_cast<float>(static_cast<int32_t>(code) - zero) * scale; }
+  float number(uint8_t code) const {
+    return static_cast<float>(static_cast<int32_t>(code) - zero) * scale;
+  }
 
   uint8_t code(float number) const {
     const float ratio = number * inverse;
@@ -81,7 +83,8 @@ size_t check_lookup(NodeCall& call, int) {
   for (const Tensor* t : {&call.in(0), &call.in(1), static_cast<const Tensor*>(call.output)}) {
     require_array(call, *t, DType::u8);
   }
-  require(call.in(1).rank == 1 && call.in(1).shape[0] == 256, call, "the table must have 256 entries");
+  require(call.in(1).rank == 1 && call.in(1).shape[0] == 256, call,
+          "the table must have 256 entries");
   require(same_shape(call.in(0), *call.output), call, "the output does not fit");
   return 0;
 }
@@ -98,7 +101,8 @@ void run_lookup(const NodeCall& call, const Workspace& work) {
 
 size_t check_pair(NodeCall& call, int threads) {
   const Tensor &a = call.in(0), &b = call.in(1);
-  for (const Tensor* t : {&a, &b, static_cast<const Tensor*>(call.output)}) require_array(call, *t, DType::u8);
+  for (const Tensor* t : {&a, &b, static_cast<const Tensor*>(call.output)})
+    require_array(call, *t, DType::u8);
   require_broadcast(call, {&a, &b});
   check_step(call, "a_scale", "a_zero", 0);
   check_step(call, "b_scale", "b_zero", 1);
@@ -107,7 +111,8 @@ size_t check_pair(NodeCall& call, int threads) {
   return static_cast<size_t>(threads) * kSmallestPiece * sizeof(float);
 }
 
-// How far an operand's rows lie apart where it is the same for all, or -1: 0 for one row that meets them all.
+// How far an operand's rows lie apart where it is the same for all, or -1: 0 for one row that meets
+// them all.
 int64_t row_stride(const Tensor& y, const int64_t* strides) {
   int64_t stride = -1, rows = 1;
   for (size_t i = y.rank - (y.rank > 0); i-- > 0;) {
@@ -120,7 +125,8 @@ int64_t row_stride(const Tensor& y, const int64_t* strides) {
 }
 
 template <typename Function>
-void run_pair(const NodeCall& call, const Workspace& work, decltype(KernelTable::add_codes) kernel, Function function) {
+void run_pair(const NodeCall& call, const Workspace& work, decltype(KernelTable::add_codes) kernel,
+              Function function) {
   const Tensor &a = call.in(0), &b = call.in(1), &y = *call.output;
   const Step left = step_of(call, 0), right = step_of(call, 1), out = step_of(call, 2);
   const bool same = same_shape(a, b);
@@ -128,14 +134,28 @@ void run_pair(const NodeCall& call, const Workspace& work, decltype(KernelTable:
   broadcast_strides(a, y, step_a);
   broadcast_strides(b, y, step_b);
   const int64_t width = same ? y.elements() : y.last(), rows = y.elements() / width;
-  const int64_t inner_a = same ? 1 : y.rank ? step_a[y.rank - 1] : 0, inner_b = same ? 1 : y.rank ? step_b[y.rank - 1] : 0;
+  const int64_t inner_a = same     ? 1
+                          : y.rank ? step_a[y.rank - 1]
+                                   : 0,
+                inner_b = same     ? 1
+                          : y.rank ? step_b[y.rank - 1]
+                                   : 0;
   const int64_t blocks = (width + kSmallestPiece - 1) / kSmallestPiece;
   const bool few = !same && stays_on_one_thread(rows, static_cast<double>(y.elements()) * 64);
   const int64_t grain = few ? rows * blocks : std::max<int64_t>(1, kSmallestPiece / width);
-  const CodePair pair{a.data, b.data, 1, 0, 0, {left.scale, left.zero}, {right.scale, right.zero},
-                      {out.scale, out.zero}, call.params.activation, y.data};
+  const CodePair pair{a.data,
+                      b.data,
+                      1,
+                      0,
+                      0,
+                      {left.scale, left.zero},
+                      {right.scale, right.zero},
+                      {out.scale, out.zero},
+                      call.params.activation,
+                      y.data};
   const int64_t row_a = row_stride(y, step_a), row_b = row_stride(y, step_b);
-  const bool regular = blocks == 1 && !same && inner_a == 1 && inner_b == 1 && row_a >= 0 && row_b >= 0;
+  const bool regular =
+      blocks == 1 && !same && inner_a == 1 && inner_b == 1 && row_a >= 0 && row_b >= 0;
   work.pool.parallel_for(rows * blocks, grain, [&](int64_t begin, int64_t end, int thread) {
     if (regular) {
       CodePair part = pair;
@@ -183,7 +203,8 @@ size_t check_qmean(NodeCall& call, int) {
   check_step(call, "x_scale", "x_zero", 0);
   check_step(call, "out_scale", "out_zero", 2);
   call.params.integer[4] = mask, call.params.integer[5] = count;
-  return static_cast<size_t>(y.elements() * mean_parts(count)) * sizeof(int64_t);  // at most two for each of x
+  return static_cast<size_t>(y.elements() * mean_parts(count)) *
+         sizeof(int64_t);  // at most two for each of x
 }
 
 // The axes that are not reduced and come last stay together: a pixel's channels are added as a row.
@@ -209,34 +230,40 @@ void run_qmean(const NodeCall& call, const Workspace& work) {
   // Where the reduced axes lie together, one pixel follows the other.
   size_t head = tail;
   while (head > 0 && (mask >> (head - 1) & 1)) --head;
-  const bool together = mask >> head == (int64_t{1} << (tail - head)) - 1 && (mask & ((int64_t{1} << head) - 1)) == 0;
+  const bool together =
+      mask >> head == (int64_t{1} << (tail - head)) - 1 && (mask & ((int64_t{1} << head) - 1)) == 0;
   constexpr int64_t kLanes = 64, kMostRows = 256;  // whose sum has room in 16 bits
-  const int64_t pieces = (width + kLanes - 1) / kLanes, parts = mean_parts(count), all = items * parts * pieces;
+  const int64_t pieces = (width + kLanes - 1) / kLanes, parts = mean_parts(count),
+                all = items * parts * pieces;
   int64_t* partial = reinterpret_cast<int64_t*>(work.scratch);
-  // A thread takes some of the pixels rather than of the channels: those that it has written itself.
+  // A thread takes some of the pixels rather than of the channels: those that it has written
+  // itself.
   const bool few = stays_on_one_thread(count, static_cast<double>(x.elements()) * 64);
-  work.pool.parallel_for(all, few ? all : grain_for(all, work.pool.size(), 1), [&](int64_t begin, int64_t end, int) {
-    for (int64_t piece = begin; piece < end; ++piece) {
-      const int64_t at = piece / pieces, part = at % parts, first = piece % pieces * kLanes;
-      const int64_t lanes = std::min(kLanes, width - first), after = (part + 1) * count / parts;
-      const uint8_t* from = x.data + offset(at / parts, false) + first;
-      int64_t* to = partial + at * width + first;
-      std::fill_n(to, lanes, int64_t{0});
-      for (int64_t i = part * count / parts; i < after;) {
-        const int64_t stop = std::min(after, i + kMostRows);
-        uint16_t sums[kLanes] = {};
-        for (; i < stop; ++i) {
-          const uint8_t* pixel = from + (together ? i * width : offset(i, true));
-          if (lanes == kLanes) {
-            for (int64_t lane = 0; lane < kLanes; ++lane) sums[lane] = static_cast<uint16_t>(sums[lane] + pixel[lane]);
-          } else {
-            for (int64_t lane = 0; lane < lanes; ++lane) sums[lane] = static_cast<uint16_t>(sums[lane] + pixel[lane]);
+  work.pool.parallel_for(
+      all, few ? all : grain_for(all, work.pool.size(), 1), [&](int64_t begin, int64_t end, int) {
+        for (int64_t piece = begin; piece < end; ++piece) {
+          const int64_t at = piece / pieces, part = at % parts, first = piece % pieces * kLanes;
+          const int64_t lanes = std::min(kLanes, width - first), after = (part + 1) * count / parts;
+          const uint8_t* from = x.data + offset(at / parts, false) + first;
+          int64_t* to = partial + at * width + first;
+          std::fill_n(to, lanes, int64_t{0});
+          for (int64_t i = part * count / parts; i < after;) {
+            const int64_t stop = std::min(after, i + kMostRows);
+            uint16_t sums[kLanes] = {};
+            for (; i < stop; ++i) {
+              const uint8_t* pixel = from + (together ? i * width : offset(i, true));
+              if (lanes == kLanes) {
+                for (int64_t lane = 0; lane < kLanes; ++lane)
+                  sums[lane] = static_cast<uint16_t>(sums[lane] + pixel[lane]);
+              } else {
+                for (int64_t lane = 0; lane < lanes; ++lane)
+                  sums[lane] = static_cast<uint16_t>(sums[lane] + pixel[lane]);
+              }
+            }
+            for (int64_t lane = 0; lane < lanes; ++lane) to[lane] += sums[lane];
           }
         }
-        for (int64_t lane = 0; lane < lanes; ++lane) to[lane] += sums[lane];
-      }
-    }
-  });
+      });
   for (int64_t item = 0; item < items; ++item) {
     int64_t* sums = partial + item * parts * width;
     for (int64_t part = 1; part < parts; ++part) {
@@ -248,19 +275,40 @@ void run_qmean(const NodeCall& call, const Workspace& work) {
   }
 }
 
-#define PAIR_ATTRIBUTES {"a_scale", "a_zero", "b_scale", "b_zero", "out_scale", "out_zero", "activation"}
+#define PAIR_ATTRIBUTES \
+  {"a_scale", "a_zero", "b_scale", "b_zero", "out_scale", "out_zero", "activation"}
 
 const OpDef kOps[] = {
-    {"quantize", 1, 1, false, {"scale", "zero"},
-     [](NodeCall& call, int) { return check_convert(call, DType::f32, DType::u8); }, run_quantize},
-    {"dequantize", 1, 1, false, {"scale", "zero"},
-     [](NodeCall& call, int) { return check_convert(call, DType::u8, DType::f32); }, run_dequantize},
+    {"quantize",
+     1,
+     1,
+     false,
+     {"scale", "zero"},
+     [](NodeCall& call, int) { return check_convert(call, DType::f32, DType::u8); },
+     run_quantize},
+    {"dequantize",
+     1,
+     1,
+     false,
+     {"scale", "zero"},
+     [](NodeCall& call, int) { return check_convert(call, DType::u8, DType::f32); },
+     run_dequantize},
     {"lookup", 2, 2, false, {}, check_lookup, run_lookup},
     {"qadd", 2, 2, false, PAIR_ATTRIBUTES, check_pair,
-     [](const NodeCall& call, const Workspace& work) { run_pair(call, work, work.kernels.add_codes, [](float a, float b) { return a + b; }); }},
+     [](const NodeCall& call, const Workspace& work) {
+       run_pair(call, work, work.kernels.add_codes, [](float a, float b) { return a + b; });
+     }},
     {"qmul", 2, 2, false, PAIR_ATTRIBUTES, check_pair,
-     [](const NodeCall& call, const Workspace& work) { run_pair(call, work, work.kernels.mul_codes, [](float a, float b) { return a * b; }); }},
-    {"qmean", 1, 1, false, {"axes", "keepdims", "x_scale", "x_zero", "out_scale", "out_zero"}, check_qmean, run_qmean},
+     [](const NodeCall& call, const Workspace& work) {
+       run_pair(call, work, work.kernels.mul_codes, [](float a, float b) { return a * b; });
+     }},
+    {"qmean",
+     1,
+     1,
+     false,
+     {"axes", "keepdims", "x_scale", "x_zero", "out_scale", "out_zero"},
+     check_qmean,
+     run_qmean},
 };
 
 #undef PAIR_ATTRIBUTES

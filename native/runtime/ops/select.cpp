@@ -48,28 +48,37 @@ void compare_rows(const NodeCall& call, const Workspace& work, Test test) {
   int64_t step_a[kMaxRank] = {}, step_b[kMaxRank] = {};
   broadcast_strides(a, y, step_a);
   broadcast_strides(b, y, step_b);
-  const int64_t inner_a = y.rank ? step_a[y.rank - 1] : 0, inner_b = y.rank ? step_b[y.rank - 1] : 0;
+  const int64_t inner_a = y.rank ? step_a[y.rank - 1] : 0,
+                inner_b = y.rank ? step_b[y.rank - 1] : 0;
   for_rows(y, work, [&](int64_t row, int64_t first) {
     const T* left = reinterpret_cast<const T*>(a.data) + row_offset(y, step_a, row);
     const T* right = reinterpret_cast<const T*>(b.data) + row_offset(y, step_b, row);
-    for (int64_t i = 0; i < y.last(); ++i) y.data[first + i] = test(left[i * inner_a], right[i * inner_b]);
+    for (int64_t i = 0; i < y.last(); ++i)
+      y.data[first + i] = test(left[i * inner_a], right[i * inner_b]);
   });
 }
 
 template <typename T>
 void run_compare_of(const NodeCall& call, const Workspace& work) {
   switch (call.params.integer[0]) {
-    case 0: return compare_rows<T>(call, work, [](T a, T b) { return a < b; });
-    case 1: return compare_rows<T>(call, work, [](T a, T b) { return a <= b; });
-    case 2: return compare_rows<T>(call, work, [](T a, T b) { return a > b; });
-    case 3: return compare_rows<T>(call, work, [](T a, T b) { return a >= b; });
-    case 4: return compare_rows<T>(call, work, [](T a, T b) { return a == b; });
-    default: return compare_rows<T>(call, work, [](T a, T b) { return a != b; });
+    case 0:
+      return compare_rows<T>(call, work, [](T a, T b) { return a < b; });
+    case 1:
+      return compare_rows<T>(call, work, [](T a, T b) { return a <= b; });
+    case 2:
+      return compare_rows<T>(call, work, [](T a, T b) { return a > b; });
+    case 3:
+      return compare_rows<T>(call, work, [](T a, T b) { return a >= b; });
+    case 4:
+      return compare_rows<T>(call, work, [](T a, T b) { return a == b; });
+    default:
+      return compare_rows<T>(call, work, [](T a, T b) { return a != b; });
   }
 }
 
 void run_compare(const NodeCall& call, const Workspace& work) {
-  call.in(0).dtype == DType::f32 ? run_compare_of<float>(call, work) : run_compare_of<int32_t>(call, work);
+  call.in(0).dtype == DType::f32 ? run_compare_of<float>(call, work)
+                                 : run_compare_of<int32_t>(call, work);
 }
 
 // --- where(condition, a, b): numbers of four bytes are moved as they are ---
@@ -134,7 +143,8 @@ void run_expand(const NodeCall& call, const Workspace& work) {
     if (whole) {
       std::memcpy(to, from, static_cast<size_t>(y.last()) * size);
     } else {
-      for (int64_t i = 0; i < y.last(); ++i) std::memcpy(to + static_cast<size_t>(i) * size, from, size);
+      for (int64_t i = 0; i < y.last(); ++i)
+        std::memcpy(to + static_cast<size_t>(i) * size, from, size);
     }
   });
 }
@@ -151,7 +161,8 @@ void require_entries(const Tensor& numbers, int64_t count) {
   for (int64_t i = 0; i < numbers.elements(); ++i) {
     const int32_t number = numbers.i32()[i];
     if (number < 0 || number >= count) {
-      throw ExecutionError("there is no entry " + std::to_string(number) + " among " + std::to_string(count));
+      throw ExecutionError("there is no entry " + std::to_string(number) + " among " +
+                           std::to_string(count));
     }
   }
 }
@@ -180,7 +191,8 @@ void run_take(const NodeCall& call, const Workspace& work) {
   work.pool.parallel_for(pieces, grain, [&](int64_t begin, int64_t end, int) {
     for (int64_t i = begin; i < end; ++i) {
       const int64_t from = i / count * x.shape[axis] + numbers.i32()[i % count];
-      std::memcpy(y.data + static_cast<size_t>(i) * size, x.data + static_cast<size_t>(from) * size, size);
+      std::memcpy(y.data + static_cast<size_t>(i) * size, x.data + static_cast<size_t>(from) * size,
+                  size);
     }
   });
 }
@@ -192,7 +204,8 @@ size_t check_gather(NodeCall& call, int) {
   const int64_t axis = checked_axis(call, x);
   require(numbers.rank == x.rank && same_shape(numbers, y), call, "the output does not fit");
   for (size_t i = 0; i < x.rank; ++i) {
-    require(static_cast<int64_t>(i) == axis || numbers.shape[i] <= x.shape[i], call, "there are too many numbers");
+    require(static_cast<int64_t>(i) == axis || numbers.shape[i] <= x.shape[i], call,
+            "there are too many numbers");
   }
   call.params.integer[0] = axis;
   return 0;
@@ -212,7 +225,8 @@ void run_gather(const NodeCall& call, const Workspace& work) {
     const int64_t base = row_offset(y, steps, row);
     for (int64_t i = 0; i < y.last(); ++i) {
       const int64_t from = base + i * last_step + numbers.i32()[first + i] * own_step;
-      std::memcpy(y.data + static_cast<size_t>(first + i) * size, x.data + static_cast<size_t>(from) * size, size);
+      std::memcpy(y.data + static_cast<size_t>(first + i) * size,
+                  x.data + static_cast<size_t>(from) * size, size);
     }
   });
 }
@@ -224,15 +238,20 @@ size_t check_pad(NodeCall& call, int) {
   require(is_number(y.dtype) || y.dtype == DType::u8, call, "x must be f32, i32 or u8");
   require_array(call, x, y.dtype);
   const auto before = ints_attribute(call, "before"), after = ints_attribute(call, "after");
-  require(before.size() == x.rank && after.size() == x.rank && y.rank == x.rank, call, "the padding does not fit");
+  require(before.size() == x.rank && after.size() == x.rank && y.rank == x.rank, call,
+          "the padding does not fit");
   for (size_t i = 0; i < x.rank; ++i) {
-    const bool sane = before[i] >= 0 && after[i] >= 0 && before[i] <= kMaxDim && after[i] <= kMaxDim;
-    require(sane && y.shape[i] == x.shape[i] + before[i] + after[i], call, "the output does not fit");
+    const bool sane =
+        before[i] >= 0 && after[i] >= 0 && before[i] <= kMaxDim && after[i] <= kMaxDim;
+    require(sane && y.shape[i] == x.shape[i] + before[i] + after[i], call,
+            "the output does not fit");
   }
   const double value = number_attribute(call, "value", 0.0);
   if (y.dtype != DType::f32) {
-    const double low = y.dtype == DType::u8 ? 0.0 : -2147483647.0, high = y.dtype == DType::u8 ? 255.0 : 2147483647.0;
-    require(value >= low && value <= high && value == std::floor(value), call, "the value does not fit the dtype");
+    const double low = y.dtype == DType::u8 ? 0.0 : -2147483647.0,
+                 high = y.dtype == DType::u8 ? 255.0 : 2147483647.0;
+    require(value >= low && value <= high && value == std::floor(value), call,
+            "the value does not fit the dtype");
   }
   call.params.number[0] = value;
   return 0;
@@ -273,9 +292,12 @@ void pad_rows(const NodeCall& call, const Workspace& work) {
 
 void run_pad(const NodeCall& call, const Workspace& work) {
   switch (call.output->dtype) {
-    case DType::f32: return pad_rows<float>(call, work);
-    case DType::i32: return pad_rows<int32_t>(call, work);
-    default: return pad_rows<uint8_t>(call, work);
+    case DType::f32:
+      return pad_rows<float>(call, work);
+    case DType::i32:
+      return pad_rows<int32_t>(call, work);
+    default:
+      return pad_rows<uint8_t>(call, work);
   }
 }
 
@@ -292,7 +314,8 @@ size_t check_argmax(NodeCall& call, int) {
   for (size_t i = 0; i < x.rank; ++i) {
     const bool reduced = static_cast<int64_t>(i) == axis;
     if (reduced && !keep) continue;
-    require(at < y.rank && y.shape[at] == (reduced ? 1 : x.shape[i]), call, "the output does not fit");
+    require(at < y.rank && y.shape[at] == (reduced ? 1 : x.shape[i]), call,
+            "the output does not fit");
     ++at;
   }
   require(at == y.rank, call, "the output does not fit");
@@ -303,18 +326,20 @@ size_t check_argmax(NodeCall& call, int) {
 void run_argmax(const NodeCall& call, const Workspace& work) {
   const Tensor& x = call.in(0);
   const auto axis = static_cast<size_t>(call.params.integer[0]);
-  const int64_t inner = x.product(axis + 1, x.rank), count = x.shape[axis], items = x.product(0, axis) * inner;
-  work.pool.parallel_for(items, std::max<int64_t>(1, kSmallestPiece / count), [&](int64_t begin, int64_t end, int) {
-    for (int64_t item = begin; item < end; ++item) {
-      const float* from = x.f32() + item / inner * count * inner + item % inner;
-      int64_t best = 0;
-      for (int64_t i = 1; i < count && !std::isnan(from[best * inner]); ++i) {
-        const float value = from[i * inner];
-        if (value > from[best * inner] || std::isnan(value)) best = i;
-      }
-      call.output->i32()[item] = static_cast<int32_t>(best);
-    }
-  });
+  const int64_t inner = x.product(axis + 1, x.rank), count = x.shape[axis],
+                items = x.product(0, axis) * inner;
+  work.pool.parallel_for(
+      items, std::max<int64_t>(1, kSmallestPiece / count), [&](int64_t begin, int64_t end, int) {
+        for (int64_t item = begin; item < end; ++item) {
+          const float* from = x.f32() + item / inner * count * inner + item % inner;
+          int64_t best = 0;
+          for (int64_t i = 1; i < count && !std::isnan(from[best * inner]); ++i) {
+            const float value = from[i * inner];
+            if (value > from[best * inner] || std::isnan(value)) best = i;
+          }
+          call.output->i32()[item] = static_cast<int32_t>(best);
+        }
+      });
 }
 
 const OpDef kOps[] = {

@@ -68,7 +68,8 @@ int64_t axis_to_last(const std::vector<int64_t>& perm) {
 
 // Images with a plane for each of three colours: [outer, 3, inner] to [outer, inner, 3].
 template <typename T>
-void interleave_colours(const Tensor& x, int64_t outer, int64_t inner, const Tensor& y, const Workspace& work) {
+void interleave_colours(const Tensor& x, int64_t outer, int64_t inner, const Tensor& y,
+                        const Workspace& work) {
   constexpr int64_t kPixels = 2048;
   const int64_t pieces = (inner + kPixels - 1) / kPixels;
   work.pool.parallel_for(outer * pieces, 1, [&](int64_t begin, int64_t end, int) {
@@ -76,9 +77,10 @@ void interleave_colours(const Tensor& x, int64_t outer, int64_t inner, const Ten
       const int64_t image = piece / pieces * 3 * inner, first = piece % pieces * kPixels;
       const int64_t count = std::min(kPixels, inner - first);
       const T* __restrict red = reinterpret_cast<const T*>(x.data) + image + first;
-      const T *__restrict green = red + inner, *__restrict blue = green + inner;
+      const T* __restrict green = red + inner, * __restrict blue = green + inner;
       T* __restrict to = reinterpret_cast<T*>(y.data) + image + first * 3;
-      for (int64_t i = 0; i < count; ++i, to += 3) to[0] = red[i], to[1] = green[i], to[2] = blue[i];
+      for (int64_t i = 0; i < count; ++i, to += 3)
+        to[0] = red[i], to[1] = green[i], to[2] = blue[i];
     }
   });
 }
@@ -87,7 +89,8 @@ void run_transpose(const NodeCall& call, const Workspace& work) {
   const Tensor &x = call.in(0), &y = *call.output;
   const auto perm = ints_attribute(call, "perm");
   const size_t size = dtype_size(x.dtype);
-  if (const int64_t axis = axis_to_last(perm); axis >= 0 && y.last() == 3 && (size == 1 || size == 4)) {
+  if (const int64_t axis = axis_to_last(perm);
+      axis >= 0 && y.last() == 3 && (size == 1 || size == 4)) {
     const auto at = static_cast<size_t>(axis);
     const int64_t outer = x.product(0, at), inner = x.product(at + 1, x.rank);
     return size == 1 ? interleave_colours<uint8_t>(x, outer, inner, y, work)
@@ -100,43 +103,47 @@ void run_transpose(const NodeCall& call, const Workspace& work) {
   }
   const int64_t width = y.last(), rows = y.elements() / width;
   const int64_t inner = y.rank ? steps[y.rank - 1] : 1;
-  work.pool.parallel_for(rows, grain_for(rows, work.pool.size(), 16), [&](int64_t begin, int64_t end, int) {
-    int64_t index[kMaxRank] = {}, rest = begin, at = 0;
-    for (size_t i = y.rank - (y.rank > 0); i-- > 0;) {
-      index[i] = rest % y.shape[i];
-      rest /= y.shape[i];
-      at += index[i] * steps[i];
-    }
-    for (int64_t row = begin; row < end; ++row) {
-      uint8_t* to = y.data + static_cast<size_t>(row * width) * size;
-      const uint8_t* from = x.data + static_cast<size_t>(at) * size;
-      if (inner == 1) {
-        std::memcpy(to, from, static_cast<size_t>(width) * size);
-      } else if (size == 4) {
-        copy_apart<uint32_t>(from, inner, width, to);
-      } else if (size == 1) {
-        copy_apart<uint8_t>(from, inner, width, to);
-      } else {
-        for (int64_t i = 0; i < width; ++i) {
-          std::memcpy(to + static_cast<size_t>(i) * size, from + static_cast<size_t>(i * inner) * size, size);
-        }
-      }
-      // The next row's place, counted up rather than divided out.
-      for (size_t i = y.rank - (y.rank > 0); i-- > 0;) {
-        at += steps[i];
-        if (++index[i] < y.shape[i]) break;
-        at -= steps[i] * y.shape[i];
-        index[i] = 0;
-      }
-    }
-  });
+  work.pool.parallel_for(rows, grain_for(rows, work.pool.size(), 16),
+                         [&](int64_t begin, int64_t end, int) {
+                           int64_t index[kMaxRank] = {}, rest = begin, at = 0;
+                           for (size_t i = y.rank - (y.rank > 0); i-- > 0;) {
+                             index[i] = rest % y.shape[i];
+                             rest /= y.shape[i];
+                             at += index[i] * steps[i];
+                           }
+                           for (int64_t row = begin; row < end; ++row) {
+                             uint8_t* to = y.data + static_cast<size_t>(row * width) * size;
+                             const uint8_t* from = x.data + static_cast<size_t>(at) * size;
+                             if (inner == 1) {
+                               std::memcpy(to, from, static_cast<size_t>(width) * size);
+                             } else if (size == 4) {
+                               copy_apart<uint32_t>(from, inner, width, to);
+                             } else if (size == 1) {
+                               copy_apart<uint8_t>(from, inner, width, to);
+                             } else {
+                               for (int64_t i = 0; i < width; ++i) {
+                                 std::memcpy(to + static_cast<size_t>(i) * size,
+                                             from + static_cast<size_t>(i * inner) * size, size);
+                               }
+                             }
+                             // The next row's place, counted up rather than divided out.
+                             for (size_t i = y.rank - (y.rank > 0); i-- > 0;) {
+                               at += steps[i];
+                               if (++index[i] < y.shape[i]) break;
+                               at -= steps[i] * y.shape[i];
+                               index[i] = 0;
+                             }
+                           }
+                         });
 }
 
 size_t check_slice(NodeCall& call, int) {
   require_arrays_of_one_type(call);
   const Tensor &x = call.in(0), &y = *call.output;
-  const int64_t axis = int_attribute(call, "axis"), start = int_attribute(call, "start"), stop = int_attribute(call, "stop");
-  require(axis >= 0 && axis < static_cast<int64_t>(x.rank) && y.rank == x.rank, call, "there is no such axis");
+  const int64_t axis = int_attribute(call, "axis"), start = int_attribute(call, "start"),
+                stop = int_attribute(call, "stop");
+  require(axis >= 0 && axis < static_cast<int64_t>(x.rank) && y.rank == x.rank, call,
+          "there is no such axis");
   require(0 <= start && start < stop && stop <= x.shape[axis], call, "the range is outside");
   for (size_t i = 0; i < x.rank; ++i) {
     const int64_t want = static_cast<int64_t>(i) == axis ? stop - start : x.shape[i];
@@ -150,10 +157,12 @@ void run_slice(const NodeCall& call, const Workspace&) {
   const Tensor &x = call.in(0), &y = *call.output;
   const auto axis = static_cast<size_t>(call.params.integer[0]);
   const size_t inner = static_cast<size_t>(x.product(axis + 1, x.rank)) * dtype_size(x.dtype);
-  const size_t taken = static_cast<size_t>(y.shape[axis]) * inner, whole = static_cast<size_t>(x.shape[axis]) * inner;
+  const size_t taken = static_cast<size_t>(y.shape[axis]) * inner,
+               whole = static_cast<size_t>(x.shape[axis]) * inner;
   const uint8_t* from = x.data + static_cast<size_t>(call.params.integer[1]) * inner;
   for (int64_t i = 0; i < x.product(0, axis); ++i) {
-    std::memcpy(y.data + static_cast<size_t>(i) * taken, from + static_cast<size_t>(i) * whole, taken);
+    std::memcpy(y.data + static_cast<size_t>(i) * taken, from + static_cast<size_t>(i) * whole,
+                taken);
   }
 }
 
@@ -166,7 +175,8 @@ size_t check_concat(NodeCall& call, int) {
   for (const Tensor* x : call.inputs) {
     require(x->rank == y.rank, call, "the ranks differ");
     for (size_t i = 0; i < y.rank; ++i) {
-      require(static_cast<int64_t>(i) == axis || x->shape[i] == y.shape[i], call, "the shapes differ");
+      require(static_cast<int64_t>(i) == axis || x->shape[i] == y.shape[i], call,
+              "the shapes differ");
     }
     total += x->shape[axis];
   }
@@ -183,7 +193,8 @@ void run_concat(const NodeCall& call, const Workspace&) {
   for (const Tensor* x : call.inputs) {
     const size_t part = static_cast<size_t>(x->product(axis, x->rank)) * dtype_size(y.dtype);
     for (int64_t i = 0; i < y.product(0, axis); ++i) {
-      std::memcpy(y.data + static_cast<size_t>(i) * whole + at, x->data + static_cast<size_t>(i) * part, part);
+      std::memcpy(y.data + static_cast<size_t>(i) * whole + at,
+                  x->data + static_cast<size_t>(i) * part, part);
     }
     at += part;
   }
@@ -205,9 +216,11 @@ void run_take_rows(const NodeCall& call, const Workspace&) {
   for (int64_t i = 0; i < rows.shape[0]; ++i) {
     const int32_t row = rows.i32()[i];
     if (row < 0 || row >= x.shape[0]) {
-      throw ExecutionError("there is no row " + std::to_string(row) + " among " + std::to_string(x.shape[0]));
+      throw ExecutionError("there is no row " + std::to_string(row) + " among " +
+                           std::to_string(x.shape[0]));
     }
-    std::memcpy(y.data + static_cast<size_t>(i) * size, x.data + static_cast<size_t>(row) * size, size);
+    std::memcpy(y.data + static_cast<size_t>(i) * size, x.data + static_cast<size_t>(row) * size,
+                size);
   }
 }
 
