@@ -15,7 +15,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-TESTS = Path(__file__).resolve().parents[1] / "native" / "tests"
+SOURCE = Path(__file__).resolve().parents[1]
 TABLES = ("portable", "neon", "dotprod", "i8mm")
 PLUGIN_VERSIONS = range(1, 8)  # an emulator takes some of these, older ones 1, newer ones 2 and up
 
@@ -33,15 +33,16 @@ def must_run(*command: str) -> None:
 def build_program(folder: Path) -> Path:
     settings = ["SYSTEM_NAME=Linux", "SYSTEM_PROCESSOR=aarch64"]
     settings.append("CXX_COMPILER=aarch64-linux-gnu-g++")
-    definitions = [f"-DCMAKE_{setting}" for setting in settings]
-    must_run("cmake", "-S", str(TESTS), "-B", str(folder), *definitions)
+    definitions = ["-DSATCHEL_TESTS=ON", *(f"-DCMAKE_{setting}" for setting in settings)]
+    must_run("cmake", "-S", str(SOURCE), "-B", str(folder), *definitions)
     must_run("cmake", "--build", str(folder), "--parallel", "2", "--target", "kernel_repeat")
     return folder / "kernel_repeat"
 
 
 def emulator_with_plugin(folder: Path, program: Path) -> list[str]:
     """The command that runs a program and counts, with the plugin version that QEMU accepts."""
-    source, plugin = TESTS / "count_instructions.c", folder / "count_instructions.so"
+    source = SOURCE / "native" / "tests" / "count_instructions.c"
+    plugin = folder / "count_instructions.so"
     said = ""
     for version in PLUGIN_VERSIONS:
         flags = ["-shared", "-fPIC", "-O2", f"-DPLUGIN_VERSION={version}"]

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-SOURCE = Path(__file__).parents[2] / "native" / "tests"
+SOURCE = Path(__file__).parents[2]
 ARM_COMPILER = "aarch64-linux-gnu-g++"
 EMULATOR = "qemu-aarch64"
 
@@ -26,7 +26,7 @@ def need(*programs: str) -> None:
 
 def build(folder: Path, *settings: str) -> Path:
     """The folder with the built program."""
-    configure = ["cmake", "-S", str(SOURCE), "-B", str(folder), *settings]
+    configure = ["cmake", "-S", str(SOURCE), "-B", str(folder), "-DSATCHEL_TESTS=ON", *settings]
     if shutil.which("ninja"):
         configure += ["-G", "Ninja"]
     compile_it = ["cmake", "--build", str(folder), "--parallel", "2", "--target", "kernel_check"]
