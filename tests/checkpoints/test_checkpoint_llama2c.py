@@ -76,3 +76,10 @@ def test_a_real_model_is_read() -> None:
         assert checkpoint.tokenizer.path.name == "tok512.bin"
         assert sum(checkpoint.read(name).size for name in checkpoint.tensors) == 260_032
         assert np.isfinite(checkpoint.read("model.embed_tokens.weight")).all()
+
+
+def test_stories_end_where_the_next_one_would_begin(tmp_path: Path) -> None:
+    """llama2.c trains on stories one after the other, each begun by token 1."""
+    path = write_llama2c(tmp_path / "model.bin", tiny_model(tie_word_embeddings=True))
+    with open_checkpoint(path) as checkpoint:
+        assert checkpoint.generation["eos_token_id"] == [1, 2]

@@ -134,6 +134,9 @@ def test_an_architecture_without_a_file(tmp_path: Path, output: Path) -> None:
 def test_a_tokenizer_larger_than_the_embedding(tmp_path: Path, output: Path) -> None:
     satchel.export(write_small(tmp_path / "fits", tokens=320), tmp_path / "fits.satchel")
     folder = write_small(tmp_path / "m", tokens=321)
+    names = folder / "tokenizer_config.json"
+    settings = json.loads(names.read_text()) | {"eos_token": "<extra_62>"}  # one without a row
+    names.write_text(json.dumps(settings))
     with pytest.raises(TokenizerError, match="has 321 tokens, and the embedding only 320"):
         satchel.export(folder, output)
 

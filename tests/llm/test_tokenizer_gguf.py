@@ -135,6 +135,23 @@ def test_every_pre_tokenizer_keeps_all_text(pre: str) -> None:
         assert ours.decode(ours.encode(text, add_bos=False)) == composed
 
 
+@pytest.mark.parametrize(
+    ("text", "pieces"),
+    [
+        ("Hello World 123\n", ["Hello", " World", " ", "1", "2", "3", "\n"]),
+        # Each pattern cuts what those before it left whole, and ASCII's letters lie in the ranges
+        # of the one for punctuation; the full stop is in the Chinese one's.
+        ("naïve Ωμέγα, привет!", ["na", "ï", "ve", " Ωμέγα", ",", " привет", "!"]),
+        ("x=（1）。 你好ab  ", ["x", "=（", "1", "）", "。", " ", "你好", "ab", "  "]),
+    ],
+)
+def test_deepseek_llm_cuts_text_as_its_tokenizer_json_does(text: str, pieces: list[str]) -> None:
+    """Letters with case, punctuation, spaces at the end, Chinese, digits one by one."""
+    metadata = metadata_of(trained_byte_level(PATTERNS["gpt-2"]), "deepseek-llm")
+    split = Backend.from_str(read(metadata).json).pre_tokenizer
+    assert [text[a:b] for _, (a, b) in split.pre_tokenize_str(text)] == pieces
+
+
 def piece_metadata(kind: str, **more: Any) -> dict[str, Any]:
     _, library = both(kind)
     size = library.get_piece_size()

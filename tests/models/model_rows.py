@@ -38,6 +38,16 @@ LONGROPE = {
 }
 LONG, SHORT = {"original_max_position_embeddings": 32}, {"original_max_position_embeddings": 112}
 
+# All three kinds of frequencies: kept, blended and divided.
+YARN = {
+    "rope_type": "yarn",
+    "rope_theta": 10000.0,
+    "factor": 4.0,
+    "original_max_position_embeddings": 32,
+    "beta_fast": 4.0,
+}
+DYNAMIC = {"rope_type": "dynamic", "rope_theta": 10000.0, "factor": 2.0}
+
 WINDOW = {"sliding_window": 24}
 FULL, SLIDING = "full_attention", "sliding_attention"
 LATER_LAYERS_SLIDE = {**WINDOW, "use_sliding_window": True, "max_window_layers": 1}
@@ -72,6 +82,20 @@ ROWS = [
         "linear_rope",
         {"rope_parameters": {"rope_type": "linear", "rope_theta": 500.0, "factor": 4.0}},
     ),
+    ModelRow("llama", "yarn", {"rope_parameters": YARN}),
+    ModelRow(
+        "llama",
+        "yarn_untruncated",
+        {"rope_parameters": {**YARN, "truncate": False, "attention_factor": 0.9}},
+    ),
+    ModelRow(
+        "llama",
+        "yarn_scales",
+        {"rope_parameters": {**YARN, "mscale": 0.7, "mscale_all_dim": 0.4}},
+    ),
+    ModelRow("llama", "dynamic_rope", {"rope_parameters": DYNAMIC}),
+    ModelRow("llama", "relu", {"hidden_act": "relu"}),
+    ModelRow("llama", "gelu", {"hidden_act": "gelu"}),
     ModelRow("llama", "attention_bias", {"attention_bias": True}),
     ModelRow("llama", "mlp_bias", {"mlp_bias": True, "attention_bias": True}),
     ModelRow("llama", "wide_heads", {"head_dim": 32}),
@@ -113,6 +137,7 @@ ROWS = [
     ModelRow("phi3", "short", {"rope_parameters": LONGROPE, **SHORT, **PAD}),
     ModelRow("phi3", "window", {**WINDOW, **PAD}),
     ModelRow("qwen2", "tied", TIED),
+    ModelRow("qwen2", "yarn", {"rope_parameters": YARN}),
     ModelRow("qwen2", "window", LATER_LAYERS_SLIDE),
     ModelRow("qwen3", "wide_heads", {"head_dim": 32, **TIED}),
     ModelRow("qwen3", "window", {"head_dim": 16, "attention_bias": True, **LATER_LAYERS_SLIDE}),

@@ -13,7 +13,7 @@ from safetensors.torch import load_file, save_file
 
 import satchel
 from models.family_check import BLOCK, CONTEXT, TOKENS, TOLERANCE, prefill_then_decode
-from models.model_rows import CODEGEN, LONGROPE, PAD, ROWS
+from models.model_rows import CODEGEN, DYNAMIC, LONGROPE, PAD, ROWS
 from models.quantized_check import QuantizedPair
 from satchel.errors import CheckpointError
 from satchel.models import architectures
@@ -68,6 +68,21 @@ def test_longrope_is_short_in_a_program_of_a_short_context(tmp_path: Path) -> No
     )
     folder = write_checkpoint(tmp_path / "phi3", model)
     for context in (original, original + 1):
+        program = satchel.export(
+            folder, tmp_path / f"{context}.satchel", recipe="fp32", context=context, mode="kv"
+        )
+        kv = satchel.load(program).instance(threads=1).method("kv_forward")
+        tokens = TOKENS[:context]
+        got = np.concatenate([kv.run(tokens[at : at + 1], [at])[0] for at in range(context)])
+        np.testing.assert_allclose(got, logits_of(model, tokens), rtol=0, atol=TOLERANCE)
+
+
+def test_dynamic_scaling_stretches_by_the_context_of_the_program(tmp_path: Path) -> None:
+    """Beyond the model's own context: as transformers reads a text of just that length."""
+    original = 40
+    model = tiny_model("llama", rope_parameters=DYNAMIC, max_position_embeddings=original)
+    folder = write_checkpoint(tmp_path / "llama", model)
+    for context in (original, 70):
         program = satchel.export(
             folder, tmp_path / f"{context}.satchel", recipe="fp32", context=context, mode="kv"
         )

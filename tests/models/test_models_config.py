@@ -10,8 +10,9 @@ import pytest
 from satchel.errors import ConfigError, UnsupportedModelError
 from satchel.graph.ir import Sym
 from satchel.models import architectures, build_model
-from satchel.models.config import ConfigReader
+from satchel.models.config import ConfigReader, without_fields
 from satchel.models.rope import read_rope
+from satchel.remarks import Remark
 
 LLAMA: dict[str, Any] = {
     "model_type": "llama",
@@ -70,9 +71,9 @@ def test_methods_and_their_inputs() -> None:
         ({"hidden_size": True}, "'hidden_size' must be a whole number"),
         ({"rms_norm_eps": "small"}, "'rms_norm_eps' must be a number"),
         ({"tie_word_embeddings": 1}, "'tie_word_embeddings' must be true or false"),
-        ({"hidden_act": "relu2"}, "'hidden_act' is 'relu2', and only 'silu'"),
+        ({"hidden_act": "relu2"}, "'hidden_act' is 'relu2', and only 'silu' or .*'relu'"),
         ({"sliding_window": 128}, "the field 'sliding_window' .* is not understood"),
-        ({"rope_parameters": {"rope_type": "yarn"}}, "type 'yarn' is not supported"),
+        ({"rope_parameters": {"rope_type": "su"}}, "type 'su' is not supported"),
         ({"rope_parameters": {"colour": 1}}, "field 'colour' is not understood"),
         ({"rope_scaling": {"type": "linear"}}, "'factor' must be a positive number"),
         ({"rope_scaling": {"type": "linear", "factor": 0}}, "'factor' must be a positive number"),
@@ -104,6 +105,38 @@ def test_a_misspelt_field_gets_a_suggestion() -> None:
 
 def test_fields_that_are_null_or_harmless_are_ignored() -> None:
     build_model({**LLAMA, "sliding_window": None, "torch_dtype": "bfloat16", "use_cache": True})
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("unsloth_fixed", True),
+        ("unsloth_version", "2025.3"),
+        ("_attn_implementation_autoset", True),
+        ("_flash_attn_2_enabled", True),
+        ("temperature", 0.6),
+        ("max_length", 4096),
+        ("mlx_version", "0.21"),
+        ("embd_pdrop", 0.1),
+    ],
+)
+def test_fields_that_compute_nothing_are_told_and_ignored(field: str, value: Any) -> None:
+    with pytest.warns(Remark, match=f"computes nothing: {field}"):
+        build_model({**LLAMA, field: value})
+
+
+def test_fields_that_someone_answers_for_are_left_out() -> None:
+    config = {**LLAMA, "sliding_window": 128}
+    build_model(without_fields(config, ["sliding_window"]))
+    with pytest.raises(ConfigError, match="no field 'window' that could be ignored"):
+        without_fields(config, ["window"])
+
+
+def test_a_scaling_that_says_how_far_it_reaches_extends_the_context() -> None:
+    yarn = {"type": "yarn", "factor": 4.0, "original_max_position_embeddings": 2048}
+    assert build_model({**LLAMA, "rope_scaling": yarn}).context == 8192
+    dynamic = {"type": "dynamic", "factor": 3.0}
+    assert build_model({**LLAMA, "rope_scaling": dynamic}).context == 6144
 
 
 @pytest.mark.parametrize("model_max", [64, 4096])

@@ -25,6 +25,18 @@ LAYOUTS: tuple[tuple[str, str, str, ReadTensors], ...] = (
 )
 
 
+GENERATION_FIELDS = (
+    "bos_token_id",
+    "eos_token_id",
+    "do_sample",
+    "temperature",
+    "top_k",
+    "top_p",
+    "min_p",
+    "repetition_penalty",
+)
+
+
 def is_huggingface_folder(folder: Path) -> bool:
     """Whether the folder has weights in one of Hugging Face's layouts."""
     return _one_safetensors(folder) is not None or any(
@@ -63,7 +75,7 @@ def _open(
     config = _read_config(folder)
     quantization = config.pop("quantization_config", None)
     form = PackedForm.read(quantization, folder) if quantization else None
-    generation = read_json_if_there(folder / "generation_config.json")
+    generation = read_json_if_there(folder / "generation_config.json") or _generation(config)
     stored: dict[str, StoredTensor] = {}
     missing = []
     with open_files(*wanted) as files:
@@ -90,6 +102,11 @@ def _open(
             tokenizer=tokenizer_in_folder(folder),
             quantized_by=form.method if form else "",
         )
+
+
+def _generation(config: dict[str, Any]) -> dict[str, Any]:
+    """How text is made, from the configuration: older checkpoints have no file for it."""
+    return {name: config[name] for name in GENERATION_FIELDS if config.get(name) is not None}
 
 
 def _read_config(folder: Path) -> dict[str, Any]:

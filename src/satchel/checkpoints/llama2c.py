@@ -116,7 +116,8 @@ def open_llama2c(path: Path) -> Checkpoint:
             files=files,
             stored=rename_and_split(tensors, header.heads, header.kv_heads, path),
             config=config,
-            generation={},
+            # Stories follow each other in its training, each begun by token 1: that ends one, too.
+            generation={"eos_token_id": [1, 2]},
             tokenizer=llama2c_tokenizer(path.parent, header.vocab_size),
         )
 

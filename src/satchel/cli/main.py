@@ -7,13 +7,15 @@ import os
 import signal
 import sys
 import traceback
+import warnings
 from collections.abc import Sequence
 from importlib import import_module
 from types import ModuleType
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TextIO
 
 from satchel.cli.output import print_json, say
 from satchel.errors import SatchelError
+from satchel.remarks import Remark
 
 COMMANDS = (
     "export",
@@ -86,6 +88,21 @@ class _Version(argparse.Action):
         parser.exit()
 
 
+def _say_remark(
+    message: Warning | str,
+    category: type[Warning],
+    filename: str,
+    lineno: int,
+    file: TextIO | None = None,
+    line: str | None = None,
+) -> None:
+    """Remarks are for people; all other warnings are libraries' talk to developers."""
+    if issubclass(category, Remark):
+        say(str(message))
+    elif os.environ.get("SATCHEL_DEBUG"):
+        say(f"{category.__name__}: {message}")
+
+
 def _terminate(_signal: int, _frame: Any) -> NoReturn:
     raise KeyboardInterrupt
 
@@ -101,6 +118,13 @@ def _fail(arguments: argparse.Namespace, kind: str, message: str, advice: str) -
 def main(argv: Sequence[str] | None = None) -> int:
     """Run a command; 0 is success, 1 a failure with its reason, 2 wrong usage."""
     arguments = build_parser().parse_args(argv)
+    with warnings.catch_warnings():
+        warnings.simplefilter("always", Remark)
+        warnings.showwarning = _say_remark
+        return _run(arguments)
+
+
+def _run(arguments: argparse.Namespace) -> int:
     # A killed export cleans up as an interrupted one does.
     signal.signal(signal.SIGTERM, _terminate)
     try:

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from satchel.checkpoints.base import Checkpoint
-from satchel.errors import CheckpointError, SatchelError, TokenizerError
+from satchel.errors import CheckpointError, SatchelError
 from satchel.graph.ir import Weight
 
 _SHOWN = 5
@@ -55,14 +55,6 @@ def _tensor_shape(users: Sequence[Weight]) -> tuple[int, ...]:
     ranges = [r for weight in users for r in weight.source.ranges or ()]
     rows = max((last for _, last in ranges), default=users[0].shape[0])
     return (rows, *users[0].shape[1:])
-
-
-def check_vocabulary(tokenizer_size: int, model_size: int) -> None:
-    if tokenizer_size > model_size:
-        raise TokenizerError(
-            f"the tokenizer has {tokenizer_size} tokens, and the embedding only {model_size}",
-            "Take the tokenizer that belongs to these weights.",
-        )
 
 
 def check_free_space(folder: Path, needed: int) -> None:

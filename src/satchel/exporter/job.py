@@ -15,7 +15,7 @@ from satchel.checkpoints import open_checkpoint
 from satchel.checkpoints.base import Checkpoint
 from satchel.errors import CheckpointError, ConfigError
 from satchel.exporter.adapters import Adapters, add_branches, method_name
-from satchel.exporter.checks import check_free_space, check_tensors, check_vocabulary
+from satchel.exporter.checks import check_free_space, check_tensors
 from satchel.exporter.hadamard import rotate_inputs
 from satchel.exporter.kept import KeptTensors, check_preq, check_recipe, take_columns
 from satchel.exporter.npu import CALIBRATION_BLOCK, CALIBRATION_METHOD, NpuExport, NpuPlan
@@ -79,7 +79,8 @@ class ExportJob:
         options: ExportOptions,
         progress: Progress | None = None,
     ) -> None:
-        from satchel.llm.tokenizer import Tokenizer, read_tokenizer
+        from satchel.llm.tokenizer import Tokenizer
+        from satchel.llm.tokenizer_sources.fitting import fitting_tokenizer
 
         self.progress = progress or silent
         path = pull(source, progress)
@@ -121,8 +122,7 @@ class ExportJob:
                 f"{path} has no tokenizer",
                 "Put tokenizer.json or tokenizer.model beside the weights.",
             )
-        spec = read_tokenizer(self.checkpoint.tokenizer)
-        check_vocabulary(Tokenizer(spec).vocab_size, self.model.vocab_size)
+        spec = fitting_tokenizer(self.checkpoint.tokenizer, self.model.vocab_size)
         self.tokenizer = replace(spec, eos_ids=self._end_tokens(spec.eos_ids))
         self._override_tokens(options.metadata)
         self.rounding = RoundingPlan.of(

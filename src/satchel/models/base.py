@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
 from satchel.errors import ConfigError
 from satchel.graph.builder import GraphBuilder
@@ -12,7 +13,7 @@ from satchel.graph.ir import Dim, DType, Graph, RowSource, Sym, TensorType, Valu
 from satchel.graph.ops.attention import cache_row
 from satchel.graph.passes import optimize
 from satchel.models.config import ConfigReader
-from satchel.models.rope import Rope
+from satchel.models.rope import Rope, read_rope
 
 
 @dataclass(frozen=True)
@@ -68,6 +69,12 @@ class Decoder(ABC):
             raise ConfigError(
                 f"{self.heads} attention heads cannot share {self.kv_heads} key-value heads"
             )
+
+    def read_rope(self, fields: ConfigReader, **how: Any) -> Rope:
+        """The rotary embedding; a scaling that says how far it reaches makes the context longer."""
+        rope = read_rope(fields, self.head_dim, context=self.context, **how)
+        self.context = max(self.context, rope.extended)
+        return rope
 
     @property
     def unused_tensors(self) -> tuple[str, ...]:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable, Mapping
+import re
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from satchel.errors import ConfigError
+from satchel.remarks import remark
 
 # Fields that say nothing about what the model computes.
 HARMLESS = frozenset(
@@ -21,12 +23,35 @@ HARMLESS = frozenset(
     use_return_dict""".split()
 )
 
-# What Hugging Face calls an activation -> the op. "gelu_new" is the same formula as the tanh one.
+# Fields that nobody asked for and that name no computation: how text is sampled, what training or
+# some tool left behind. They are ignored, and it is said.
+_IDLE = frozenset(
+    """bad_words_ids best_of cache_config diversity_penalty do_sample early_stopping
+    encoder_no_repeat_ngram_size exponential_decay_length_penalty gradient_checkpointing
+    length_penalty max_length max_new_tokens max_sequence_length min_length min_new_tokens min_p
+    model_max_length model_name no_repeat_ngram_size num_beam_groups num_beams
+    num_return_sequences output_scores padding_side parent_model penalty_alpha
+    remove_invalid_values repetition_penalty return_dict_in_generate seq_length suppress_tokens
+    begin_suppress_tokens temperature top_k top_p tf_legacy_loss typical_p use_bfloat16""".split()
+)
+_IDLE_NAMES = re.compile(
+    r"_.*|.*_?version|.*dropout.*|.*_pdrop|.*drop_rate|unsloth_.*|mlx_.*|.*gradient_checkpointing.*"
+    r"|.*flash_attn.*|.*flash_attention.*|.*_init_std|init_std|initializer_.*|.*_init_method"
+    r"|.*_impl|.*_implementation|wandb_.*|training_.*"
+)
+
+# What Hugging Face calls an activation -> the op. Several names are the tanh formula of GELU.
 ACTIVATIONS = {
     "silu": "silu",
+    "swish": "silu",
     "gelu": "gelu",
+    "gelu_python": "gelu",
     "gelu_new": "gelu_tanh",
+    "gelu_fast": "gelu_tanh",
     "gelu_pytorch_tanh": "gelu_tanh",
+    "relu": "relu",
+    "sigmoid": "sigmoid",
+    "tanh": "tanh",
 }
 
 
@@ -124,12 +149,36 @@ class ConfigReader:
 
     def finish(self) -> None:
         """Raise ConfigError if a field that may change the model was never asked for."""
-        for name in sorted(self._config.keys() - self._asked - HARMLESS):
-            if self._config[name] is not None:
-                raise ConfigError(
-                    f"the field {name!r} of this {self.model_type} model is not understood",
-                    "Ignoring it could change the results silently.",
-                )
+        left = sorted(self._config.keys() - self._asked - HARMLESS)
+        left = [name for name in left if self._config[name] not in (None, [], {}, "")]
+        unknown = [name for name in left if not names_no_computation(name)]
+        if unknown:
+            raise ConfigError(
+                f"the field {unknown[0]!r} of this {self.model_type} model is not understood",
+                "Ignoring it could change the results silently.",
+            )
+        if left:
+            remark(f"Ignored in the configuration, as it computes nothing: {', '.join(left)}.")
+
+
+def names_no_computation(field: str) -> bool:
+    """Whether a field that nobody asked for can be left out without changing a number.
+
+    >>> names_no_computation("unsloth_version"), names_no_computation("sliding_window")
+    (True, False)
+    """
+    return field in _IDLE or _IDLE_NAMES.fullmatch(field) is not None
+
+
+def without_fields(config: Mapping[str, Any], ignored: Iterable[str]) -> dict[str, Any]:
+    """A configuration without the fields that someone answers for."""
+    missing = [name for name in ignored if name not in config]
+    if missing:
+        raise ConfigError(
+            f"the configuration has no field {missing[0]!r} that could be ignored",
+            "Leave out that name.",
+        )
+    return {name: value for name, value in config.items() if name not in set(ignored)}
 
 
 def read_windows(

@@ -17,7 +17,6 @@ from satchel.models.base import (
     scaled,
 )
 from satchel.models.config import ConfigReader
-from satchel.models.rope import read_rope
 
 
 class Model(Decoder):
@@ -29,7 +28,7 @@ class Model(Decoder):
         # the other, and all mean the tanh form.
         fields.only("hidden_act", "gelu_pytorch_tanh", "gelu", "gelu_new")
         fields.only("hidden_activation", "gelu_pytorch_tanh", "gelu_new")
-        self.rope = read_rope(fields, self.head_dim)
+        self.rope = self.read_rope(fields)
         fields.only("mlp_bias", False)
         fields.only("use_bidirectional_attention", False)
         fields.finish()

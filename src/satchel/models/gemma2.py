@@ -18,7 +18,6 @@ from satchel.models.base import (
     softcapped,
 )
 from satchel.models.config import ConfigReader, read_windows
-from satchel.models.rope import read_rope
 
 
 class Model(Decoder):
@@ -31,7 +30,7 @@ class Model(Decoder):
         self.scale = fields.above_zero("query_pre_attn_scalar", 256.0) ** -0.5
         self.attention_cap = fields.number_or_off("attn_logit_softcapping", 50.0)
         self.logit_cap = fields.number_or_off("final_logit_softcapping", 30.0)
-        self.rope = read_rope(fields, self.head_dim)
+        self.rope = self.read_rope(fields)
         window = int(fields.number_or_off("sliding_window", 4096))
         self.windows = read_windows(fields, self.layers, window, lambda index: index % 2 == 0)
         fields.only("mlp_bias", False)

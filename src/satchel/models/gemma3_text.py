@@ -53,7 +53,12 @@ class Model(Decoder):
         sliding = nested.pop("sliding_attention", None) or {}
         if nested:
             raise ConfigError(f"the field {min(nested)!r} of 'rope_parameters' is not understood")
-        return rope_of(full, self.head_dim, theta), rope_of(sliding, self.head_dim, local_theta)
+        ropes = (
+            rope_of(full, self.head_dim, theta, context=self.context),
+            rope_of(sliding, self.head_dim, local_theta, context=self.context),
+        )
+        self.context = max(self.context, ropes[0].extended)
+        return ropes
 
     def embed(self, step: Step, tokens: Value) -> Value:
         return scaled(step, super().embed(step, tokens), self.hidden**0.5)

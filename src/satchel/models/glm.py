@@ -8,7 +8,6 @@ from typing import Any
 from satchel.graph.ir import RowSource, Value
 from satchel.models.base import Decoder, Step, cached_attention, gated_mlp, linear, rms_norm, rotate
 from satchel.models.config import ConfigReader
-from satchel.models.rope import read_rope
 
 
 class Model(Decoder):
@@ -17,7 +16,7 @@ class Model(Decoder):
         self.read_sizes(fields, eps=1.5625e-07, context=131072, head_dim=128)
         self.attention_bias = fields.boolean("attention_bias", True)  # of q, k and v only
         self.activation = fields.activation("hidden_act", "silu")
-        self.rope = read_rope(fields, self.head_dim, default_partial=0.5)
+        self.rope = self.read_rope(fields, default_partial=0.5)
         fields.finish()
 
     def layer(self, step: Step, x: Value, index: int) -> Value:

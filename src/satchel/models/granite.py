@@ -17,7 +17,6 @@ from satchel.models.base import (
     scaled,
 )
 from satchel.models.config import ConfigReader
-from satchel.models.rope import read_rope
 
 
 class Model(Decoder):
@@ -31,7 +30,7 @@ class Model(Decoder):
         self.attention_multiplier = fields.number("attention_multiplier", 1.0)
         self.residual_multiplier = fields.number("residual_multiplier", 1.0)
         self.logits_divisor = fields.above_zero("logits_scaling", 1.0)
-        self.rope = read_rope(fields, self.head_dim)
+        self.rope = self.read_rope(fields)
         fields.finish()
 
     def embed(self, step: Step, tokens: Value) -> Value:

@@ -8,7 +8,6 @@ from typing import Any
 from satchel.graph.ir import Value
 from satchel.models.base import Decoder, Step, cached_attention, gated_mlp, linear, rms_norm, rotate
 from satchel.models.config import ConfigReader
-from satchel.models.rope import read_rope
 
 
 class Model(Decoder):
@@ -17,8 +16,8 @@ class Model(Decoder):
         self.read_sizes(fields)
         self.attention_bias = fields.boolean("attention_bias", False)
         self.mlp_bias = fields.boolean("mlp_bias", False)
-        self.rope = read_rope(fields, self.head_dim)
-        fields.only("hidden_act", "silu")
+        self.rope = self.read_rope(fields)
+        self.activation = fields.activation("hidden_act", "silu")
         fields.finish()
 
     def layer(self, step: Step, x: Value, index: int) -> Value:
@@ -26,7 +25,7 @@ class Model(Decoder):
         h = rms_norm(step, x, f"{name}.input_layernorm", self.eps)
         x = b.add(x, self.attention(step, h, index, f"{name}.self_attn"))
         h = rms_norm(step, x, f"{name}.post_attention_layernorm", self.eps)
-        h = gated_mlp(step, h, f"{name}.mlp", self.ffn, bias=self.mlp_bias)
+        h = gated_mlp(step, h, f"{name}.mlp", self.ffn, self.activation, self.mlp_bias)
         return b.node("add", x, h)
 
     def attention(self, step: Step, x: Value, index: int, name: str) -> Value:

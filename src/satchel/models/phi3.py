@@ -8,7 +8,6 @@ from typing import Any
 from satchel.graph.ir import RowSource, Value
 from satchel.models.base import Decoder, Step, cached_attention, gated_mlp, linear, rms_norm, rotate
 from satchel.models.config import ConfigReader
-from satchel.models.rope import read_rope
 
 
 class Model(Decoder):
@@ -18,9 +17,7 @@ class Model(Decoder):
         self.activation = fields.activation("hidden_act", "silu")
         self.window = int(fields.number_or_off("sliding_window", 0))
         original = fields.positive("original_max_position_embeddings", 4096)
-        self.rope = read_rope(
-            fields, self.head_dim, default_partial=1.0, lengths=(original, self.context)
-        )
+        self.rope = self.read_rope(fields, default_partial=1.0, original=original)
         for name in ("attention_bias", "mlp_bias", "lm_head_bias"):
             fields.only(name, False)
         for name in ("full_attn_mod", "interpolate_factor"):

@@ -8,7 +8,6 @@ from typing import Any
 from satchel.graph.ir import Value
 from satchel.models.base import Decoder, Step, cached_attention, gated_mlp, linear, rms_norm, rotate
 from satchel.models.config import ConfigReader, read_windows
-from satchel.models.rope import read_rope
 
 
 class Model(Decoder):
@@ -16,7 +15,7 @@ class Model(Decoder):
         fields = ConfigReader(config)
         self.read_sizes(fields, context=32768)
         self.activation = fields.activation("hidden_act", "silu")
-        self.rope = read_rope(fields, self.head_dim)
+        self.rope = self.read_rope(fields)
         self.windows = qwen_windows(fields, self.layers)
         fields.only("attention_bias", True)
         fields.only("mlp_bias", False)

@@ -9,7 +9,6 @@ from satchel.graph.ir import Value
 from satchel.models.base import Decoder, Step, cached_attention, gated_mlp, linear, rms_norm, rotate
 from satchel.models.config import ConfigReader
 from satchel.models.qwen2 import qwen_windows
-from satchel.models.rope import read_rope
 
 
 class Model(Decoder):
@@ -18,7 +17,7 @@ class Model(Decoder):
         self.read_sizes(fields, context=32768, head_dim=128)
         self.attention_bias = fields.boolean("attention_bias", False)
         self.activation = fields.activation("hidden_act", "silu")
-        self.rope = read_rope(fields, self.head_dim)
+        self.rope = self.read_rope(fields)
         self.windows = qwen_windows(fields, self.layers)
         fields.only("mlp_bias", False)
         fields.finish()

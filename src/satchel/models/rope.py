@@ -1,8 +1,13 @@
-"""Frequencies of rotary position embeddings, from either way of writing them in a config."""
+"""Frequencies of rotary position embeddings, from either way of writing them in a config.
+
+Scalings: linear, llama3 and yarn have fixed frequencies; those of longrope and dynamic ones depend
+on the program's context.
+"""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,9 +24,10 @@ class Rope:
 
     inverse_frequencies: NDArray[np.float32]
     scale: float = 1.0
-    # Longrope: these instead, in programs whose context is above ``switch``.
-    long_inverse_frequencies: NDArray[np.float32] | None = None
+    # Instead of those, in programs whose context is above ``switch``: a function of the context.
+    longer: Callable[[int], NDArray[np.float32]] | None = None
     switch: int = 0
+    extended: int = 0  # the context that the scaling was made for, where it says so
 
     @property
     def dim(self) -> int:
@@ -33,8 +39,9 @@ class Rope:
 
         The cache holds keys that are rotated already, so the set cannot change on the way.
         """
-        long = self.long_inverse_frequencies
-        return long if long is not None and context > self.switch else self.inverse_frequencies
+        if self.longer is not None and context > self.switch:
+            return self.longer(context)
+        return self.inverse_frequencies
 
 
 def plain_rope(dim: int, theta: float = 10000.0) -> Rope:
@@ -49,19 +56,20 @@ def read_rope(
     head_dim: int,
     default_theta: float = 10000.0,
     default_partial: float | None = None,
-    lengths: tuple[int, int] | None = None,
+    context: int = 0,
+    original: int = 0,
 ) -> Rope:
     """Reads ``rope_theta`` + ``rope_scaling``, or ``rope_parameters`` as newer configs have it.
 
-    ``default_partial`` is for models that can rotate only a part of each head. ``lengths``, the
-    contexts before and after extension, is for those that may have longrope.
+    ``default_partial`` is for models that can rotate only a part of each head. ``context`` is
+    the model's own, and ``original`` the one before extension of those that may have longrope.
     """
     theta = fields.number("rope_theta", default_theta)
     parameters, scaling = fields.optional("rope_parameters"), fields.optional("rope_scaling")
     partial = default_partial
     if partial is not None:
         partial = fields.number("partial_rotary_factor", partial)
-    return rope_of(scaling or parameters or {}, head_dim, theta, partial, lengths)
+    return rope_of(scaling or parameters or {}, head_dim, theta, partial, context, original)
 
 
 def rope_of(
@@ -69,7 +77,8 @@ def rope_of(
     head_dim: int,
     theta: float,
     partial: float | None = None,
-    lengths: tuple[int, int] | None = None,
+    context: int = 0,
+    original: int = 0,
 ) -> Rope:
     """The rotary embedding that a dictionary describes; ``theta`` and ``partial`` are defaults."""
     if not isinstance(given, dict):
@@ -89,8 +98,12 @@ def rope_of(
         rope = Rope((inverse / _take(settings, "factor")).astype(np.float32))
     elif kind == "llama3":
         rope = Rope(_llama3(inverse, settings).astype(np.float32))
-    elif kind == "longrope" and lengths:
-        rope = _longrope(inverse, settings, *lengths)
+    elif kind == "yarn":
+        rope = _yarn(inverse, theta, settings, context)
+    elif kind == "dynamic":
+        rope = _dynamic(plain, theta, settings, context)
+    elif kind == "longrope" and original:
+        rope = _longrope(inverse, settings, original, context)
     else:
         raise ConfigError(f"rotary scaling of the type {kind!r} is not supported")
     if settings:
@@ -135,7 +148,62 @@ def _longrope(
         (inverse / _divisors(settings, name, len(inverse))).astype(np.float32)
         for name in ("short_factor", "long_factor")
     )
-    return Rope(short, scale, long, original)
+    return Rope(short, scale, lambda _context: long, original)
+
+
+def _yarn(
+    inverse: NDArray[np.float64], theta: float, settings: dict[str, Any], context: int
+) -> Rope:
+    """Fast frequencies are kept, slow ones divided by factor; a ramp over their index between.
+
+    How often a frequency turns within the original context says which it is.
+    """
+    dim = 2 * len(inverse)
+    original = _take(settings, "original_max_position_embeddings", context or None)
+    factor = _take(settings, "factor", max(1.0, context / original))
+    truncate = settings.pop("truncate", True)
+    settings.pop("finetuned", None)  # whether the model was trained further, and not how it runs
+
+    def index_of(turns: float) -> float:
+        return dim * math.log(original / (turns * 2 * math.pi)) / (2 * math.log(theta))
+
+    first, last = (
+        index_of(_take(settings, name, turns))
+        for name, turns in (("beta_fast", 32), ("beta_slow", 1))
+    )
+    if truncate:
+        first, last = math.floor(first), math.ceil(last)
+    first, last = max(first, 0), min(last, dim - 1)
+    width = last - first or 0.001
+    divided = np.clip((np.arange(len(inverse)) - first) / width, 0.0, 1.0)
+    frequencies = inverse * (1 - divided) + inverse / factor * divided
+    scale = _yarn_scale(factor, settings)
+    return Rope(frequencies.astype(np.float32), scale, extended=int(original * factor))
+
+
+def _yarn_scale(factor: float, settings: dict[str, Any]) -> float:
+    """What sharpens attention over the longer context, unless the configuration gives it."""
+
+    def of(share: float) -> float:
+        return 1.0 if factor <= 1 else 0.1 * share * math.log(factor) + 1.0
+
+    whole, all_dims = settings.pop("mscale", None), settings.pop("mscale_all_dim", None)
+    usual = of(whole) / of(all_dims) if whole and all_dims else of(1.0)
+    return _take(settings, "attention_factor", usual)
+
+
+def _dynamic(plain: Rope, theta: float, settings: dict[str, Any], context: int) -> Rope:
+    """Plain up to the model's context; beyond, theta grows with the context of the program."""
+    factor = _take(settings, "factor")
+    original = int(_take(settings, "original_max_position_embeddings", context or None))
+    dim = plain.dim
+
+    def longer(length: int) -> NDArray[np.float32]:
+        stretch = factor * length / original - (factor - 1)
+        return _inverse(dim, theta * stretch ** (dim / (dim - 2))).astype(np.float32)
+
+    extended = int(original * factor)
+    return Rope(plain.inverse_frequencies, 1.0, longer, original, extended)
 
 
 def _divisors(settings: dict[str, Any], name: str, count: int) -> NDArray[np.float32]:

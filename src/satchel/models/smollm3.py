@@ -8,7 +8,6 @@ from typing import Any
 from satchel.graph.ir import Value
 from satchel.models.base import Decoder, Step, cached_attention, gated_mlp, linear, rms_norm, rotate
 from satchel.models.config import ConfigReader, read_windows
-from satchel.models.rope import read_rope
 
 
 class Model(Decoder):
@@ -18,7 +17,7 @@ class Model(Decoder):
         self.attention_bias = fields.boolean("attention_bias", False)
         self.mlp_bias = fields.boolean("mlp_bias", False)
         self.activation = fields.activation("hidden_act", "silu")
-        self.rope = read_rope(fields, self.head_dim, default_theta=2e6)
+        self.rope = self.read_rope(fields, default_theta=2e6)
         self.rotates = self._rotating_layers(fields)
         self.windows = self._windows(fields)
         fields.optional("max_window_layers")  # in the released configuration, used by nothing

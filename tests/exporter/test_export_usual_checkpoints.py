@@ -1,0 +1,69 @@
+"""Checkpoints as people have them: what is odd about them and does no harm is told, not refused."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+import satchel
+from exporter.small_checkpoint import write_small
+from satchel.checkpoints import open_checkpoint
+from satchel.remarks import Remark
+from support.tiny_llm import write_tiny_llm
+
+
+def edit(path: Path, **fields: object) -> None:
+    path.write_text(json.dumps({**json.loads(path.read_text()), **fields}))
+
+
+def test_added_tokens_without_a_row_are_told_and_are_just_text(tmp_path: Path) -> None:
+    """As Gemma 3's <image_soft_token>: token 262,144 of a text model with 262,144 rows."""
+    folder = write_small(tmp_path / "m", tokens=321)
+    with pytest.warns(Remark, match="no row for <extra_62>"):
+        program = satchel.export(folder, tmp_path / "m.satchel")
+    tokenizer = satchel.LLM(program).tokenizer
+    assert tokenizer.vocab_size == 320
+    inside, beyond = tokenizer.encode("<extra_61>"), tokenizer.encode("<extra_62>")
+    assert inside == [319]
+    assert max(beyond) < 320 and tokenizer.decode(beyond) == "<extra_62>"
+
+
+def test_a_word_of_the_vocabulary_without_a_row_is_another_model(tmp_path: Path) -> None:
+    folder = write_small(tmp_path / "m")
+    path = folder / "tokenizer.json"
+    document = json.loads(path.read_text())
+    document["model"]["vocab"]["zz"] = 320
+    path.write_text(json.dumps(document))
+    with pytest.raises(satchel.SatchelError, match="has 321 tokens, and the embedding only 320"):
+        satchel.export(folder, tmp_path / "m.satchel")
+
+
+def test_end_tokens_of_config_json_count_without_a_generation_config(tmp_path: Path) -> None:
+    folder = write_small(tmp_path / "m", eos_token_id=[7, 257])
+    with open_checkpoint(folder) as checkpoint:
+        assert checkpoint.generation["eos_token_id"] == [7, 257]
+    program = satchel.load(satchel.export(folder, tmp_path / "a.satchel"))
+    assert program.metadata["tokenizer"]["eos_ids"] == [7, 257]
+    (folder / "generation_config.json").write_text(json.dumps({"eos_token_id": 257}))
+    program = satchel.load(satchel.export(folder, tmp_path / "b.satchel"))
+    assert program.metadata["tokenizer"]["eos_ids"] == [257]
+
+
+@pytest.mark.parametrize(
+    ("template", "reason"),
+    [
+        ("{% for m in messages %}{{ m.content }}", "cannot be parsed"),
+        ("{{ messages[0].content.shout() }}", "failed"),
+        ("{{ raise_exception('not today') }}", "not today"),
+    ],
+)
+def test_a_broken_chat_template_is_told_at_export(
+    tmp_path: Path, template: str, reason: str
+) -> None:
+    folder = write_tiny_llm(tmp_path / "m", template)
+    with pytest.warns(Remark, match=f"template .*{reason}.*will not chat"):
+        program = satchel.export(folder, tmp_path / "m.satchel")
+    with pytest.raises(satchel.SatchelError, match=reason):
+        satchel.LLM(program).generate("Hello")
