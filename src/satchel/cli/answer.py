@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import argparse
 import sys
-from typing import Any
+from dataclasses import asdict
 
-from satchel.cli.arguments import lookahead_sizes, sampling_options
+from satchel.cli.generation import generation_options, given_sampling
 from satchel.cli.output import print_json, say
 from satchel.llm.generation import Generation
 from satchel.llm.llm import LLM
@@ -18,27 +18,12 @@ _WHY = {
 }
 
 
-def generation_options(arguments: argparse.Namespace) -> dict[str, Any]:
-    return {
-        "max_new_tokens": arguments.max_new_tokens,
-        "sampling": sampling_options(arguments),
-        "stop": arguments.stop,
-        "on_context_full": arguments.on_context_full,
-        "lookahead": arguments.lookahead,
-        "lookahead_sizes": lookahead_sizes(arguments),
-        "template_variables": template_variables(arguments),
-    }
-
-
-def template_variables(arguments: argparse.Namespace) -> dict[str, Any]:
-    """Templates of models that reason look at ``enable_thinking``."""
-    return {} if arguments.thinking is None else {"enable_thinking": arguments.thinking == "on"}
-
-
 def answer(llm: LLM, prompt: str, arguments: argparse.Namespace) -> None:
     """One prompt, one answer, as text or as JSON."""
     raw = getattr(arguments, "raw", False)
     system = None if raw else arguments.system
+    if raw and arguments.system:
+        say("The system message is left out: a text that is continued has no place for it.")
     generation = llm.generate(prompt, raw=raw, system=system, **generation_options(arguments))
     if arguments.json:
         generation.finish()
@@ -48,6 +33,7 @@ def answer(llm: LLM, prompt: str, arguments: argparse.Namespace) -> None:
                 "tokens": generation.tokens,
                 "stop_reason": generation.stop_reason,
                 **generation.stats.to_dict(),
+                "sampling": asdict(llm.sampling.changed(**given_sampling(arguments))),
                 "mode": llm.session.mode,
                 "adapter": llm.session.adapter,
                 "threads": llm.session.instance.threads,

@@ -11,7 +11,6 @@ from satchel.errors import ConfigError
 
 if TYPE_CHECKING:
     from satchel.llm.lookahead.options import LookaheadSizes
-    from satchel.llm.sampling import SamplingOptions
 
 
 def positive(text: str) -> int:
@@ -247,72 +246,6 @@ def export_choices(arguments: argparse.Namespace) -> dict[str, Any]:
     if given["adapters"] is not None:
         given["adapters"] = choices.get("adapters", {}) | dict(given["adapters"])
     return choices | {name: value for name, value in given.items() if value is not None}
-
-
-def add_generation_options(parser: argparse.ArgumentParser) -> None:
-    group = parser.add_argument_group("how to answer")
-    group.add_argument(
-        "--max-new-tokens",
-        type=positive,
-        default=512,
-        metavar="N",
-        help="stop after N tokens of answer",
-    )
-    group.add_argument(
-        "--temperature",
-        type=float,
-        default=0.0,
-        metavar="T",
-        help="0 always takes the likeliest token; higher is more varied",
-    )
-    group.add_argument(
-        "--top-k", type=int, default=0, metavar="K", help="of the K likeliest; 0: all"
-    )
-    group.add_argument("--top-p", type=float, default=1.0, metavar="P", help="of the likeliest P")
-    group.add_argument(
-        "--min-p", type=float, default=0.0, metavar="P", help="at least P times the likeliest"
-    )
-    group.add_argument(
-        "--repetition-penalty", type=float, default=1.0, metavar="R", help="above 1: repeat less"
-    )
-    group.add_argument("--seed", type=int, metavar="N", help="the same seed gives the same text")
-    group.add_argument(
-        "--stop", action="append", default=[], metavar="TEXT", help="end before TEXT; repeatable"
-    )
-    group.add_argument(
-        "--on-context-full",
-        choices=("stop", "slide"),
-        default="stop",
-        help="stop, or slide: forget the oldest half and go on",
-    )
-    group.add_argument(
-        "--adapter", metavar="NAME", help="answer with this adapter of the program (none)"
-    )
-    group.add_argument(
-        "--lookahead",
-        choices=("auto", "on", "off"),
-        help="guess ahead when greedy; the text stays the same; auto: where it is faster (auto)",
-    )
-    add_lookahead_sizes(group)
-    group.add_argument("--system", metavar="TEXT", help="a system message to begin with")
-    group.add_argument(
-        "--thinking",
-        choices=("on", "off"),
-        help="for models that can: reason first, or answer at once",
-    )
-
-
-def sampling_options(arguments: argparse.Namespace) -> SamplingOptions:
-    from satchel.llm.sampling import SamplingOptions
-
-    return SamplingOptions(
-        temperature=arguments.temperature,
-        top_k=arguments.top_k,
-        top_p=arguments.top_p,
-        min_p=arguments.min_p,
-        repetition_penalty=arguments.repetition_penalty,
-        seed=arguments.seed,
-    )
 
 
 def add_program_options(parser: argparse.ArgumentParser) -> None:

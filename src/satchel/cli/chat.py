@@ -7,7 +7,8 @@ import contextlib
 import sys
 from typing import TYPE_CHECKING
 
-from satchel.cli.arguments import add_generation_options, add_program_options
+from satchel.cli.arguments import add_program_options
+from satchel.cli.generation import add_generation_options, generation_options
 from satchel.cli.output import say
 from satchel.errors import ConfigError, SatchelError, TemplateError
 
@@ -50,8 +51,6 @@ def execute(arguments: argparse.Namespace) -> None:
 
 
 def _converse(llm: LLM, arguments: argparse.Namespace) -> None:
-    from satchel.cli.answer import generation_options
-
     with contextlib.suppress(ImportError):
         import readline  # noqa: F401  line editing and history for input()
     name = llm.program.metadata.get("name", llm.program.path.name)

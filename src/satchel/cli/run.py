@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import argparse
 
-from satchel.cli.arguments import add_generation_options, add_program_options, positive
+from satchel.cli.arguments import add_program_options, positive
+from satchel.cli.generation import add_generation_options
 from satchel.cli.output import say
 
 HELP = "answer one prompt, or classify images"

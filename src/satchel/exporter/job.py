@@ -32,6 +32,7 @@ from satchel.exporter.weights import BLOCK_BYTES, WeightError, WeightPacker
 from satchel.files import refuse_existing
 from satchel.graph.ir import Dim, Graph, Sym
 from satchel.llm.lookahead.options import MAX_ROWS
+from satchel.llm.sampling import stored_generation
 from satchel.machine import cores, current_rss, peak_rss
 from satchel.models import build_model
 from satchel.models.base import Decoder, accept_method
@@ -125,6 +126,7 @@ class ExportJob:
         spec = fitting_tokenizer(self.checkpoint.tokenizer, self.model.vocab_size)
         self.tokenizer = replace(spec, eos_ids=self._end_tokens(spec.eos_ids))
         self._override_tokens(options.metadata)
+        self.generation = stored_generation(self.checkpoint.generation)
         self.rounding = RoundingPlan.of(
             options, self.encodings, Tokenizer(self.tokenizer), self.model
         )
@@ -319,6 +321,7 @@ class ExportJob:
             "prefill_ar_len": min(ar_len, self.context) if ar_len else None,
             "lookahead": lookahead.to_dict() if lookahead else None,
             "vocab_size": self.model.vocab_size,
+            "generation": self.generation,
             "recipe": {
                 "name": self.recipe.name,
                 "group_size": self.recipe.group_size or None,

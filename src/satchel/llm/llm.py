@@ -7,11 +7,11 @@ from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
-from satchel.errors import ProgramFormatError, TokenizerError
+from satchel.errors import ConfigError, ProgramFormatError, TokenizerError
 from satchel.llm.chat_template import ChatTemplate
 from satchel.llm.generation import Generation
 from satchel.llm.lookahead.options import LookaheadSizes
-from satchel.llm.sampling import SamplingOptions
+from satchel.llm.sampling import SamplingOptions, usual_sampling
 from satchel.llm.session import Session
 from satchel.llm.tokenizer import Tokenizer
 from satchel.llm.tokenizer_sources.spec import TokenizerSpec
@@ -71,6 +71,11 @@ class LLM:
         spec = self.tokenizer.spec
         return ChatTemplate(spec.chat_template, spec.special_tokens)
 
+    @cached_property
+    def sampling(self) -> SamplingOptions:
+        """How the model is sampled unless :meth:`generate` is told otherwise."""
+        return usual_sampling(self.program.metadata.get("generation"))
+
     @property
     def has_chat_template(self) -> bool:
         return self.tokenizer.spec.chat_template is not None
@@ -89,8 +94,13 @@ class LLM:
         system: str | None = None,
         max_new_tokens: int | None = None,
         temperature: float | None = None,
+        top_k: int | None = None,
+        top_p: float | None = None,
+        min_p: float | None = None,
+        repetition_penalty: float | None = None,
+        seed: int | None = None,
         sampling: SamplingOptions | None = None,
-        stop: Sequence[str] = (),
+        stop: str | Sequence[str] = (),
         on_context_full: str = "stop",
         lookahead: str | None = None,
         lookahead_sizes: LookaheadSizes | None = None,
@@ -99,11 +109,14 @@ class LLM:
         """Answer a prompt, or a list of messages. ``raw`` continues the text without a template.
 
         The answer comes piece by piece as the result is iterated over; ``.finish().text`` is
-        all of it. Sampling is greedy unless ``temperature`` or ``sampling`` says otherwise.
+        all of it. ``temperature`` and its like change the program's own way to sample
+        (:attr:`sampling`), ``sampling`` replaces it; a temperature of 0 is greedy.
         ``lookahead`` guesses ahead: ``on``, ``off``, or ``auto`` for as long as it pays; the text
         is the same.
         """
         keep = 1
+        if not prompt:
+            raise ConfigError("the prompt is empty", "Give a text or a message.")
         if raw:
             if not isinstance(prompt, str):
                 raise TypeError("a raw prompt is a text")
@@ -113,8 +126,17 @@ class LLM:
             messages += [{"role": "user", "content": prompt}] if isinstance(prompt, str) else prompt
             tokens = self.chat_tokens(messages, **(template_variables or {}))
             keep = self._system_length(messages, template_variables or {}, tokens)
-        if sampling is None:
-            sampling = SamplingOptions(temperature=temperature or 0.0)
+        sampling = (sampling or self.sampling).changed(
+            temperature=temperature,
+            top_k=top_k,
+            top_p=top_p,
+            min_p=min_p,
+            repetition_penalty=repetition_penalty,
+            seed=seed,
+        )
+        if max_new_tokens is not None and not isinstance(max_new_tokens, int):
+            raise ConfigError(f"max_new_tokens must be a whole number, not {max_new_tokens!r}")
+        stop = (stop,) if isinstance(stop, str) else stop
         return Generation(
             self.session,
             self.tokenizer,

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from satchel.errors import ConfigError, ExecutionError
+from satchel.remarks import remark
 
 _FIRST_GUESS = 1024  # top-p rarely needs more candidates than this
 _GROUP = 64
@@ -31,24 +33,92 @@ class SamplingOptions:
     seed: int | None = None  # None draws one
 
     def __post_init__(self) -> None:
-        _check("temperature", self.temperature, self.temperature >= 0, "0 or more")
-        _check("top_k", self.top_k, isinstance(self.top_k, int) and self.top_k >= 0, "0 or more")
-        _check("top_p", self.top_p, 0 < self.top_p <= 1, "above 0 and at most 1")
-        _check("min_p", self.min_p, 0 <= self.min_p <= 1, "from 0 to 1")
-        _check(
-            "repetition_penalty", self.repetition_penalty, self.repetition_penalty > 0, "above 0"
-        )
+        _check("temperature", self.temperature, lambda x: x >= 0, "0 or more")
+        _check("top_k", self.top_k, _is_count, "a whole number, 0 or more")
+        _check("top_p", self.top_p, lambda x: 0 < x <= 1, "above 0 and at most 1")
+        _check("min_p", self.min_p, lambda x: 0 <= x <= 1, "from 0 to 1")
+        _check("repetition_penalty", self.repetition_penalty, lambda x: x > 0, "above 0")
         if self.seed is not None:
-            _check("seed", self.seed, isinstance(self.seed, int) and self.seed >= 0, "0 or more")
+            _check("seed", self.seed, _is_count, "a whole number, 0 or more")
 
     @property
     def greedy(self) -> bool:
         return self.temperature == 0
 
+    def changed(self, **given: Any) -> SamplingOptions:
+        """These options with some others; None leaves one as it is.
 
-def _check(name: str, value: float, good: bool, allowed: str) -> None:
-    if not good or not math.isfinite(value):
+        >>> SamplingOptions().changed(temperature=0.2, top_k=None).top_k
+        40
+        """
+        return replace(self, **{k: v for k, v in given.items() if v is not None})
+
+    def describe(self) -> str:
+        """
+        >>> SamplingOptions(temperature=0.6, top_p=0.9, top_k=0).describe()
+        'temperature 0.6, top-p 0.9'
+        """
+        parts = ["greedy"]
+        if not self.greedy:
+            parts = [f"temperature {self.temperature:g}"]
+            parts += [f"top-k {self.top_k}"] if self.top_k else []
+            parts += [f"top-p {self.top_p:g}"] if self.top_p < 1 else []
+            parts += [f"min-p {self.min_p:g}"] if self.min_p else []
+        if self.repetition_penalty != 1:
+            parts.append(f"repetition penalty {self.repetition_penalty:g}")
+        return ", ".join(parts)
+
+
+def _check(name: str, value: object, good: Callable[[Any], bool], allowed: str) -> None:
+    number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    if not number or not math.isfinite(value) or not good(value):  # type: ignore[arg-type]
         raise ConfigError(f"The sampling option {name} is {value}", f"It must be {allowed}")
+
+
+def _is_count(value: Any) -> bool:
+    return isinstance(value, int) and value >= 0
+
+
+# The fields of generation_config.json that say how to sample.
+STORED = ("do_sample", "temperature", "top_k", "top_p", "min_p", "repetition_penalty")
+_GREEDY = SamplingOptions(temperature=0.0)
+_SAMPLED = SamplingOptions(temperature=1.0, top_k=50, top_p=1.0)  # what transformers takes
+
+
+def stored_generation(generation: Mapping[str, Any]) -> dict[str, Any]:
+    """What a program keeps of a generation_config.json; a value that cannot be is told."""
+    stored: dict[str, Any] = {}
+    for name in STORED:
+        value = generation.get(name)
+        if value is None:
+            continue
+        try:
+            usual_sampling({**stored, name: value})
+        except (ConfigError, TypeError):
+            remark(f"Ignored in the generation configuration: {name} is {value!r}.")
+        else:
+            stored[name] = value
+    return stored
+
+
+def usual_sampling(generation: object) -> SamplingOptions:
+    """How a model is sampled where nothing else is said, from its generation_config.json.
+
+    Without one it is greedy. A temperature alone means that it is sampled, as in GGUF files.
+
+    >>> usual_sampling({"do_sample": True, "temperature": 0.6}).describe()
+    'temperature 0.6, top-k 50'
+    >>> usual_sampling(None).describe()
+    'greedy'
+    """
+    given = dict(generation) if isinstance(generation, Mapping) else {}
+    sampled = given.pop("do_sample", "temperature" in given)
+    if not isinstance(sampled, bool):
+        raise ConfigError(f"do_sample is {sampled!r}", "It must be true or false")
+    if not sampled:
+        given = {k: v for k, v in given.items() if k == "repetition_penalty"}
+    options = _SAMPLED if sampled else _GREEDY
+    return options.changed(**{name: given[name] for name in STORED if name in given})
 
 
 class Sampler:

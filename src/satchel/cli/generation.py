@@ -1,0 +1,78 @@
+"""The options of run and chat that say how to answer."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+from satchel.cli.arguments import add_lookahead_sizes, lookahead_sizes, positive
+
+_SAMPLING = ("temperature", "top_k", "top_p", "min_p", "repetition_penalty", "seed")
+
+
+def add_generation_options(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("how to answer")
+    group.add_argument("--system", metavar="TEXT", help="a system message to begin with")
+    group.add_argument(
+        "--max-new-tokens",
+        type=positive,
+        metavar="N",
+        help="stop after N tokens of answer (default: where the answer or the context ends)",
+    )
+    group.add_argument(
+        "--temperature",
+        type=float,
+        metavar="T",
+        help="0 always takes the likeliest token; higher is more varied. This and the next five: "
+        "default is what the model's generation_config.json says, else greedy",
+    )
+    group.add_argument("--top-k", type=int, metavar="K", help="of the K likeliest; 0: all")
+    group.add_argument("--top-p", type=float, metavar="P", help="of the likeliest P")
+    group.add_argument("--min-p", type=float, metavar="P", help="at least P times the likeliest")
+    group.add_argument("--repetition-penalty", type=float, metavar="R", help="above 1: repeat less")
+    group.add_argument("--seed", type=int, metavar="N", help="the same seed gives the same text")
+    group.add_argument(
+        "--stop", action="append", default=[], metavar="TEXT", help="end before TEXT; repeatable"
+    )
+    group.add_argument(
+        "--on-context-full",
+        choices=("stop", "slide"),
+        help="stop, or slide: forget the oldest half and go on (default: stop for one answer, "
+        "slide in a conversation)",
+    )
+    group.add_argument(
+        "--thinking",
+        choices=("on", "off"),
+        help="for models that can: reason first, or answer at once",
+    )
+    group.add_argument(
+        "--adapter", metavar="NAME", help="answer with this adapter of the program (default: none)"
+    )
+    group.add_argument(
+        "--lookahead",
+        choices=("auto", "on", "off"),
+        help="guess ahead when greedy; the text stays the same; auto: where it is faster (default)",
+    )
+    add_lookahead_sizes(group)
+
+
+def generation_options(arguments: argparse.Namespace) -> dict[str, Any]:
+    """The arguments as :meth:`satchel.LLM.generate` takes them."""
+    return {
+        **given_sampling(arguments),
+        "max_new_tokens": arguments.max_new_tokens,
+        "stop": arguments.stop,
+        "on_context_full": arguments.on_context_full or "stop",
+        "lookahead": arguments.lookahead,
+        "lookahead_sizes": lookahead_sizes(arguments),
+        "template_variables": template_variables(arguments),
+    }
+
+
+def given_sampling(arguments: argparse.Namespace) -> dict[str, Any]:
+    return {name: getattr(arguments, name) for name in _SAMPLING}
+
+
+def template_variables(arguments: argparse.Namespace) -> dict[str, Any]:
+    """Templates of models that reason look at ``enable_thinking``."""
+    return {} if arguments.thinking is None else {"enable_thinking": arguments.thinking == "on"}
