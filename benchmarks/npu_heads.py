@@ -18,23 +18,21 @@ from random_checkpoint import write_checkpoint
 from shapes import SHAPES
 
 import satchel
-from satchel.backends.qnn import lower
+from satchel.backends.qnn.lowering import attention, state
 from satchel.graph.ir import Node, Value, attr_float, attr_int
 from satchel.runtime.program import Program
 
-Lowering = lower._Lowering
 
-
-def head_by_head(self: lower._Lowering, node: Node) -> Value:
-    """The same as ``_attention``, without soft caps."""
-    b, (q, keys, values) = self.b, node.inputs[:3]
+def head_by_head(to: state.Lowering, node: Node) -> Value:
+    """The same as ``_cached_attention``, without soft caps."""
+    b, (q, keys, values) = to.b, node.inputs[:3]
     assert q and keys and values and keys.state and values.state
-    q = b.affine(self._input(q), scale=attr_float(node.attrs, "scale"))
+    q = b.affine(to.input(q), scale=attr_float(node.attrs, "scale"))
     tokens, heads, dim = q.shape
     q = b.reshape(q, shape=(1, tokens, heads * dim))
-    k = b.concat(self.known[id(keys)], self.new[keys.state], axis=2)
-    v = b.concat(self.known[id(values)], self.new[values.state], axis=1)
-    mask = self._mask(attr_int(node.attrs, "window", 0))
+    k = b.concat(to.known[id(keys)], to.new[keys.state], axis=2)
+    v = b.concat(to.known[id(values)], to.new[values.state], axis=1)
+    mask = attention._mask(to, attr_int(node.attrs, "window", 0))
     made = []
     for head in range(heads):
         at = head * k.shape[0] // heads
@@ -61,12 +59,12 @@ def main() -> None:
     parser.add_argument("--target", default="qnn:SM8750")
     arguments = parser.parse_args()
     SHAPES[arguments.name] = {**SHAPES[arguments.name], "vocab_size": SMALL_VOCABULARY}
-    usual = Lowering._attention
+    usual = state.NODE_LOWERINGS["attention"]
     with tempfile.TemporaryDirectory() as made:
         folder = Path(made)
         write_checkpoint(arguments.name, folder / "random", arguments.layers)
-        for name, attention in (("together", usual), ("head by head", head_by_head)):
-            Lowering._attention = attention
+        for name, lowering in (("together", usual), ("head by head", head_by_head)):
+            state.NODE_LOWERINGS["attention"] = lowering
             before = children_seconds()
             options = {"target": arguments.target, "context": arguments.context}
             path = satchel.export(

@@ -19,7 +19,7 @@ import numpy as np
 import torch
 
 from satchel.backends import open_instance
-from satchel.backends.qnn.self_check import cosine
+from satchel.backends.qnn.compiler import cosine
 from satchel.machine import peak_rss
 from satchel.runtime.program import Program
 from satchel.torch.job import export_module

@@ -16,13 +16,6 @@ def open_instance(program: Program, threads: int = 0, reference: bool = False) -
     'reference'
     """
     if str(program.metadata.get("target")).startswith("qnn:"):
-        if program.metadata.get("kind") == "module":
-            from satchel.backends.qnn.modules.instance import (
-                NpuModuleInstance,
-                ReferenceModuleInstance,
-            )
-
-            return ReferenceModuleInstance(program) if reference else NpuModuleInstance(program)
         from satchel.backends.qnn.instance import NpuInstance, ReferenceNpuInstance
 
         return ReferenceNpuInstance(program) if reference else NpuInstance(program)

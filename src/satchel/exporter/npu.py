@@ -14,10 +14,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from satchel.backends.qnn.calibrate import Calibration
 from satchel.backends.qnn.calibration_text import TEXT
 from satchel.backends.qnn.chips import find_chip
-from satchel.backends.qnn.compiler import Calibration, NpuCompiler
-from satchel.backends.qnn.lower import lower
+from satchel.backends.qnn.compiler import NpuCompiler
+from satchel.backends.qnn.feeds import TextFeeds
+from satchel.backends.qnn.lowering import lower
 from satchel.backends.qnn.payload import MANIFEST, named_files
 from satchel.backends.qnn.rules import check_matrices, check_recipe
 from satchel.backends.qnn.shards import choose_cuts, needed_shards, split
@@ -94,14 +96,22 @@ class NpuExport:
             if graph.name not in _on_the_host(job.graphs)
         }
         self._sizes = {w.value.name: w.codes_size + w.scales_size for w in job.writer.weights}
-        longest = max((g for g in job.graphs if g.name in self.methods), key=_tokens)
-        self._lowered = lower(longest, job.context, _tokens(longest))
-        check_matrices(self._lowered.npu, job.encodings)
+        lowered = {
+            graph.name: lower(graph, self.bits, _tokens(graph), job.context)
+            for graph in self._all_graphs
+            if graph.name not in _on_the_host(job.graphs)
+        }
+        # What the host does for the NPU is methods of the program, which the CPU runs.
+        befores = {name: one.before for name, one in lowered.items() if one.before.nodes}
+        self._all_graphs += befores.values()
+        job.graphs += [graph for name, graph in befores.items() if name in self.methods]
+        longest = max(self.methods, key=lambda name: self.methods[name])
+        npu = lowered[longest].npu
+        check_matrices(npu, job.encodings)
         size = weight_bytes(self._sizes)
-        wanted = needed_shards(self._lowered.npu, size, USUAL_SHARD_BYTES)
+        wanted = needed_shards(npu, size, USUAL_SHARD_BYTES)
         self.shards = job.options.num_sharding or wanted
-        cuts = choose_cuts(self._lowered.npu, size, self.shards)
-        self.pieces = split(self._lowered.npu, cuts)
+        self.pieces = split(npu, choose_cuts(npu, size, self.shards))
         for number, piece in enumerate(self.pieces):
             taken = context_bytes(piece, size)
             if taken > self.chip.context_limit:
@@ -142,9 +152,11 @@ class NpuExport:
                 program,
                 self.chip,
                 self.methods,
-                self.bits,
+                Calibration(
+                    self.bits, progress=lambda *done: job.progress("Measuring ranges", *done)
+                ),
+                self._feeds(),
                 self.shards,
-                self._calibration(),
                 job.progress,
             )
             files = compiler.compile(made)
@@ -152,14 +164,14 @@ class NpuExport:
             write_compiled(program, writer, files, output, overwrite)
         return output
 
-    def _calibration(self) -> Calibration:
+    def _feeds(self) -> TextFeeds:
         from satchel.eval.texts import leading_tokens
         from satchel.llm.tokenizer import Tokenizer
 
         job = self.job
         method = PREFILL if PREFILL in self.methods else CALIBRATION_METHOD
         length = min(_TEXT_TOKENS, job.context)
-        block = min(CALIBRATION_BLOCK, length)
+        block = min(CALIBRATION_BLOCK, length, self.methods.get(PREFILL, CALIBRATION_BLOCK))
         if job.rounding.text is not None:
             tokens = [token for window in job.rounding.text.windows for token in window]
             lead: list[int] = []
@@ -173,7 +185,7 @@ class NpuExport:
             for start in range(0, len(tokens), step)
         ]
         whole = [text for text in texts if len(text) >= block]
-        return Calibration(method, whole, block)
+        return TextFeeds(method, whole, block)
 
 
 def _on_the_host(graphs: list[Graph]) -> set[str]:
@@ -205,8 +217,9 @@ def write_compiled(
 def _summary(files: Mapping[str, Path]) -> dict[str, Any]:
     """What the metadata say of the NPU's part; the rest is in its manifest."""
     document = json.loads(files[MANIFEST].read_text())
-    kept = ("target", "vendor", "bits", "methods", "shared", "shards")
-    return {key: document[key] for key in kept}
+    kept = ("target", "vendor", "bits", "shared", "shards")
+    tokens = {method["name"]: method["tokens"] for method in document["methods"]}
+    return {**{key: document[key] for key in kept}, "methods": tokens}
 
 
 def _copying(program: Program) -> Callable[[Any, Any], Iterator[bytes]]:

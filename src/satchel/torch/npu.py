@@ -8,11 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 from numpy.typing import NDArray
 
+from satchel.backends.qnn.calibrate import Calibration
 from satchel.backends.qnn.chips import find_chip
-from satchel.backends.qnn.modules.compiler import ModuleCompiler
-from satchel.backends.qnn.modules.lower import lower_module
-from satchel.backends.qnn.modules.place import place_module
+from satchel.backends.qnn.compiler import NpuCompiler
+from satchel.backends.qnn.feeds import ExampleFeeds
+from satchel.backends.qnn.lowering import lower
 from satchel.backends.qnn.payload import named_files
+from satchel.backends.qnn.place import METHOD, place_module
 from satchel.backends.qnn.vendor import require_packages
 from satchel.errors import RecipeError
 from satchel.exporter.npu import write_compiled
@@ -58,7 +60,7 @@ class NpuModule:
         self.graphs, self.report = placement.graphs, placement.report
         self._options, self._examples, self._progress = options, examples, progress
         self._bits = NPU_RECIPES[options.recipe]
-        lower_module(placement.npu, self._bits)  # what cannot be lowered is told at once
+        lower(placement.npu, self._bits, fuse_bias=True)  # what cannot be lowered is told at once
 
     def run(
         self,
@@ -74,16 +76,19 @@ class NpuModule:
             program = Program(base)
             made = work / "npu"
             made.mkdir()
-            compiler = ModuleCompiler(
+            options = self._options
+            compiler = NpuCompiler(
                 program,
-                find_chip(self._options.target),
-                self._bits,
-                self._options.observer,
-                self._options.least_snr,
-                self._examples,
-                self._progress,
+                find_chip(options.target),
+                {METHOD: 0},
+                Calibration(self._bits, options.observer, options.least_snr),
+                ExampleFeeds(METHOD, self._examples),
+                progress=self._progress,
             )
             files = compiler.compile(made)
             whole = ProgramWriter(self.graphs, writer.encodings, b"", named_files(files))
-            found = {"layer_snr_db": compiler.noise, "in_16_bits": compiler.wide}
+            found = {
+                "layer_snr_db": compiler.calibrated.noise,
+                "in_16_bits": compiler.calibrated.wide,
+            }
             write_compiled(program, whole, files, output, overwrite, found)

@@ -8,7 +8,7 @@ import numpy as np
 from npu_rows import NpuRow
 from numpy.typing import NDArray
 
-from satchel.backends.qnn.stored import StoredMatrix
+from satchel.backends.qnn.weights import StoredMatrix
 from satchel.graph.builder import GraphBuilder
 from satchel.graph.ir import Value
 from satchel.quantize.static import quantize_rows

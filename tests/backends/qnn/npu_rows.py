@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from satchel.backends.qnn.stored import StoredMatrix
+from satchel.backends.qnn.weights import StoredMatrix
 from satchel.graph.builder import GraphBuilder
 from satchel.graph.ir import Graph, Value
 from satchel.quantize.blockwise import quantize_blocks

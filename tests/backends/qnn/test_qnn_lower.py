@@ -9,8 +9,9 @@ import pytest
 from numpy.typing import NDArray
 
 from models.model_rows import ROWS, ModelRow
-from satchel.backends.qnn.lower import PLAIN_OPS, Lowered, lower
-from satchel.backends.qnn.runner import Host, visible_slots
+from satchel.backends.qnn.lowering import Lowered, MaskInput, lower
+from satchel.backends.qnn.ops import PLAIN_OPS
+from satchel.backends.qnn.runner import visible_slots
 from satchel.backends.qnn.shards import cut_points, split
 from satchel.errors import GraphError
 from satchel.graph.builder import GraphBuilder
@@ -37,7 +38,6 @@ class FloatRunner:
 
     def __init__(self, methods: list[Lowered], weights: dict[str, NDArray[Any]]) -> None:
         self.methods = {m.name: m for m in methods}
-        self.host = Host(lambda name, ids: weights[name][ids], lambda name: weights[name])
         self.interpreter = ReferenceInterpreter(lambda weight: weights[weight.name])
         self.caches: dict[str, NDArray[Any]] = {}
 
@@ -45,7 +45,8 @@ class FloatRunner:
         method = self.methods[name]
         padded = np.zeros(method.tokens, np.int32)
         padded[: len(tokens)] = tokens
-        values = self.host.inputs(method, padded, position)
+        given = {"tokens": padded, "position": np.array([position], np.int32)}
+        values = self.interpreter.run(method.before, given)
         for mask in method.masks:
             seen = visible_slots(mask, method.tokens, method.context, position)
             values[mask.name] = np.where(seen, 0, -1e9).astype(np.float32)
@@ -73,7 +74,7 @@ def test_lowered_methods_compute_the_same(row: ModelRow) -> None:
         for w in prefill.weights()
     }
     own = ReferenceInterpreter(lambda weight: weights[weight.name])
-    lowered = [lower(prefill, CONTEXT, BLOCK), lower(kv, CONTEXT, 1)]
+    lowered = [lower(prefill, 16, BLOCK, CONTEXT), lower(kv, 16, 1, CONTEXT)]
     runner = FloatRunner(lowered, weights)
     tokens = integers(38, below=BASE["vocab_size"], seed=row.id)
     position = 0
@@ -96,16 +97,14 @@ def test_lowered_methods_compute_the_same(row: ModelRow) -> None:
 def test_an_op_that_the_npu_does_not_have() -> None:
     b = GraphBuilder("forward")
     x = b.input("tokens", (2, 3))
-    b.output(b.exp(x))
+    b.output(b.sin(x))
     graph: Graph = b.finish()
-    with pytest.raises(GraphError, match="the NPU has no op exp"):
-        lower(graph, 8, 2)
+    with pytest.raises(GraphError, match="the NPU backend has no op sin"):
+        lower(graph, 16)
 
 
 def test_mask_shows_what_a_query_may_see() -> None:
     """One by one: old slots before the block, new ones up to the query, none out of the window."""
-    from satchel.backends.qnn.lower import MaskInput
-
     tokens, context, position = 3, 10, 4
     for window in (0, 3):
         seen = visible_slots(MaskInput("m", window), tokens, context, position)

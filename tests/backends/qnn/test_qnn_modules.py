@@ -18,12 +18,11 @@ from torch.nn import functional
 
 import satchel
 from satchel.backends import open_instance
-from satchel.backends.qnn import vendor
+from satchel.backends.qnn import compiler, vendor
 from satchel.backends.qnn.kit import write_kit
-from satchel.backends.qnn.modules import compiler
-from satchel.backends.qnn.modules.lower import lower_module
-from satchel.backends.qnn.modules.prepared import PreparedModule
+from satchel.backends.qnn.lowering import lower
 from satchel.backends.qnn.payload import read_manifest
+from satchel.backends.qnn.prepared import PreparedProgram
 from satchel.cli.main import main
 from satchel.errors import (
     BackendError,
@@ -252,7 +251,7 @@ def test_six_dimensions_that_stay() -> None:
     x = b.input("x", (2, 3, 2, 3, 2, 3))
     b.output(b.relu(x), "y")
     with pytest.raises(GraphError, match="more dimensions than the NPU takes"):
-        lower_module(b.finish(), 8)
+        lower(b.finish(), 8)
 
 
 def test_a_binary_that_computes_something_else_is_not_written(
@@ -303,4 +302,4 @@ def test_a_manifest_without_an_encoding(classifier: Path) -> None:
     manifest = read_manifest(program)
     del manifest.encodings["output"]
     with pytest.raises(ProgramFormatError, match="no encoding of output"):
-        PreparedModule.of(program, manifest)
+        PreparedProgram.of(program, manifest)

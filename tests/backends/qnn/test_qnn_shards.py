@@ -6,7 +6,7 @@ import itertools
 
 import pytest
 
-from satchel.backends.qnn.lower import lower
+from satchel.backends.qnn.lowering import lower
 from satchel.backends.qnn.shards import choose_cuts, cut_points, needed_shards, split
 from satchel.backends.qnn.sizes import weight_bytes
 from satchel.errors import ConfigError
@@ -18,7 +18,7 @@ from support.tiny_llm import CONFIG
 @pytest.fixture(scope="module")
 def graph() -> Graph:
     model = build_model(CONFIG | {"num_hidden_layers": 6})
-    return lower(model.method("kv_forward", 1, 32), 32, 1).npu
+    return lower(model.method("kv_forward", 1, 32), 16, 1, 32).npu
 
 
 def _sizes(graph: Graph) -> dict[str, int]:

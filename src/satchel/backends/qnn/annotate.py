@@ -7,14 +7,13 @@ measured.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from collections.abc import Collection
 from typing import Any
 
-import numpy as np
 from numpy.typing import NDArray
 
-from satchel.graph.ir import Graph, Node, Value
+from satchel.backends.qnn.ops import is_activation
+from satchel.graph.ir import Graph, Node
 from satchel.quantize.static import ActivationEncoding
 
 Array = NDArray[Any]
@@ -33,32 +32,12 @@ def is_copy(node: Node) -> bool:
     return node.op == "affine" and node.attrs.get("scale") == 1.0 and "shift" not in node.attrs
 
 
-def is_activation(value: Value) -> bool:
-    return value.weight is None and value.constant is None
-
-
 def is_mask(name: str) -> bool:
     return name.startswith("mask.")
 
 
 def is_cache(name: str) -> bool:
     return name.startswith("cache.")
-
-
-@dataclass
-class RangeWatcher:
-    """Collects the lowest and highest number of every value that it is shown."""
-
-    ranges: Ranges
-
-    def see(self, name: str, array: Array) -> None:
-        low, high = self.ranges.get(name, (0.0, 0.0))
-        self.ranges[name] = (min(low, float(array.min())), max(high, float(array.max())))
-
-    def after_node(self, node: Node, results: list[Array]) -> list[Array]:
-        for value, array in zip(node.outputs, results, strict=True):
-            self.see(value.name, array)
-        return results
 
 
 def annotate(
@@ -144,10 +123,3 @@ def _name(node: Node, place: int) -> str | None:
 def constant_encoding(array: Array, bits: int) -> ActivationEncoding:
     """For a small stored array: its own range."""
     return ActivationEncoding.of_range(float(array.min()), float(array.max()), bits)
-
-
-def round_constants(arrays: Mapping[str, Array], bits: int) -> dict[str, Array]:
-    """What is left of stored vectors after they were rounded."""
-    return {
-        name: constant_encoding(a, bits).round_trip(np.asarray(a)) for name, a in arrays.items()
-    }

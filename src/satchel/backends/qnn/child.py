@@ -73,11 +73,6 @@ class Child:
         message, _ = self.ask("compile", {"models": listed, "target": target, "share": share})
         return message
 
-    def open(self, models: Sequence[tuple[str, Path]], target: str) -> None:
-        """Load models that were compiled before."""
-        listed = [[key, str(model)] for key, model in models]
-        self.ask("open", {"models": listed, "target": target})
-
     def run(self, key: str, arrays: Mapping[str, Array]) -> dict[str, Array]:
         return self.ask("run", {"key": key}, arrays)[1]
 

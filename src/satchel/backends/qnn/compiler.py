@@ -4,42 +4,36 @@ from __future__ import annotations
 
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from numpy.typing import NDArray
 
-from satchel.backends.qnn.annotate import annotate, is_cache
-from satchel.backends.qnn.calibrate import Measured, measure_ranges
+from satchel.backends.qnn.annotate import is_cache
+from satchel.backends.qnn.calibrate import Calibrated, Calibration
 from satchel.backends.qnn.child import Child
 from satchel.backends.qnn.chips import Chip
-from satchel.backends.qnn.lower import lower
-from satchel.backends.qnn.payload import MANIFEST, Manifest
+from satchel.backends.qnn.feeds import Feeds, Probe
+from satchel.backends.qnn.manifest import Manifest
+from satchel.backends.qnn.payload import MANIFEST
 from satchel.backends.qnn.prepared import PreparedProgram
-from satchel.backends.qnn.runner import ShardedMethod
-from satchel.backends.qnn.self_check import cosine, first_inputs, run_in_reference
+from satchel.backends.qnn.reference_run import ReferenceGraph
 from satchel.backends.qnn.shards import choose_cuts, cut_points, split
 from satchel.backends.qnn.sizes import weight_bytes
-from satchel.backends.qnn.vendor import vendor_version
-from satchel.errors import BackendError
+from satchel.backends.qnn.vendor import compiled_graph, vendor_version
+from satchel.errors import BackendError, ConfigError
+from satchel.graph.ir import Graph
 from satchel.runtime.program import Program
 
 # Exact rounding would give 1. The chip's products of two activations are coarser, and in deep
 # models that adds up; a compiler's mistake gives less than this in a single layer.
 LEAST_AGREEMENT = 0.95
 
+Array = NDArray[Any]
 Tell = Callable[[str, int, int], None]
-
-
-@dataclass(frozen=True)
-class Calibration:
-    """A method of the program for blocks of tokens, and the texts that go through it."""
-
-    method: str
-    texts: Sequence[NDArray[Any]]
-    tokens: int  # of a block
 
 
 @dataclass
@@ -49,16 +43,16 @@ class NpuCompiler:
     program: Program
     chip: Chip
     methods: dict[str, int]  # the tokens of each call
-    bits: int
-    shards: int
     calibration: Calibration
+    feeds: Feeds
+    shards: int = 1
     progress: Tell = lambda _what, _done, _total: None
     prepared: PreparedProgram = field(init=False)
-    _passed: dict[str, NDArray[Any]] = field(init=False, default_factory=dict)
-    _measured: Measured = field(init=False)
+    calibrated: Calibrated = field(init=False)
+    _probe: Probe = field(init=False)
 
     def __post_init__(self) -> None:
-        self.prepared = PreparedProgram(self.program, self.methods, self.bits)
+        self.prepared = PreparedProgram(self.program, self.methods, self.calibration.bits)
         stored = self.program.weights
         size = weight_bytes({w["name"]: w["codes_size"] + w["scales_size"] for w in stored})
         longest = max(self.methods, key=lambda name: self.methods[name])
@@ -67,52 +61,47 @@ class NpuCompiler:
 
     def compile(self, folder: Path) -> dict[str, Path]:
         """The files by name, ready to be put into a program."""
-        self._calibrate()
+        prepared = self.prepared
+        self.progress("Measuring ranges", 0, 1)
+        lowered, pieces = self.feeds.lowered(prepared)
+        given = self.feeds.feeds(prepared, lowered)
+        self.calibrated = self.calibration.run(lowered, pieces, given, prepared.weights)
+        prepared.use(self.calibrated.encodings)
+        self.progress("Measuring ranges", 1, 1)
+        self._probe = self.feeds.probe(prepared, self.calibrated)
         manifest = Manifest(
             self.chip.target,
             vendor_version(),
-            self.bits,
-            self.methods,
-            self.prepared.cuts,
+            self.calibration.bits,
             self.chip.shares_weights and len(self.methods) > 1,
-            self.prepared.encodings,
+            prepared.methods,
+            prepared.cuts,
+            self.calibrated.encodings,
         )
         for shard in range(self.shards):
-            self.progress("Compiling shards", shard, self.shards)
+            self.progress("Compiling", shard, self.shards)
             manifest.shards.append(self._compile_shard(shard, folder, manifest))
-        self.progress("Compiling shards", self.shards, self.shards)
+        self.progress("Compiling", self.shards, self.shards)
+        for method in manifest.methods.values():
+            for one in method.shards:
+                one.binary, one.graph = compiled_graph(folder / one.model)
         (folder / MANIFEST).write_text(manifest.to_json())
         return {path.name: path for path in folder.iterdir()}
 
-    def _calibrate(self) -> None:
-        given = self.calibration
-        longest = max((len(text) for text in given.texts), default=1)
-        prepared = self.prepared
-        lowered = lower(prepared.graphs[given.method], max(longest, 1), given.tokens)
-        # In the smallest pieces: the weights of one at a time are in memory, as floats.
-        method = ShardedMethod(lowered, split(lowered.npu, cut_points(lowered.npu)))
-        self._measured = measure_ranges(
-            method,
-            prepared.host,
-            prepared.weights,
-            given.texts,
-            self.bits,
-            lambda done, total: self.progress("Measuring ranges", done, total),
-        )
-        prepared.encodings = annotate(lowered.npu, self._measured.ranges, self.bits)
-
-    def _compile_shard(self, shard: int, folder: Path, manifest: Manifest) -> dict[str, Any]:
+    def _compile_shard(self, number: int, folder: Path, manifest: Manifest) -> dict[str, Any]:
         started = time.perf_counter()
         before = {path.name for path in folder.iterdir()}
         # The longest method first: the binary is written with the last.
         order = sorted(self.methods, key=lambda name: -self.methods[name])
         with tempfile.TemporaryDirectory(dir=folder.parent) as work, Child() as child:
-            sources = self.prepared.write_models(shard, Path(work))
+            sources = self.prepared.write_models(number, Path(work))
+            self._check_size(number, Path(work))
             models = [
-                (name, sources[name], folder / manifest.model_file(shard, name)) for name in order
+                (name, sources[name], folder / manifest.methods[name].shards[number].model)
+                for name in order
             ]
             answer = child.compile(models, self.chip.target, manifest.shared)
-            agreement = self._check(shard, child)
+            checked = self._check(number, child)
         files = sorted(path.name for path in folder.iterdir() if path.name not in before)
         binaries = [folder / name for name in files if name.endswith(".bin")]
         return {
@@ -121,32 +110,66 @@ class NpuCompiler:
             "seconds": round(time.perf_counter() - started, 2),
             "processor_seconds": round(answer["processor_s"], 2),
             "peak_memory_bytes": answer["peak_bytes"],
-            "agreement": round(agreement, 6),
+            **checked,
         }
 
-    def _check(self, shard: int, child: Child) -> float:
+    def _check_size(self, number: int, work: Path) -> None:
+        size = sum(path.stat().st_size for path in work.iterdir())
+        if size > self.chip.context_limit:
+            raise ConfigError(
+                f"shard {number} takes {size / 1e9:.1f} GB, and a context of {self.chip.name} "
+                f"holds {self.chip.context_limit / 1e9:.1f} GB",
+                "Use a larger --num-sharding; a module can be exported for cpu, or in parts.",
+            )
+
+    def _check(self, number: int, child: Child) -> dict[str, float | int]:
         """Run the shortest method of a shard once, where it was compiled, and in the reference.
 
-        Compilers for some chips have been wrong without a word. Returns the cosine between both.
+        Compilers for some chips have been wrong without a word. ``agreement`` is the least cosine
+        of an output between both, ``largest_steps`` by how many codes they differ at most, and
+        ``rounding`` the least cosine between the reference and floats.
         """
-        name = min(self.methods, key=lambda name: self.methods[name])
-        method = self.prepared.methods[name]
-        if shard == 0:
-            self._passed = first_inputs(self.prepared, method.lowered, self._measured)
-        piece = method.pieces[shard]
-        codes = {v.name: self._passed[v.name] for v in piece.inputs}
+        probe, encodings = self._probe, self.prepared.encodings
+        piece = self.prepared.pieces[probe.method][number]
+        codes = {v.name: probe.codes[v.name] for v in piece.inputs}
         expected = run_in_reference(self.prepared, piece, codes)
-        got = child.run(name, codes)
-        # What goes on from here: hidden states, or logits.
-        passed = next(v.name for v in piece.outputs if not is_cache(v.name))
-        encoding = self.prepared.encodings[passed]
-        agreement = cosine(*(encoding.dequantize(made[passed]) for made in (got, expected)))
-        self._passed |= expected
-        if agreement < LEAST_AGREEMENT:
+        got = child.run(probe.method, codes)
+        probe.codes |= expected
+        agreements, roundings, steps = [], [], []
+        for name in (v.name for v in piece.outputs if not is_cache(v.name)):
+            numbers = [encodings[name].dequantize(made[name]) for made in (got, expected)]
+            agreements.append(cosine(*numbers))
+            steps.append(int(np.abs(got[name].astype(int) - expected[name].astype(int)).max()))
+            if name in probe.exact:
+                roundings.append(cosine(numbers[1], probe.exact[name]))
+        if min(agreements) < LEAST_AGREEMENT:
             raise BackendError(
-                f"shard {shard} as compiled for {self.chip.name} computes something else than the "
-                f"reference: the cosine between both is {agreement:.3f}",
-                "Nothing was written. Another --recipe or --num-sharding may compile well; please "
-                "report the model and the chip.",
+                f"shard {number} as compiled for {self.chip.name} computes something else than the "
+                f"reference: the cosine between both is {min(agreements):.3f}",
+                "Nothing was written. Another --recipe (16a8w has finer steps than int8) or "
+                "--num-sharding may compile well; please report the model and the chip.",
             )
-        return agreement
+        rounding = {"rounding": round(min(roundings), 6)} if roundings else {}
+        return {"agreement": round(min(agreements), 6), "largest_steps": max(steps), **rounding}
+
+
+def run_in_reference(
+    prepared: PreparedProgram, piece: Graph, codes: Mapping[str, Array]
+) -> dict[str, Array]:
+    """The outputs of a shard, computed in the smallest parts to save memory."""
+    known = dict(codes)
+    for part in split(piece, cut_points(piece)):
+        graph = ReferenceGraph(part, prepared.encodings, prepared.weights, prepared.bits)
+        known |= graph.run({v.name: known[v.name] for v in part.inputs})
+    return {v.name: known[v.name] for v in piece.outputs}
+
+
+def cosine(first: Array, second: Array) -> float:
+    """Between two arrays of numbers.
+
+    >>> cosine(np.array([1.0, 0.0]), np.array([1.0, 1.0])).__round__(4)
+    0.7071
+    """
+    a, b = (array.astype(np.float64).ravel() for array in (first, second))
+    lengths = float(np.linalg.norm(a) * np.linalg.norm(b))
+    return float(a @ b) / lengths if lengths else float(np.array_equal(first, second))

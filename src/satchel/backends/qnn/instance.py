@@ -12,18 +12,17 @@ from numpy.typing import ArrayLike, NDArray
 
 from satchel.backends.qnn.child import Child
 from satchel.backends.qnn.chips import find_chip
+from satchel.backends.qnn.manifest import Manifest, damaged
 from satchel.backends.qnn.payload import read_manifest
 from satchel.backends.qnn.prepared import PreparedProgram
 from satchel.backends.qnn.vendor import is_emulated, vendor_version
 from satchel.errors import ExecutionError
-from satchel.llm.session import ACCEPT_METHOD
+from satchel.llm.session import ACCEPT_METHOD, KV_METHOD, LOOKAHEAD_METHOD
 from satchel.runtime.program import Instance, Method, Program
 from satchel.sources import cache_folder
 
 Array = NDArray[Any]
-# Tokens, their position, the rows that are wanted (None: all) and a tree's parents, to logits.
-Call = Callable[[Array, int, Array | None, Array | None], Array]
-Keep = Callable[[Array, int], None]
+Call = Callable[[Mapping[str, Array]], Mapping[str, Array]]  # inputs by name, to outputs
 
 EMULATOR = "emulator"
 
@@ -37,61 +36,52 @@ class NpuMethod(Method):
 
     def run(self, *arrays: ArrayLike, **named: ArrayLike) -> list[Array]:
         given = dict(zip(self.inputs, self.convert(*arrays, **named), strict=True))
-        position = given["position"]
-        if position.shape != (1,) or given["tokens"].ndim != 1:
-            raise ExecutionError(f"{self.name} takes tokens [n] and a position [1]")
-        rows, parents = given.get("rows"), given.get("parents")
-        return [self._call(given["tokens"], int(position[0]), rows, parents)]
+        for array, info in zip(given.values(), self.info["inputs"], strict=True):
+            wanted = info["shape"]
+            fixed = not any(isinstance(d, tuple) for d in wanted)
+            if len(array.shape) != len(wanted) or (fixed and array.shape != tuple(wanted)):
+                raise ExecutionError(
+                    f"the input {info['name']!r} must have the shape {list(wanted)}, not "
+                    f"{list(array.shape)}"
+                )
+        results = self._call(given)
+        return [np.array(results[name]) for name in self.outputs]
 
 
-class NpuAccept(Method):
-    """Leaves in the cache what was accepted of a tree."""
-
-    def __init__(self, keep: Keep, info: Mapping[str, Any]) -> None:
-        self._keep = keep
-        self.describe(info)
-
-    def run(self, *arrays: ArrayLike, **named: ArrayLike) -> list[Array]:
-        rows, position = self.convert(*arrays, **named)
-        if position.shape != (1,) or rows.ndim != 1:
-            raise ExecutionError(f"{self.name} takes rows [n] and a position [1]")
-        self._keep(rows, int(position[0]))
-        return []
-
-
-class _NpuProgram(Instance):
+class _CompiledProgram(Instance):
     """An instance whose methods are calls of something else than the native core."""
 
     # Only one method's results are known to be the same for a token alone and in a block.
     same_bits_in_blocks = False
 
-    def __init__(self, program: Program, kernels: str) -> None:
+    def __init__(self, program: Program, manifest: Manifest, kernels: str) -> None:
         self.program, self.threads, self.kernels = program, 1, kernels
+        callable_ = set(manifest.methods) | {ACCEPT_METHOD}
+        if LOOKAHEAD_METHOD in manifest.methods:
+            callable_.add(KV_METHOD)
+        self._infos = {m["name"]: m for m in program.methods if "." not in m["name"]}
+        if set(self._infos) - callable_:
+            raise damaged("the NPU's manifest lacks methods that the program has")
 
     def method(self, name: str) -> Method:
-        info = next((m for m in self.program.methods if m["name"] == name), None)
-        if info is None:
-            raise ExecutionError(f"there is no method {name!r} in {self.program.path}")
-        if name == ACCEPT_METHOD:
-            return NpuAccept(self._keep, info)
-        return NpuMethod(partial(self._call, name), info)
+        if name not in self._infos:
+            raise ExecutionError(
+                f"there is no method {name!r} in {self.program.path}",
+                f"It has {', '.join(self._infos)}.",
+            )
+        return NpuMethod(partial(self._run, name), self._infos[name])
 
-    def _call(
-        self, name: str, tokens: Array, position: int, rows: Array | None, parents: Array | None
-    ) -> Array:
-        raise NotImplementedError
-
-    def _keep(self, rows: Array, position: int) -> None:
+    def _run(self, name: str, inputs: Mapping[str, Array]) -> Mapping[str, Array]:
         raise NotImplementedError
 
 
-class NpuInstance(_NpuProgram):
+class NpuInstance(_CompiledProgram):
     """Runs on the NPU of this machine, or on the emulator, in a process of its own."""
 
     def __init__(self, program: Program) -> None:
         manifest = read_manifest(program)
         where = EMULATOR if is_emulated() else find_chip(manifest.target).name
-        super().__init__(program, f"qnn {where}")
+        super().__init__(program, manifest, f"qnn {where}")
         self._child = Child()
         weakref.finalize(self, self._child.close)
         folder = cache_folder() / "qnn" / f"{program.checksum[:24]}-{vendor_version()}"
@@ -102,29 +92,17 @@ class NpuInstance(_NpuProgram):
         }
         self._child.ask("load", message)
 
-    def _call(
-        self, name: str, tokens: Array, position: int, rows: Array | None, parents: Array | None
-    ) -> Array:
-        given = {"tokens": tokens, "rows": rows, "parents": parents}
-        arrays = {key: array for key, array in given.items() if array is not None}
-        _, results = self._child.ask("call", {"method": name, "position": position}, arrays)
-        return np.array(results["logits"])
-
-    def _keep(self, rows: Array, position: int) -> None:
-        self._child.ask("keep", {"position": position}, {"rows": rows})
+    def _run(self, name: str, inputs: Mapping[str, Array]) -> Mapping[str, Array]:
+        return self._child.ask("call", {"method": name}, inputs)[1]
 
 
-class ReferenceNpuInstance(_NpuProgram):
+class ReferenceNpuInstance(_CompiledProgram):
     """Runs in the reference what the NPU should compute: the quantise-dequantise phase."""
 
     def __init__(self, program: Program) -> None:
-        super().__init__(program, "reference")
-        self._runner = PreparedProgram.of(program).reference_runner()
+        manifest = read_manifest(program)
+        super().__init__(program, manifest, "reference")
+        self._runner = PreparedProgram.of(program, manifest).reference_runner()
 
-    def _call(
-        self, name: str, tokens: Array, position: int, rows: Array | None, parents: Array | None
-    ) -> Array:
-        return self._runner.run(name, tokens, position, rows, parents)
-
-    def _keep(self, rows: Array, position: int) -> None:
-        self._runner.keep(rows, position)
+    def _run(self, name: str, inputs: Mapping[str, Array]) -> Mapping[str, Array]:
+        return self._runner.run(name, inputs)

@@ -10,72 +10,80 @@ from typing import Any
 from numpy.typing import NDArray
 
 from satchel.backends.qnn.chips import find_chip
-from satchel.backends.qnn.payload import Manifest, extract, read_manifest
+from satchel.backends.qnn.manifest import Manifest, Shard, damaged
+from satchel.backends.qnn.payload import extract, read_manifest
 from satchel.backends.qnn.prepared import PreparedProgram
+from satchel.backends.qnn.runner import Host, Runner
 from satchel.backends.qnn.vendor import is_emulated, open_session
-from satchel.runtime.program import Program
+from satchel.runtime.program import Instance, Program
 
 Array = NDArray[Any]
-
-
-class LoadedProgram:
-    """Sessions of all shards and methods, and the runner that feeds them.
-
-    On the NPU, they are the program's own binaries. The emulator cannot load binaries that share
-    weights, so for it each method is compiled by itself from the same graphs and weights; that is
-    done once and kept in ``folder``.
-    """
-
-    def __init__(self, path: Path, folder: Path) -> None:
-        program = Program(path)
-        manifest = read_manifest(program)
-        prepared = PreparedProgram.of(program, manifest)
-        opened = _for_emulator if is_emulated() else _for_device
-        sessions = opened(program, prepared, manifest, folder)
-
-        def execute(shard: int, method: str, codes: Mapping[str, Array]) -> dict[str, Array]:
-            session = sessions[shard, method]
-            names = [output.name for output in session.get_outputs()]
-            return dict(zip(names, session.run(names, dict(codes)), strict=True))
-
-        self.runner = prepared.runner(execute)
-
-
 Sessions = dict[tuple[int, str], Any]
 
 
-def _for_device(
-    program: Program, prepared: PreparedProgram, manifest: Manifest, folder: Path
-) -> Sessions:
-    extract(program, folder)
+def load_program(path: Path, folder: Path) -> Runner:
+    """Opens sessions of all shards and methods; the runner feeds them.
+
+    They are the program's own binaries. Only the emulator cannot load binaries that share
+    weights, so for it each method is compiled by itself from the same graphs and weights; that is
+    done once and kept in ``folder``.
+    """
+    program = Program(path)
+    manifest = read_manifest(program)
+    if is_emulated() and manifest.shared:
+        sessions = _compiled_apart(program, manifest, folder)
+    else:
+        sessions = _own_binaries(program, manifest)
+    for (number, name), session in sessions.items():
+        _check(session, manifest.methods[name].shards[number])
+
+    def execute(number: int, name: str, codes: Mapping[str, Array]) -> dict[str, Array]:
+        names = [tensor.name for tensor in manifest.methods[name].shards[number].outputs]
+        return dict(zip(names, sessions[number, name].run(names, dict(codes)), strict=True))
+
+    return Runner(manifest.methods, Host(Instance(program)), execute)
+
+
+def _check(session: Any, shard: Shard) -> None:
+    """A session must take and give what the manifest says of it."""
+    for found, known in (
+        (session.get_inputs(), shard.inputs),
+        (session.get_outputs(), shard.outputs),
+    ):
+        has = {one.name: (tuple(one.shape), one.type) for one in found}
+        says = {t.name: (t.shape, f"tensor({t.encoding.dtype.name})") for t in known}
+        if has != says:
+            raise damaged(f"the manifest does not describe {shard.model}")
+
+
+def _own_binaries(program: Program, manifest: Manifest) -> Sessions:
     chip = find_chip(manifest.target)
-    return {
-        (shard, name): open_session(
-            folder / manifest.model_file(shard, name),
-            chip,
-            share="more" if manifest.shared else None,
-        )
-        for shard in range(len(manifest.cuts) + 1)
-        for name in prepared.methods
-    }
+    share = "more" if manifest.shared else None
+    with tempfile.TemporaryDirectory() as folder:
+        extract(program, Path(folder))
+        return {
+            (number, name): open_session(Path(folder) / shard.model, chip, share=share)
+            for name, method in manifest.methods.items()
+            for number, shard in enumerate(method.shards)
+        }
 
 
-def _for_emulator(
-    program: Program, prepared: PreparedProgram, manifest: Manifest, folder: Path
-) -> Sessions:
+def _compiled_apart(program: Program, manifest: Manifest, folder: Path) -> Sessions:
     chip = find_chip(manifest.target)
     folder.mkdir(parents=True, exist_ok=True)
+    prepared: PreparedProgram | None = None
     sessions: Sessions = {}
-    for shard in range(len(manifest.cuts) + 1):
-        for name in prepared.methods:
-            kept = folder / manifest.model_file(shard, name)
+    for name, method in manifest.methods.items():
+        for number, shard in enumerate(method.shards):
+            kept = folder / shard.model
             if kept.exists():
-                sessions[shard, name] = open_session(kept, chip)
+                sessions[number, name] = open_session(kept, chip)
                 continue
+            prepared = prepared or PreparedProgram.of(program, manifest)
             with tempfile.TemporaryDirectory(dir=folder) as work:
-                source = prepared.write_models(shard, Path(work), [name])[name]
+                source = prepared.write_models(number, Path(work), [name])[name]
                 made = Path(work) / kept.name
-                sessions[shard, name] = open_session(source, chip, made)
+                sessions[number, name] = open_session(source, chip, made)
                 for file in Path(work).glob("*_qnn.bin"):
                     file.replace(folder / file.name)
                 made.replace(kept)  # last: that it is there says that all is

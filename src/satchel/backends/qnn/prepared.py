@@ -1,43 +1,56 @@
 """A program's methods in the form that the NPU runs, made from the program file itself.
 
-Compiling, the reference's rounded run and the emulator all start from here, so that they cannot
-differ in what they compute.
+Compiling, calibrating and the reference's rounded run all start from here, so that they cannot
+differ in what they compute. Running a compiled program needs none of it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from satchel.backends.qnn.annotate import Encodings
-from satchel.backends.qnn.lower import lower
-from satchel.backends.qnn.onnx_model import OnnxWriter, WeightFile
-from satchel.backends.qnn.payload import Manifest, damaged, read_manifest
+from satchel.backends.qnn.lowering import Lowered, lower
+from satchel.backends.qnn.manifest import CompiledMethod, Manifest, damaged
+from satchel.backends.qnn.onnx_writer import OnnxWriter, WeightFile
+from satchel.backends.qnn.ops import LAYERS, is_activation
+from satchel.backends.qnn.payload import read_manifest
 from satchel.backends.qnn.reference_run import ReferenceGraph
-from satchel.backends.qnn.runner import Execute, Host, ShardedMethod, SmartMaskRunner
+from satchel.backends.qnn.runner import Execute, Host, Runner
 from satchel.backends.qnn.shards import cut_points, split
-from satchel.backends.qnn.stored import ProgramWeights
+from satchel.backends.qnn.weights import ProgramWeights
+from satchel.backends.qnn.widths import change_widths
 from satchel.graph.ir import Graph
-from satchel.llm.session import ACCEPT_METHOD, KV_METHOD, LOOKAHEAD_METHOD
-from satchel.runtime.program import Program
+from satchel.runtime.program import Instance, Program
+
+Array = NDArray[Any]
+_LARGEST_BIAS = 2.0**30  # in steps of a layer's sums, which have 32 bits
 
 
 class PreparedProgram:
-    """``encodings`` are known once the program was calibrated; a finished file holds them."""
+    """``encodings`` are known once the program was calibrated; a finished file holds them.
+
+    ``methods`` has the tokens of each call; a module's takes none.
+    """
 
     def __init__(self, program: Program, methods: dict[str, int], bits: int) -> None:
         from satchel.eval.stored_graphs import read_graphs  # it needs the exporter, which needs us
 
         self.program, self.bits = program, bits
-        self.weights = ProgramWeights(program)
-        self.context = int(program.states[0]["shape"][1])
         self.graphs: dict[str, Graph] = read_graphs(program)
-        self.lowered = {
-            name: lower(self.graphs[name], self.context, tokens) for name, tokens in methods.items()
+        self.weights = ProgramWeights(program)
+        self.context = int(program.states[0]["shape"][1]) if program.states else 0
+        self._plain = {
+            name: self.lower(self.source(name), tokens, self.context)
+            for name, tokens in methods.items()
         }
-        self.vocabulary = int(program.methods[0]["outputs"][0]["shape"][-1])
-        self.host = Host(self.weights.rows, program.weight)
+        self.lowered = dict(self._plain)
         self.cuts: list[int] = []
         self.encodings: Encodings = {}
 
@@ -46,43 +59,77 @@ class PreparedProgram:
         """From a finished file, whose manifest is checked against its graphs."""
         manifest = manifest or read_manifest(program)
         known = {m["name"] for m in program.methods}
-        if set(manifest.methods) - known or not program.states:
+        if set(manifest.methods) - known:
             raise damaged("the NPU's manifest names methods that the program does not have")
-        on_host = {ACCEPT_METHOD}
-        if LOOKAHEAD_METHOD in manifest.methods:
-            on_host.add(KV_METHOD)
-        if known - set(manifest.methods) - on_host:
-            raise damaged("the NPU's manifest lacks methods that the program has")
-        prepared = PreparedProgram(program, manifest.methods, manifest.bits)
+        prepared = PreparedProgram(program, manifest.tokens, manifest.bits)
         for method in prepared.lowered.values():
             points = cut_points(method.npu)
             if manifest.cuts != sorted(set(manifest.cuts) & set(points)):
                 raise damaged("the NPU's manifest cuts the graph where it cannot be cut")
             for value in method.npu.values():
-                plain = value.weight is None and value.constant is None
-                if plain and value.name not in manifest.encodings:
+                if is_activation(value) and value.name not in manifest.encodings:
                     raise damaged(f"the NPU's manifest has no encoding of {value.name}")
-        prepared.cuts, prepared.encodings = manifest.cuts, manifest.encodings
+        prepared.cuts = manifest.cuts
+        prepared.use(manifest.encodings)
+        if prepared.methods != {n: _bare(m) for n, m in manifest.methods.items()}:
+            raise damaged("the NPU's manifest does not describe the program's methods")
         return prepared
 
+    def source(self, method: str) -> str:
+        """The graph that the NPU runs: a method's own, or what the CPU leaves of it."""
+        return f"{method}.npu" if f"{method}.npu" in self.graphs else method
+
+    def lower(self, graph: str, tokens: int, context: int) -> Lowered:
+        fuse_bias = not self.weights.have_codes
+        lowered = lower(self.graphs[graph], self.bits, tokens, context, fuse_bias)
+        return replace(lowered, name=graph.removesuffix(".npu"))
+
+    def use(self, encodings: Encodings) -> None:
+        """Take the encodings of all values, and change between 8 and 16 bits where they do.
+
+        A bias is counted in steps of input times weight. Where a layer's input or a row of its
+        weight is always zero, those would be too small for it: then the row's steps are larger.
+        """
+        self.encodings = dict(encodings)
+        for name, plain in self._plain.items():
+            npu = change_widths(plain.npu, self.encodings, self.bits)
+            self.lowered[name] = replace(plain, npu=npu)
+            for node in npu.nodes:
+                bias = node.inputs[2] if node.op in LAYERS and len(node.inputs) > 2 else None
+                if bias is None:
+                    continue
+                x, weight = node.inputs[0], node.inputs[1]
+                assert x is not None and weight is not None
+                most = np.abs(self.weights.array(bias.name).astype(np.float64)) / _LARGEST_BIAS
+                least = (most / self.encodings[x.name].scale).astype(np.float32)
+                known = self.weights.least.get(weight.name, np.float32(0))
+                self.weights.least[weight.name] = np.maximum(known, least)
+        self.__dict__.pop("pieces", None)
+
     @cached_property
-    def methods(self) -> dict[str, ShardedMethod]:
+    def pieces(self) -> dict[str, list[Graph]]:
+        """The graphs of each method's shards."""
+        return {name: split(one.npu, self.cuts) for name, one in self.lowered.items()}
+
+    @property
+    def methods(self) -> dict[str, CompiledMethod]:
+        """How each method is called."""
         return {
-            name: ShardedMethod(lowered, split(lowered.npu, self.cuts))
+            name: CompiledMethod.of(lowered, self.pieces[name], self.encodings, set(self.graphs))
             for name, lowered in self.lowered.items()
         }
 
-    def runner(self, execute: Execute) -> SmartMaskRunner:
-        return SmartMaskRunner(self.methods, self.encodings, self.host, self.vocabulary, execute)
-
-    def reference_runner(self) -> SmartMaskRunner:
+    def reference_runner(self) -> Runner:
         """Runs in the reference what the NPU should compute."""
         graphs = {
             (number, name): ReferenceGraph(piece, self.encodings, self.weights, self.bits)
-            for name, method in self.methods.items()
-            for number, piece in enumerate(method.pieces)
+            for name, pieces in self.pieces.items()
+            for number, piece in enumerate(pieces)
         }
         return self.runner(lambda number, name, codes: graphs[number, name].run(codes))
+
+    def runner(self, execute: Execute) -> Runner:
+        return Runner(self.methods, Host(Instance(self.program)), execute)
 
     def write_models(
         self, shard: int, folder: Path, methods: Sequence[str] | None = None
@@ -90,10 +137,16 @@ class PreparedProgram:
         """The ONNX models of one shard, by method; they share one file of weights."""
         weights = WeightFile(folder / f"shard{shard}.weights")
         models = {}
-        for name in methods or self.methods:
+        for name in methods or self.pieces:
             path = folder / f"shard{shard}.{name}.source.onnx"
-            piece = self.methods[name].pieces[shard]
+            piece = self.pieces[name][shard]
             OnnxWriter(piece, self.encodings, self.weights, weights, self.bits).write(path)
             models[name] = path
         weights.close()
         return models
+
+
+def _bare(method: CompiledMethod) -> CompiledMethod:
+    """Without what only compiling tells."""
+    shards = [replace(shard, binary="", graph="") for shard in method.shards]
+    return replace(method, shards=shards)

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-import numpy as np
 from numpy.typing import NDArray
 
 from satchel.backends.qnn.annotate import constant_encoding
-from satchel.backends.qnn.stored import WeightStore
+from satchel.backends.qnn.weights import WeightStore
+from satchel.backends.qnn.widths import constant_bits, exact_weights, matrices
 from satchel.graph.ir import Graph, Weight
 from satchel.graph.reference import WeightReader
 from satchel.quantize.static import ActivationEncoding, QdqInterpreter
@@ -17,14 +17,19 @@ from satchel.quantize.static import ActivationEncoding, QdqInterpreter
 Array = NDArray[Any]
 
 
-def weight_reader(weights: WeightStore, bits: int, rounded: bool = True) -> Any:
-    """The numbers of a weight: a matrix's codes decoded, a vector rounded as it will be."""
+def rounded_reader(
+    graph: Graph, encodings: Mapping[str, ActivationEncoding], weights: WeightStore, bits: int
+) -> WeightReader:
+    """Each weight as the NPU computes with it: matrices decoded, small arrays rounded."""
+    layers, exact = matrices(graph), exact_weights(graph, encodings)
 
     def read(weight: Weight) -> Array:
-        if len(weight.shape) == 2:
+        if weight.name in layers:
             return weights.matrix(weight.name).numbers()
-        array = np.asarray(weights.array(weight.name), np.float32)
-        return constant_encoding(array, bits).round_trip(array) if rounded else array
+        array = weights.array(weight.name)
+        if weight.name in exact:
+            return array
+        return constant_encoding(array, constant_bits(weight.name, bits)).round_trip(array)
 
     return read
 
@@ -38,10 +43,9 @@ class ReferenceGraph:
         encodings: Mapping[str, ActivationEncoding],
         weights: WeightStore,
         bits: int,
-        read: WeightReader | None = None,
     ) -> None:
         self._graph, self._encodings = graph, encodings
-        read = read or weight_reader(weights, bits)
+        read = rounded_reader(graph, encodings, weights, bits)
         self._interpreter = QdqInterpreter(read, encodings, frozenset())
 
     def run(self, codes: Mapping[str, Array]) -> dict[str, Array]:

@@ -1,64 +1,53 @@
-"""Feeds tokens to the NPU's graphs and keeps the KV cache: what the host does.
+"""Calls compiled methods: what the host does before, between and after the NPU's graphs.
 
-The cache is updated in place (the smart mask): after a call only the new tokens' slots are
-written, and the mask of the next call uncovers them. Nothing is moved or copied otherwise.
+A KV cache is updated in place (the smart mask): after a call only the new tokens' slots are
+written, and the mask of the next call uncovers them. Nothing is moved or copied otherwise. A
+module's method is called in the same way, and has neither cache nor mask.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from satchel.backends.qnn.annotate import Encodings
-from satchel.backends.qnn.lower import Lowered, MaskInput
+from satchel.backends.qnn.lowering import MaskInput
+from satchel.backends.qnn.manifest import CompiledMethod, Tensor
 from satchel.errors import ExecutionError
-from satchel.graph.ir import Graph, Weight, largest
 from satchel.graph.ops.attention import tree_depths
 from satchel.graph.ops.registry import check_rows
-from satchel.graph.reference import ReferenceInterpreter
-from satchel.llm.session import KV_METHOD, LOOKAHEAD_METHOD
-from satchel.quantize.static import ActivationEncoding
+from satchel.llm.session import ACCEPT_METHOD, KV_METHOD, LOOKAHEAD_METHOD
+from satchel.runtime.program import Instance, Method
 
 Array = NDArray[Any]
-# Runs one piece of a method: its number, the method's name, codes in, codes out.
-Execute = Callable[[int, str, Mapping[str, Array]], dict[str, Array]]
-Rows = Callable[[str, Array], Array]  # rows of a weight, by number
-
-
-@dataclass
-class ShardedMethod:
-    """A lowered method with the pieces that its graph was split into."""
-
-    lowered: Lowered
-    pieces: list[Graph]
+Arrays = dict[str, Array]
+# Runs one shard of a method: its number, the method's name, codes in, codes out.
+Execute = Callable[[int, str, Mapping[str, Array]], Mapping[str, Array]]
 
 
 class Host:
-    """What a method needs besides its caches and masks: embeddings, sines and cosines."""
+    """The parts of a program that the CPU runs for the NPU."""
 
-    def __init__(self, rows: Rows, array: Callable[[str], Array]) -> None:
-        def read(weight: Weight) -> Array:
-            return array(weight.name)
+    def __init__(self, instance: Instance) -> None:
+        self._instance = instance
+        self._methods: dict[str, Method] = {}
 
-        self._rows = rows
-        self._interpreter = ReferenceInterpreter(read)
+    def run(self, name: str | None, known: Mapping[str, Array]) -> Arrays:
+        """What a part makes of values by their names; nothing if there is no such part."""
+        if name is None:
+            return {}
+        method = self._methods.setdefault(name, self._instance.method(name))
+        made = method.run(*(known[source] for source in method.inputs))
+        return dict(zip(method.outputs, made, strict=True))
 
-    def inputs(
-        self, method: Lowered, tokens: Array, position: int, parents: Array | None = None
-    ) -> dict[str, Array]:
-        """The NPU's inputs for a block of exactly the method's length."""
-        made = {name: self._rows(table, tokens) for name, table in method.embeddings.items()}
-        given = {"tokens": tokens, "position": np.array([position], np.int32)}
-        if method.takes_trees:
-            given["parents"] = _line(method.tokens) if parents is None else parents
-        return made | self._interpreter.run(method.host, given)
+    def outputs(self, name: str) -> list[str]:
+        """What a method of the program gives."""
+        return self._instance.method(name).outputs
 
 
-def _line(tokens: int) -> Array:
+def in_a_line(tokens: int) -> Array:
     """Each token stands behind the one before it."""
     return np.arange(-1, tokens - 1, dtype=np.int32)
 
@@ -70,7 +59,7 @@ def visible_slots(
 
     Of the new ones a token sees itself and its ancestors, which are all before it in a line.
     """
-    parents = _line(tokens) if parents is None else parents
+    parents = in_a_line(tokens) if parents is None else parents
     depths = position + tree_depths(parents)
     queries = depths[:, None]
     slots = np.concatenate([np.arange(context), depths])[None]
@@ -86,106 +75,123 @@ def visible_slots(
 
 
 def mask_codes(
-    encoding: ActivationEncoding,
+    tensor: Tensor,
     mask: MaskInput,
-    method: Lowered,
+    method: CompiledMethod,
     position: int,
     parents: Array | None = None,
 ) -> Array:
     """Zero for what is seen, and the lowest number for what is not."""
+    encoding = tensor.encoding
     seen = visible_slots(mask, method.tokens, method.context, position, parents)
     return np.where(seen, encoding.zero_point, encoding.lowest).astype(encoding.dtype)
 
 
-class SmartMaskRunner:
-    """Methods that share one KV cache, over anything that can execute their pieces."""
+class Runner:
+    """Methods that share one KV cache, over anything that can execute their shards."""
 
-    def __init__(
-        self,
-        methods: Mapping[str, ShardedMethod],
-        encodings: Encodings,
-        host: Host,
-        vocabulary: int,
-        execute: Execute,
-    ) -> None:
-        self.methods, self._encodings, self._host = methods, encodings, host
-        self._vocabulary, self._execute = vocabulary, execute
-        self.caches: dict[str, Array] = {}
-        for method in methods.values():
-            for piece in method.pieces:
-                for value in piece.inputs:
-                    if any(value.name == c.name for c in method.lowered.caches):
-                        encoding = encodings[value.name]
-                        self.caches.setdefault(
-                            value.name,
-                            np.full(largest(value.shape), encoding.zero_point, encoding.dtype),
-                        )
+    def __init__(self, methods: Mapping[str, CompiledMethod], host: Host, execute: Execute) -> None:
+        self.methods, self._host, self._execute = methods, host, execute
+        self._tensors = {name: method.tensors for name, method in methods.items()}
+        self.caches: Arrays = {}
+        for name, method in methods.items():
+            for cache in method.caches:
+                held = self._tensors[name][cache.name]
+                empty = np.full(held.shape, held.encoding.zero_point, held.encoding.dtype)
+                self.caches.setdefault(cache.name, empty)
 
-    def run(
-        self,
-        name: str,
-        tokens: Array,
-        position: int,
-        rows: Array | None = None,
-        parents: Array | None = None,
-    ) -> Array:
-        """The logits after the tokens that ``rows`` names, or after all.
+    def run(self, name: str, inputs: Mapping[str, Array]) -> Arrays:
+        """A method's outputs by name, of its inputs by name.
 
-        With ``parents`` the tokens are a tree; they go into the cache in their order, and
-        :meth:`keep` leaves those that are to stay. Where there is a method for trees, it also
-        does single tokens: both are then the same computation.
+        Where there is a method for trees, it also does single tokens: both are then the same
+        computation.
         """
+        if name == ACCEPT_METHOD:
+            self.keep(inputs["rows"], int(inputs["position"][0]))
+            return {}
         if name not in self.methods and name == KV_METHOD:
             name = LOOKAHEAD_METHOD
         method = self.methods[name]
-        lowered, count = method.lowered, len(tokens)
-        if not 1 <= count <= lowered.tokens:
-            raise ExecutionError(f"{name} takes 1 to {lowered.tokens} tokens, not {count}")
-        if position < 0 or position + count > lowered.context:
-            last = position + count - 1
+        return self._step(method, inputs) if method.tokens else self._forward(method, inputs)
+
+    def _forward(self, method: CompiledMethod, inputs: Mapping[str, Array]) -> Arrays:
+        """A module's call."""
+        known = dict(inputs)
+        known |= self._host.run(method.before, known)
+        codes = self._chain(method, self.codes(method, known))
+        tensors = self._tensors[method.name]
+        known |= {key: tensors[key].encoding.dequantize(array) for key, array in codes.items()}
+        known |= self._host.run(method.after, known)
+        return {name: known[name] for name in self._host.outputs(method.name)}
+
+    def _step(self, method: CompiledMethod, inputs: Mapping[str, Array]) -> Arrays:
+        """The logits after the tokens that ``rows`` names, or after all.
+
+        With ``parents`` the tokens are a tree; they go into the cache in their order, and
+        :meth:`keep` leaves those that are to stay.
+        """
+        tokens, position = inputs["tokens"], inputs["position"]
+        rows, parents = inputs.get("rows"), inputs.get("parents")
+        if position.shape != (1,) or tokens.ndim != 1:
+            raise ExecutionError(f"{method.name} takes tokens [n] and a position [1]")
+        start, count = int(position[0]), len(tokens)
+        if not 1 <= count <= method.tokens:
+            raise ExecutionError(f"{method.name} takes 1 to {method.tokens} tokens, not {count}")
+        if start < 0 or start + count > method.context:
             raise ExecutionError(
-                f"the tokens {position} to {last} do not fit in a context of {lowered.context}"
+                f"the tokens {start} to {start + count - 1} do not fit in a context of "
+                f"{method.context}"
             )
-        check_rows(tokens, self._vocabulary, "token")
         rows = np.arange(count) if rows is None else rows
         check_rows(rows, count, "row")
-        padded = np.zeros(lowered.tokens, np.int32)  # what follows the tokens is never seen
+        padded = np.zeros(method.tokens, np.int32)  # what follows the tokens is never seen
         padded[:count] = tokens
-        whole = _line(lowered.tokens)
+        whole = in_a_line(method.tokens)
         if parents is not None:
-            if len(parents) != count or not lowered.takes_trees:
-                raise ExecutionError(f"{name} takes no tree of {len(parents)} for {count} tokens")
+            if len(parents) != count:
+                raise ExecutionError(f"{len(parents)} parents are no tree of {count} tokens")
             whole[:count] = parents
             whole[count:] = -1
-        numbers = self._host.inputs(lowered, padded, position, whole)
-        codes = {key: self._encodings[key].quantize(array) for key, array in numbers.items()}
-        for mask in lowered.masks:
-            encoding = self._encodings[mask.name]
-            codes[mask.name] = mask_codes(encoding, mask, lowered, position, whole)
-        codes |= self.caches
-        for number, piece in enumerate(method.pieces):
-            codes |= self._execute(number, name, {v.name: codes[v.name] for v in piece.inputs})
-        self._write(lowered, codes, position, count)
-        chosen: Array = self._encodings["logits"].dequantize(codes["logits"][rows])
-        return chosen
+        given = {"tokens": padded, "position": position, "parents": whole}
+        codes = self.codes(method, self._host.run(method.before, given))
+        for mask in method.masks:
+            tensor = self._tensors[method.name][mask.name]
+            codes[mask.name] = mask_codes(tensor, mask, method, start, whole)
+        codes = self._chain(method, codes | self.caches)
+        self._write(method, codes, start, count)
+        logits = self._tensors[method.name]["logits"].encoding
+        return {"logits": logits.dequantize(codes["logits"][rows])}
+
+    def codes(self, method: CompiledMethod, numbers: Mapping[str, Array]) -> Arrays:
+        """What the NPU is given for these numbers."""
+        tensors = self._tensors[method.name]
+        return {
+            name: tensors[name].encoding.quantize(np.asarray(array))
+            for name, array in numbers.items()
+            if name in tensors
+        }
+
+    def _chain(self, method: CompiledMethod, codes: Arrays) -> Arrays:
+        """All codes after the shards have run one after the other."""
+        for number, shard in enumerate(method.shards):
+            given = {tensor.name: codes[tensor.name] for tensor in shard.inputs}
+            codes |= self._execute(number, method.name, given)
+        return codes
 
     def keep(self, rows: Array, position: int) -> None:
         """Move what some of the last tokens put into the cache together."""
-        check_rows(rows, self.methods[LOOKAHEAD_METHOD].lowered.tokens, "row")
+        method = self.methods[LOOKAHEAD_METHOD]
+        check_rows(rows, method.tokens, "row")
         if (np.diff(rows) < 1).any():
             raise ExecutionError("the rows that are kept must rise")
-        for cache in self.methods[LOOKAHEAD_METHOD].lowered.caches:
+        for cache in method.caches:
             slots = np.moveaxis(self.caches[cache.name], cache.axis, 0)
             if position < 0 or position + int(rows.max(initial=0)) >= len(slots):
                 raise ExecutionError(f"the tokens at {position} are not in the cache")
             slots[position : position + len(rows)] = slots[position + rows]
 
-    def _write(
-        self, method: Lowered, codes: Mapping[str, Array], position: int, count: int
-    ) -> None:
+    def _write(self, method: CompiledMethod, codes: Arrays, position: int, count: int) -> None:
         for cache in method.caches:
-            span = slice(position, position + count)
-            if cache.axis == 2:
-                self.caches[cache.name][:, :, span] = codes[cache.new][:, :, :count]
-            else:
-                self.caches[cache.name][:, span] = codes[cache.new][:, :count]
+            slots = np.moveaxis(self.caches[cache.name], cache.axis, 0)
+            new = np.moveaxis(codes[cache.new], cache.axis, 0)
+            slots[position : position + count] = new[:count]

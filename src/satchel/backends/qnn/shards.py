@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Sequence
 
-from satchel.backends.qnn.annotate import is_activation
+from satchel.backends.qnn.ops import is_activation
 from satchel.errors import ConfigError
 from satchel.graph.ir import Graph, Node, TensorType, Value
 

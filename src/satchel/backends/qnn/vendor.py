@@ -79,3 +79,12 @@ def open_session(
     provider = {"backend_path": onnxruntime_qnn.get_qnn_htp_path(), **chip.options()}
     options.add_provider_for_devices(devices, provider)
     return ort.InferenceSession(str(model), options)
+
+
+def compiled_graph(model: Path) -> tuple[str, str]:
+    """The binary that an EPContext model names, and the name of its graph in there."""
+    import onnx
+
+    (node,) = onnx.load(str(model), load_external_data=False).graph.node
+    found = {a.name: a.s.decode() for a in node.attribute if a.type == onnx.AttributeProto.STRING}
+    return found["ep_cache_context"], found.get("partition_name", node.name)

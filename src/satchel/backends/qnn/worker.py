@@ -17,19 +17,20 @@ import numpy as np
 from satchel.backends.qnn.chips import find_chip
 from satchel.backends.qnn.codes import vendor_error
 from satchel.backends.qnn.frames import Array, Message, receive, send
-from satchel.backends.qnn.loaded import LoadedProgram
+from satchel.backends.qnn.loaded import load_program
+from satchel.backends.qnn.runner import Runner
 from satchel.backends.qnn.vendor import open_session
 from satchel.errors import SatchelError
 from satchel.machine import peak_rss
 
 Arrays = dict[str, Array]
-_DOING = {"compile": "compiling for", "open": "loading for", "load": "loading for"}
+_DOING = {"compile": "compiling for", "load": "loading for"}
 
 
 class Worker:
     def __init__(self) -> None:
         self._sessions: dict[str, Any] = {}
-        self._program: LoadedProgram | None = None
+        self._program: Runner | None = None
 
     def compile(self, message: Message, _: Arrays) -> tuple[Message, Arrays]:
         """Compile models into one binary, or each into its own. They can be run here then."""
@@ -49,12 +50,6 @@ class Worker:
         processor = time.process_time()
         return {"seconds": seconds, "processor_s": processor, "peak_bytes": peak_rss()}, {}
 
-    def open(self, message: Message, _: Arrays) -> tuple[Message, Arrays]:
-        """Open compiled models."""
-        for key, model in message["models"]:
-            self._sessions[key] = open_session(Path(model), find_chip(message["target"]))
-        return {}, {}
-
     def run(self, message: Message, arrays: Arrays) -> tuple[Message, Arrays]:
         session = self._sessions[message["key"]]
         names = [output.name for output in session.get_outputs()]
@@ -63,26 +58,13 @@ class Worker:
 
     def load(self, message: Message, _: Arrays) -> tuple[Message, Arrays]:
         """Open a program, with whatever of it must be compiled first."""
-        self._program = LoadedProgram(Path(message["program"]), Path(message["folder"]))
+        self._program = load_program(Path(message["program"]), Path(message["folder"]))
         return {}, {}
 
     def call(self, message: Message, arrays: Arrays) -> tuple[Message, Arrays]:
-        """Feed tokens to a method of the program."""
+        """Call a method of the program."""
         assert self._program is not None
-        logits = self._program.runner.run(
-            message["method"],
-            arrays["tokens"],
-            message["position"],
-            arrays.get("rows"),
-            arrays.get("parents"),
-        )
-        return {}, {"logits": logits}
-
-    def keep(self, message: Message, arrays: Arrays) -> tuple[Message, Arrays]:
-        """Leave in the cache what was accepted of a tree."""
-        assert self._program is not None
-        self._program.runner.keep(arrays["rows"], message["position"])
-        return {}, {}
+        return {}, self._program.run(message["method"], arrays)
 
     def answer(self, message: Message, arrays: Arrays) -> tuple[Message, Arrays]:
         command: Callable[[Message, Arrays], tuple[Message, Arrays]]

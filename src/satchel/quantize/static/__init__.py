@@ -1,6 +1,11 @@
 """Static quantisation: ranges of activations are measured on examples and fixed at export."""
 
-from satchel.quantize.static.calibrate import calibrate, calibration_targets, native_runner
+from satchel.quantize.static.calibrate import (
+    calibrate,
+    calibration_targets,
+    native_runner,
+    reference_runner,
+)
 from satchel.quantize.static.encoding import ActivationEncoding
 from satchel.quantize.static.heads import HeadSteps, attention_name
 from satchel.quantize.static.lower import LoweredGraph, lower_integers, read_lowered
@@ -38,6 +43,7 @@ __all__ = [
     "plan_integers",
     "quantize_rows",
     "read_lowered",
+    "reference_runner",
     "round_rows",
     "signal_to_noise",
 ]

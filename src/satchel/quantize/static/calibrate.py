@@ -55,7 +55,11 @@ def calibrate(
     by_head = {name: HeadObserver(make, n) for name, n in attention_inputs(graph).items()}
     inputs = [v for v in graph.inputs if v.name in watched]
     count = 0
-    run = native_runner(graph, read_weight, targets) if native else _reference(graph, read_weight)
+    run = (
+        native_runner(graph, read_weight, targets)
+        if native
+        else reference_runner(graph, read_weight)
+    )
     for example in examples:
         for value in inputs:
             watched[value.name].observe(finite(value.name, np.asarray(example[value.name])))
@@ -77,7 +81,8 @@ def calibrate(
 Runner = Callable[[Example], Iterable[tuple[str, Array]]]  # values by name
 
 
-def _reference(graph: Graph, read_weight: WeightReader) -> Runner:
+def reference_runner(graph: Graph, read_weight: WeightReader) -> Runner:
+    """Runs a graph in the reference and gives all its values, by name."""
     interpreter = ReferenceInterpreter(read_weight)
 
     def run(example: Example) -> list[tuple[str, Array]]:

@@ -1,4 +1,4 @@
-"""Functions that the NPU has no op of its own for, spelled with those that it has."""
+"""Functions that the NPU has no op of its own for, made of those that it has."""
 
 from __future__ import annotations
 

@@ -1,15 +1,15 @@
-"""Which part of a module goes to the NPU, and what the CPU does before and after it."""
+"""Where the nodes of a program run: which part goes to the NPU, and what the CPU does around it."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from math import prod
 from typing import Any
 
-from satchel.backends.qnn.annotate import is_activation
-from satchel.backends.qnn.modules.lower import LAYERS, supports_in_module
-from satchel.errors import UnsupportedOperatorError
+from satchel.backends.qnn.ops import HOST_OPS, LAYERS, is_activation, supports
+from satchel.errors import GraphError, UnsupportedOperatorError
 from satchel.graph.ir import Graph, Node, Value, largest
 
 METHOD = "forward"
@@ -34,10 +34,9 @@ def place_module(graph: Graph) -> Placement:
 
     Each such node goes to the side that leaves the NPU most of the work.
     """
-    reasons = {id(n): reason for n in graph.nodes if (reason := supports_in_module(n))}
+    reasons = {id(n): reason for n in graph.nodes if (reason := supports(n))}
     if not reasons:
-        counts = {"qnn": len(graph.nodes)}
-        return Placement([graph], {"nodes": counts, "fallbacks": []})
+        return Placement([graph], _counted(len(graph.nodes), []))
     refused = [node for node in graph.nodes if id(node) in reasons]
     best: tuple[float, set[int], set[int]] | None = None
     for leading in range(len(refused) + 1):
@@ -117,19 +116,35 @@ def _part(graph: Graph, name: str, chosen: set[int]) -> Graph:
     return part
 
 
+def place_program(graphs: Sequence[Graph]) -> dict[str, Any]:
+    """Where each node of a language model's methods runs: its host's are known beforehand."""
+    nodes = [node for graph in graphs for node in graph.nodes]
+    host = []
+    for node in nodes:
+        reason = supports(node)
+        if reason is not None and node.op not in HOST_OPS:
+            raise GraphError(f"{reason}", "Export this model for cpu.")
+        host += [(node.op, reason)] if reason else []
+    return _counted(len(nodes), host)
+
+
 def _report(
     graph: Graph, reasons: dict[int, str], before: set[int], after: set[int]
 ) -> dict[str, Any]:
-    fallbacks: dict[tuple[str, str], dict[str, Any]] = {}
+    host = []
     for node in graph.nodes:
-        if id(node) not in before | after:
-            continue
-        side = "before" if id(node) in before else "after"
-        reason = reasons.get(id(node), f"it comes {side} what the NPU does not take")
-        entry = fallbacks.setdefault(
-            (node.op, reason), {"op": node.op, "nodes": 0, "reason": reason}
-        )
-        entry["nodes"] += 1
-    host = len(before | after)
-    counts = {"qnn": len(graph.nodes) - host, "cpu": host}
-    return {"nodes": counts, "fallbacks": list(fallbacks.values())}
+        if id(node) in before | after:
+            side = "before" if id(node) in before else "after"
+            reason = reasons.get(id(node), f"it comes {side} what the NPU does not take")
+            host.append((node.op, reason))
+    return _counted(len(graph.nodes), host)
+
+
+def _counted(nodes: int, host: Sequence[tuple[str, str]]) -> dict[str, Any]:
+    """``fallbacks`` has what the host runs, each kind once, with the reason."""
+    fallbacks = [
+        {"op": op, "nodes": count, "reason": reason}
+        for (op, reason), count in Counter(host).items()
+    ]
+    counts = {"qnn": nodes - len(host)} | ({"cpu": len(host)} if host else {})
+    return {"nodes": counts, "fallbacks": fallbacks}

@@ -1,12 +1,12 @@
-"""Which values of a module have 16 bits where the others have 8, and the changes between them."""
+"""Which values have 16 bits where the others have 8, and the changes between them."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import replace
 
-from satchel.backends.qnn.annotate import Encodings, is_activation
-from satchel.backends.qnn.modules.lower import LAYERS
+from satchel.backends.qnn.annotate import Encodings, is_cache, is_copy
+from satchel.backends.qnn.ops import LAYERS, is_activation
 from satchel.graph.ir import Graph, Node, Value
 from satchel.quantize.static import ActivationEncoding
 
@@ -43,18 +43,21 @@ def constant_bits(name: str, bits: int) -> int:
 def change_widths(graph: Graph, encodings: Encodings, usual: int) -> Graph:
     """A graph in which all that a node reads has as many bits as what it makes.
 
-    Stored arrays have the ``usual`` ones. The encodings of copies are added to ``encodings``.
+    But for a KV cache: its 8 bits are multiplied by 16 as they are. Stored arrays have the
+    ``usual`` bits. The encodings of copies are added to ``encodings``.
     """
     copies: dict[str, Value] = {}
     nodes: list[Node] = []
+    cached = _from_caches(graph)
     for node in graph.nodes:
         bits = encodings[node.outputs[0].name].bits
         inputs: list[Value | None] = []
         for place, value in enumerate(node.inputs):
-            if value is None or (node.op in LAYERS and place):
+            if value is None or (node.op in LAYERS and place) or value.name in cached:
                 inputs.append(value)
                 continue
-            if bits == (encodings[value.name].bits if is_activation(value) else usual):
+            here = encodings[value.name].bits if is_activation(value) else usual
+            if bits == here or is_copy(node):
                 inputs.append(value)
                 continue
             name = f"{value.name}{WIDE if bits == 16 else '@8'}"
@@ -73,6 +76,16 @@ def change_widths(graph: Graph, encodings: Encodings, usual: int) -> Graph:
     return Graph(graph.name, graph.inputs, graph.outputs, nodes)
 
 
+def _from_caches(graph: Graph) -> set[str]:
+    """Values that hold a cache, in whatever shape."""
+    found = {v.name for v in graph.inputs if is_cache(v.name)}
+    for node in graph.nodes:
+        names = {v.name for v in node.inputs if v is not None}
+        if node.op in ("concat", "reshape") and names & found:
+            found |= names | {node.outputs[0].name}
+    return found
+
+
 def exact_weights(graph: Graph, encodings: Mapping[str, ActivationEncoding]) -> set[str]:
     """Names of stored arrays that are not rounded to 8 or 16 bits."""
     found: set[str] = set()
@@ -84,3 +97,8 @@ def exact_weights(graph: Graph, encodings: Mapping[str, ActivationEncoding]) -> 
         elif node.op == "take":
             found.add(names[1])
     return found
+
+
+def matrices(graph: Graph) -> set[str]:
+    """Names of the layers' weights."""
+    return {str(n.inputs[1].name) for n in graph.nodes if n.op in LAYERS and n.inputs[1]}

@@ -1,1 +1,0 @@
-"""PyTorch modules, vision models above all, on the NPU: every value has calibrated codes."""

@@ -1,0 +1,61 @@
+"""Which ops the NPU takes, and why it does not take the others."""
+
+from __future__ import annotations
+
+from satchel.graph.ir import DType, Node, Value, attr_float, attr_int
+
+# Ops that the NPU runs as they are; the others are lowered to these.
+PLAIN_OPS = frozenset(
+    "conv2d linear matmul max_pool2d avg_pool2d layer_norm rms_norm softmax "
+    "add sub mul div maximum minimum affine clamp neg abs exp sqrt "
+    "relu hardswish hardsigmoid sigmoid tanh gelu "
+    "reduce_mean reduce_sum reduce_max reduce_min "
+    "reshape transpose slice concat take pad expand".split()
+)
+_LOWERED = frozenset("silu gelu_tanh silu_mul gelu_tanh_mul attention_full attention_qkv".split())
+# What reads or writes a KV cache, or is given angles by the host.
+CACHED_OPS = frozenset("rope cache_write attention".split())
+NPU_OPS = PLAIN_OPS | _LOWERED | CACHED_OPS
+
+# What a language model's host does for its NPU.
+HOST_OPS = {
+    "embedding": "a table of all tokens is looked up, not computed with",
+    "positions": "whole numbers",
+    "rope_table": "sines and cosines of large angles need 32 bits",
+    "take_rows": "the NPU gives all rows, and the host takes those that are asked for",
+    "cache_move": "the host keeps the cache",
+}
+
+LAYERS = frozenset({"conv2d", "linear"})
+MOST_DIMENSIONS = 5
+
+
+def is_activation(value: Value) -> bool:
+    return value.weight is None and value.constant is None
+
+
+def supports(node: Node) -> str | None:
+    """None if the NPU runs this node, or the reason why it does not."""
+    if node.op not in NPU_OPS:
+        return HOST_OPS.get(node.op, f"the NPU backend has no op {node.op}")
+    if node.op in CACHED_OPS:
+        return None
+    if any(v.dtype != DType.f32 for v in node.outputs):
+        return "whole numbers"
+    first, *rest = node.inputs
+    second = rest[0] if rest else None
+    if node.op == "take":
+        known = second is not None and not is_activation(second)
+        return None if known else "which entries are taken must be known"
+    if any(v is not None and v.dtype != DType.f32 for v in node.inputs):
+        return "whole numbers"
+    if node.op in LAYERS and (first is None or second is None or is_activation(second)):
+        return "the weight of a layer must be known"
+    if node.op in LAYERS and len(rest) > 1 and rest[1] is not None and is_activation(rest[1]):
+        return "the bias of a layer must be known"
+    if node.op == "pad" and attr_float(node.attrs, "value", 0.0) != 0:
+        return "the NPU backend pads with zero only"
+    odd = attr_int(node.attrs, "divisor", 0) or attr_int(node.attrs, "ceil_mode", 0)
+    if node.op == "avg_pool2d" and odd:
+        return "a mean over windows that reach over the edge, or with a divisor of its own"
+    return None
