@@ -6,6 +6,7 @@
 #include <nanobind/stl/vector.h>
 
 #include <cstring>
+#include <map>
 
 #include "../runtime/errors.h"
 #include "../runtime/instance.h"
@@ -84,12 +85,22 @@ nb::object copied_array(Instance& instance, const ArrayView& view) {
                                          numpy_dtype(view.dtype)));
 }
 
+// Integers choose rows and places. They are checked and then used, so that another thread must not
+// be able to change them in between.
+bool must_not_change(DType dtype) { return dtype == DType::i32 || dtype == DType::i64; }
+
 nb::list run(Instance& instance, size_t method, const std::vector<InputArray>& arrays) {
   std::vector<ArrayView> inputs;
+  std::vector<std::vector<int64_t>> copies;  // of 64 bits, for alignment
   for (const InputArray& array : arrays) {
     ArrayView view{dtype_of(array), {}, array.data()};
     for (size_t i = 0; i < array.ndim(); ++i)
       view.shape.push_back(static_cast<int64_t>(array.shape(i)));
+    if (must_not_change(view.dtype)) {
+      std::vector<int64_t>& copy = copies.emplace_back(array.nbytes() / sizeof(int64_t) + 1);
+      if (array.nbytes() > 0) std::memcpy(copy.data(), view.data, array.nbytes());
+      view.data = copy.data();
+    }
     inputs.push_back(std::move(view));
   }
   std::vector<ArrayView> outputs;

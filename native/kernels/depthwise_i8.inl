@@ -40,8 +40,8 @@ void depthwise_i8(const DepthwisePixels<uint8_t>& s, const IntegerMatrix& w,
         }
       }
       for (int v = 0; v < kTileVectors; ++v) {
-        const I whole =
-            __builtin_convertvector(acc[v], I) + first_sums(result, w, first + v * kLanes);
+        const I whole = add_whole(__builtin_convertvector(acc[v], I),
+                                  first_sums(result, w, first + v * kLanes));
         std::memcpy(out + v * kLanes, &whole, sizeof whole);
       }
     };

@@ -6,9 +6,14 @@ namespace {
 // What the activation's zero point takes off: zero times the sum of a row of weights. Kernels whose
 // sums start with it have it for nothing; to others, whose sums start at zero, it is added at the
 // end.
+//
+// The sums come from the file, and nobody has added up the codes again: sums that are not theirs
+// wrap around, here and in add_whole(), and give wrong numbers, but defined ones.
 inline I first_sums(const IntegerResult& r, const IntegerMatrix& w, int64_t output) {
-  return load_whole(w.sums + output) * -r.x_zero;
+  return (I)((U)load_whole(w.sums + output) * static_cast<uint32_t>(-r.x_zero));
 }
+
+inline I add_whole(I a, I b) { return (I)((U)a + (U)b); }
 
 // Sums of a block in memory: 16 of a row and tile lie together.
 struct BlockSums {
@@ -109,8 +114,8 @@ struct TileFinish {
     for (int v = 0; v < kTileVectors; ++v) {
       const int64_t n = there - v * kLanes, at = output + v * kLanes;
       if (n <= 0) return;
-      const F sum = to_floats(load_whole(sums + v * kLanes) + first[v]);
-      const uint8_t* from = r.residual + row * r.ldr + at;
+      const F sum = to_floats(add_whole(load_whole(sums + v * kLanes), first[v]));
+      const uint8_t* from = r.residual ? r.residual + row * r.ldr + at : nullptr;
       if (in_steps) {
         F steps = fused(sum, scale[v], bias[v]);
         if (r.residual) steps = fused(residual(from, n), residual_step, steps);
@@ -225,7 +230,7 @@ struct RowFinish {
       for (int v = 0; v < V; ++v) {
         const int32_t* at = sums + i * block.row_stride + v / kTileVectors * block.tile_stride;
         I whole = load_whole(at + v % kTileVectors * kLanes);
-        if (adds_first()) whole = whole + first[v];
+        if (adds_first()) whole = add_whole(whole, first[v]);
         const F sum = to_floats(whole);
         if constexpr (kFinished == Finished::steps) {
           F steps = fused(sum, scale[v], bias[v]);

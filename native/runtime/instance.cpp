@@ -2,8 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
-#include <unordered_map>
-#include <unordered_set>
+#include <map>
 
 #include "errors.h"
 
@@ -71,6 +70,7 @@ Program::Program(const std::string& path) : file_(path), table_(read_methods(fil
                         method.name + ": " + error.what());
     }
   }
+  file_.require_intact();
 }
 
 void Program::settle() const {
@@ -98,12 +98,14 @@ BoundMethod::BoundMethod(const Program& program, const Method& method,
       t.data = arena + value.location;
     }
   }
+  calls_.reserve(method.nodes.size());
   for (const NodeInfo& node : method.nodes) {
     NodeCall call;
     call.info = &node;
+    call.inputs.reserve(node.inputs.size());
     for (const uint32_t id : node.inputs)
       call.inputs.push_back(id == kAbsent ? nullptr : &tensors_[id]);
-    call.output = &tensors_[node.outputs[0]];
+    call.output = &tensors_[node.output];
     calls_.push_back(std::move(call));
   }
   count_uses();
@@ -111,18 +113,20 @@ BoundMethod::BoundMethod(const Program& program, const Method& method,
 }
 
 void BoundMethod::count_uses() {
-  std::unordered_map<uint64_t, Tensor*> written;  // the last value at a place of the arena
-  std::unordered_set<const Tensor*> results;
-  for (const NodeCall& call : calls_) results.insert(call.output);
+  // The last value at a place of the arena. A tree, because files choose places, and could choose
+  // such as collide in a hash table.
+  std::map<uint64_t, Tensor*> written;
+  bool known = true;  // who wrote everything that is read
+  std::vector<bool> is_result(tensors_.size(), false);
+  const auto number = [&](const Tensor* t) { return static_cast<size_t>(t - tensors_.data()); };
+  for (const NodeCall& call : calls_) is_result[number(call.output)] = true;
   const auto use = [&](Tensor& t) {
-    const bool shares = t.info->storage == Storage::arena && !results.count(&t);
+    const bool shares = t.info->storage == Storage::arena && !is_result[number(&t)];
     Tensor* writer = &t;
     if (shares) {
       const auto found = written.find(t.info->location);
       writer = found == written.end() ? nullptr : found->second;
-      // Nobody wrote exactly there, which no exporter does: then nothing is known of anybody.
-      if (!writer)
-        for (Tensor& other : tensors_) other.uses += 2;
+      known = known && writer;
     }
     t.source = writer;
     if (writer) ++writer->uses;
@@ -135,6 +139,9 @@ void BoundMethod::count_uses() {
       written[call.output->info->location] = call.output;
   }
   for (const uint32_t id : method_->outputs) use(tensors_[id]);
+  // Something was read that nobody wrote just there: then nothing is known of anybody.
+  if (!known)
+    for (Tensor& t : tensors_) t.uses += 2;
 }
 
 size_t BoundMethod::bind(const std::vector<int64_t>& sizes, int threads) {
@@ -237,6 +244,7 @@ std::vector<ArrayView> Instance::run(size_t number, const std::vector<ArrayView>
     call.info->op->run(call, work);
     if (profile_) profile_->add(call, Profile::Clock::now() - started);
   }
+  program_->file().require_intact();
   std::vector<ArrayView> outputs;
   for (const uint32_t id : method.outputs) {
     const Tensor& t = bound.tensor(id);

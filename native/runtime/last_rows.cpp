@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <string_view>
-#include <unordered_map>
 
 namespace satchel {
 
@@ -81,10 +80,9 @@ int64_t LastRows::first_wanted() const {
 
 Tensor* LastRows::view_of(Tensor* whole) {
   if (!whole || !has_rows(*whole, taken_->info->shape[0])) return whole;
-  for (View& view : views_) {
-    if (view.whole == whole) return &view.part;
-  }
-  return &views_.emplace_back(View{whole, *whole}).part;
+  Tensor*& part = parts_[whole];
+  if (!part) part = &views_.emplace_back(View{whole, *whole}).part;
+  return part;
 }
 
 size_t LastRows::bind(const std::vector<NodeCall>& calls, int64_t first, int threads) {
@@ -93,6 +91,7 @@ size_t LastRows::bind(const std::vector<NodeCall>& calls, int64_t first, int thr
     first_ = 0;  // so that a failure half-way is not taken for done
     calls_ = calls;
     views_.clear();
+    parts_.clear();
     starts_.clear();
     for (size_t i = 0; i < calls.size(); ++i) {
       NodeCall& call = calls_[i];

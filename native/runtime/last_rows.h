@@ -4,6 +4,7 @@
 #pragma once
 
 #include <deque>
+#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -33,10 +34,11 @@ class LastRows {
   };
   Tensor* view_of(Tensor* whole);
 
-  const Tensor* rows_ = nullptr;   // of take_rows
-  const Tensor* taken_ = nullptr;  // what it takes from
-  std::vector<bool> shortened_;    // by the number of the call
-  std::deque<View> views_;         // which do not move
+  const Tensor* rows_ = nullptr;                      // of take_rows
+  const Tensor* taken_ = nullptr;                     // what it takes from
+  std::vector<bool> shortened_;                       // by the number of the call
+  std::deque<View> views_;                            // which do not move
+  std::unordered_map<const Tensor*, Tensor*> parts_;  // of the tensors that have a view
   std::vector<NodeCall> calls_;
   std::deque<std::pair<Tensor, int32_t>> starts_;  // of attention, with their values
   int64_t first_ = 0;

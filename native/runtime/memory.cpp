@@ -13,7 +13,7 @@
 
 namespace satchel {
 
-MappedFile::MappedFile(const std::string& path) {
+MappedFile::MappedFile(const std::string& path) : path_(path) {
   // Without O_NONBLOCK, opening a pipe would wait for a writer.
   const int file = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   if (file < 0) {
@@ -35,11 +35,19 @@ MappedFile::MappedFile(const std::string& path) {
   }
   data_ = static_cast<const uint8_t*>(address);
   descriptor_ = file;
+  watched_.watch(data_, size_);
 }
 
 MappedFile::~MappedFile() {
+  watched_.stop();
   ::munmap(const_cast<uint8_t*>(data_), size_);
   ::close(descriptor_);
+}
+
+void MappedFile::require_intact() const {
+  if (watched_.intact()) return;
+  throw FormatError("file", 0, path_ + " was cut short or could not be read while it was in use",
+                    "Copy or export it again, and load it anew.");
 }
 
 uint64_t physical_memory() {

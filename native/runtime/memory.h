@@ -5,6 +5,8 @@
 #include <cstdint>
 #include <string>
 
+#include "mapping_faults.h"
+
 namespace satchel {
 
 class MappedFile {
@@ -18,11 +20,15 @@ class MappedFile {
   const uint8_t* data() const { return data_; }
   uint64_t size() const { return size_; }
   int descriptor() const { return descriptor_; }  // open for reading
+  // Throws FormatError if bytes were missing when they were read: somebody has cut the file short.
+  void require_intact() const;
 
  private:
   const uint8_t* data_ = nullptr;
   uint64_t size_ = 0;
   int descriptor_ = -1;
+  std::string path_;
+  WatchedMapping watched_;
 };
 
 // Bytes of memory that the machine has.

@@ -3,7 +3,8 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <unordered_set>
+#include <map>
+#include <set>
 
 #include "cursor.h"
 #include "op.h"
@@ -15,6 +16,8 @@ namespace {
 constexpr uint64_t kArenaAlignment = 64;
 constexpr uint32_t kMaxMethods = 1024;
 constexpr uint32_t kMaxSymbols = 64;
+// An op's name of three letters, an input, an output and no attributes.
+constexpr uint64_t kSmallestNode = (2 + 3) + (1 + 4) + (1 + 4) + 1;
 
 // What lies in the arena at one point of a method. A value is there from the node that writes it
 // until a node writes over any part of it. It may be read under another shape that has the same
@@ -64,7 +67,7 @@ class MethodReader {
 
   MethodTable read() {
     const uint32_t states = in_.count(2 + 2);
-    std::unordered_set<std::string> names;
+    std::set<std::string> names;
     for (uint32_t i = 0; i < states; ++i) {
       StateInfo state;
       state.name = in_.name("a state");
@@ -93,7 +96,7 @@ class MethodReader {
     if (m.arena_size > kMaxBytes) in_.fail("the arena of " + m.name + " is absurdly large");
     const uint32_t symbols = in_.count(2 + 8);
     if (symbols > kMaxSymbols) in_.fail(m.name + " has too many symbols");
-    std::unordered_set<std::string> names;
+    std::set<std::string> names;
     for (uint32_t i = 0; i < symbols; ++i) {
       SymbolInfo symbol{in_.name("a symbol"), in_.i64()};
       if (!names.insert(symbol.name).second) in_.fail("the symbol " + symbol.name + " is repeated");
@@ -101,12 +104,14 @@ class MethodReader {
         in_.fail("the symbol " + symbol.name + " has a bad bound");
       m.symbols.push_back(std::move(symbol));
     }
-    const uint32_t values = in_.count(2 + 1 + 8 + 2);
+    const uint32_t values = in_.count(2 + 1 + 1 + 8 + 2);  // a name has a byte at least
+    m.values.reserve(values);
     for (uint32_t i = 0; i < values; ++i) m.values.push_back(read_value(m));
     m.inputs = read_value_list(m);
     m.outputs = read_value_list(m);
     check_inputs(m);
-    const uint32_t nodes = in_.count(2 + 3);
+    const uint32_t nodes = in_.count(kSmallestNode);
+    m.nodes.reserve(nodes);
     ArenaContents arena;
     for (uint32_t i = 0; i < nodes; ++i) m.nodes.push_back(read_node(m, arena));
     for (const uint32_t id : m.outputs) {
@@ -190,7 +195,7 @@ class MethodReader {
   std::vector<uint32_t> read_value_list(const Method& m) {
     const uint32_t count = in_.count(4);
     std::vector<uint32_t> ids;
-    std::unordered_set<std::string> names;  // callers choose inputs and outputs by name
+    std::set<std::string> names;  // callers choose inputs and outputs by name
     for (uint32_t i = 0; i < count; ++i) {
       ids.push_back(read_value_id(m));
       const std::string& name = m.values[ids.back()].name;
@@ -217,6 +222,7 @@ class MethodReader {
     node.op = find_op(op);
     if (!node.op) in_.fail_as_unknown("the op " + op + " is not known");
     const uint8_t inputs = in_.u8();
+    node.inputs.reserve(inputs);
     if (inputs < node.op->min_inputs || inputs > node.op->max_inputs)
       in_.fail(op + " has a wrong number of inputs");
     for (uint8_t i = 0; i < inputs; ++i) {
@@ -247,7 +253,7 @@ class MethodReader {
           in_.fail(op + " would overwrite its own input");
       }
     }
-    node.outputs.push_back(out);
+    node.output = out;
     if (result.storage == Storage::arena) arena.write(result);
     const uint8_t attributes = in_.u8();
     for (uint8_t i = 0; i < attributes; ++i) {
@@ -257,7 +263,7 @@ class MethodReader {
                        [&](const char* k) { return k && name == k; })) {
         in_.fail_as_unknown(op + " has the unknown attribute " + name);
       }
-      if (!node.attributes.emplace(std::move(name), read_attribute()).second)
+      if (!node.attributes.add(std::move(name), read_attribute()))
         in_.fail(op + " repeats an attribute");
     }
     return node;

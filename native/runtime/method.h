@@ -1,8 +1,10 @@
 // The methods of a program, decoded and proven: every index, type and place in memory.
 #pragma once
 
-#include <map>
+#include <algorithm>
 #include <string>
+#include <string_view>
+#include <utility>
 #include <variant>
 #include <vector>
 
@@ -14,7 +16,24 @@ namespace satchel {
 struct OpDef;
 
 using Attribute = std::variant<int64_t, double, std::string, std::vector<int64_t>>;
-using Attributes = std::map<std::string, Attribute>;
+
+// The few that a node has, by name.
+class Attributes {
+ public:
+  bool add(std::string name, Attribute value) {  // false if there is one of that name
+    if (find(name)) return false;
+    items_.emplace_back(std::move(name), std::move(value));
+    return true;
+  }
+  const Attribute* find(std::string_view name) const {  // null if there is none
+    const auto found = std::find_if(items_.begin(), items_.end(),
+                                    [&](const auto& item) { return item.first == name; });
+    return found == items_.end() ? nullptr : &found->second;
+  }
+
+ private:
+  std::vector<std::pair<std::string, Attribute>> items_;
+};
 
 struct StateInfo {
   std::string name;
@@ -44,7 +63,7 @@ inline constexpr uint32_t kAbsent = 0xFFFFFFFF;
 struct NodeInfo {
   const OpDef* op;
   std::vector<uint32_t> inputs;  // kAbsent for an optional input that is not there
-  std::vector<uint32_t> outputs;
+  uint32_t output;
   Attributes attributes;
 };
 

@@ -60,9 +60,9 @@ namespace {
 
 template <typename T>
 const T* attribute(const NodeCall& call, const char* name) {
-  const auto found = call.info->attributes.find(name);
-  if (found == call.info->attributes.end()) return nullptr;
-  const T* value = std::get_if<T>(&found->second);
+  const Attribute* found = call.info->attributes.find(name);
+  if (!found) return nullptr;
+  const T* value = std::get_if<T>(found);
   if (!value) reject(call, std::string("the attribute ") + name + " is of the wrong kind");
   return value;
 }
@@ -76,10 +76,8 @@ int64_t int_attribute(const NodeCall& call, const char* name, std::optional<int6
 }
 
 double number_attribute(const NodeCall& call, const char* name, std::optional<double> fallback) {
-  const auto found = call.info->attributes.find(name);
-  if (found != call.info->attributes.end()) {
-    if (const auto* whole = std::get_if<int64_t>(&found->second))
-      return static_cast<double>(*whole);
+  if (const Attribute* found = call.info->attributes.find(name)) {
+    if (const auto* whole = std::get_if<int64_t>(found)) return static_cast<double>(*whole);
   }
   if (const auto* value = attribute<double>(call, name)) return *value;
   if (!fallback) reject(call, std::string("the attribute ") + name + " is missing");

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
-#include <unordered_set>
+#include <set>
 
 #include "cursor.h"
 #include "errors.h"
@@ -178,7 +178,7 @@ void ProgramFile::read_sections() {
 
   Cursor table("section table", file_.data() + kHeaderSize, count * kRecordSize, kHeaderSize);
   uint64_t end = table_end;
-  std::unordered_set<uint32_t> seen;
+  std::set<uint32_t> seen;
   for (uint32_t i = 0; i < count; ++i) {
     const uint32_t kind = table.u32();
     if (kind < 1 || kind > kSectionCount || !seen.insert(kind).second) {
@@ -227,7 +227,7 @@ void ProgramFile::read_weight_index() {
   const SectionRecord& data = section(SectionKind::weights);
   Cursor in(record.name, bytes(record), record.size, record.offset);
   const uint32_t count = in.count(2 + 1 + 1 + 4 + 4 * 8 + 32);
-  std::unordered_set<std::string> names;
+  std::set<std::string> names;  // a tree: whoever knows a hash can make all names collide
   uint64_t end = 0;
   for (uint32_t i = 0; i < count; ++i) {
     WeightEntry w{};

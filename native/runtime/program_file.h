@@ -84,6 +84,7 @@ class ProgramFile {
   const uint8_t* bytes(const SectionRecord& section) const { return file_.data() + section.offset; }
   uint64_t size() const { return file_.size(); }
   int descriptor() const { return file_.descriptor(); }
+  void require_intact() const { file_.require_intact(); }
 
  private:
   void read_sections();

@@ -9,7 +9,7 @@ namespace {
 
 std::vector<int64_t> sizes_attribute(const NodeCall& call, const char* name, size_t count,
                                      bool optional) {
-  if (optional && call.info->attributes.find(name) == call.info->attributes.end()) {
+  if (optional && !call.info->attributes.find(name)) {
     return std::vector<int64_t>(count, count == 4 ? 0 : 1);
   }
   const std::vector<int64_t> values = ints_attribute(call, name);

@@ -1,20 +1,13 @@
-"""Chat templates: from a conversation to the text of a prompt, in jinja2's sandbox."""
+"""Chat templates: from a conversation to the text of a prompt, in a sandbox with bounds."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
-from datetime import datetime
-from functools import cache
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any
 
 from satchel.errors import TemplateError
 
-if TYPE_CHECKING:
-    from jinja2.sandbox import ImmutableSandboxedEnvironment
-
-# No prompt is this long; a template that builds such a text or number is broken or hostile.
-_LARGEST_PRODUCT = 1 << 20
+_LONGEST_SOURCE = 1 << 17  # the longest that we know have 20,000 letters
 
 
 class ChatTemplate:
@@ -32,16 +25,19 @@ class ChatTemplate:
                 "The model has no chat template",
                 "It is not a chat model: give it plain text with `satchel run --raw`",
             )
-        from jinja2 import TemplateSyntaxError
+        # Only here: most commands need no template, and jinja2 takes its time.
+        from satchel.llm.template_budget import TemplateBudget, spending
+        from satchel.llm.template_environment import environment
 
         self.source = source
         self.special_tokens = dict(special_tokens or {})
         try:
-            self._template = _environment().from_string(source)
-        except TemplateSyntaxError as error:
-            raise _failed("cannot be parsed", error.lineno, error) from None
-        except (RecursionError, MemoryError, OverflowError, ValueError) as error:
-            raise _failed("cannot be parsed", None, error) from None
+            if len(source) > _LONGEST_SOURCE:
+                raise ValueError(f"{len(source)} letters are too long")
+            with spending(TemplateBudget()):
+                self._template = environment().from_string(source)
+        except Exception as error:  # of jinja2, and of Python, which compiles what it makes
+            raise _failed("cannot be parsed", getattr(error, "lineno", None), error) from None
 
     def render(
         self,
@@ -55,7 +51,7 @@ class ChatTemplate:
         ``variables`` are passed on, for example ``enable_thinking=False``. Encode the result with
         ``add_bos=False``: templates write BOS themselves.
         """
-        from jinja2 import TemplateError as JinjaError
+        from satchel.llm.template_budget import TemplateBudget, spending
 
         values = {
             **self.special_tokens,
@@ -66,9 +62,9 @@ class ChatTemplate:
             "add_generation_prompt": add_generation_prompt,
         }
         try:
-            return self._template.render(_plain(values))
-        except JinjaError as error:
-            raise _failed("failed", _line_of(error), error) from None
+            plain = _plain(values)
+            with spending(TemplateBudget(plain)):
+                return self._template.render(plain)
         except Exception as error:  # templates run arbitrary expressions on arbitrary messages
             raise _failed("failed", _line_of(error), error) from None
 
@@ -102,91 +98,3 @@ def _line_of(error: BaseException) -> int | None:
             line = step.tb_lineno
         step = step.tb_next
     return line
-
-
-@cache
-def _environment() -> ImmutableSandboxedEnvironment:
-    """The environment that Hugging Face's templates are written for."""
-    import jinja2
-    from jinja2 import nodes
-    from jinja2.exceptions import SecurityError
-    from jinja2.ext import Extension
-    from jinja2.parser import Parser
-    from jinja2.sandbox import ImmutableSandboxedEnvironment
-    from jinja2.utils import Namespace
-
-    class GenerationTag(Extension):
-        """``{% generation %}`` marks what the model wrote, for training; here it is just text."""
-
-        tags = {"generation"}  # noqa: RUF012 - jinja2's own form
-
-        def parse(self, parser: Parser) -> nodes.Node:
-            line = next(parser.stream).lineno
-            body = parser.parse_statements(("name:endgeneration",), drop_needle=True)
-            return nodes.Scope(body, lineno=line)
-
-    def check_name(name: object) -> None:
-        if str(name).startswith("_"):
-            raise SecurityError(f"a namespace cannot have the attribute {name!r}")
-
-    class PlainNamespace(Namespace):
-        """A namespace whose attributes cannot be Python's own (``__class__`` and the like)."""
-
-        def __init__(self, *args: Any, **values: Any) -> None:
-            for name in dict(*args, **values):
-                check_name(name)
-            super().__init__(*args, **values)
-
-        def __setitem__(self, name: str, value: Any) -> None:
-            check_name(name)
-            super().__setitem__(name, value)
-
-    def check_size(size: int) -> None:
-        if size > _LARGEST_PRODUCT:
-            raise SecurityError(f"a product of size {size} is too large for a prompt")
-
-    class Environment(ImmutableSandboxedEnvironment):
-        intercepted_binops = frozenset({"*", "**"})
-
-        def call_binop(self, context: Any, operator: str, left: Any, right: Any) -> Any:
-            if operator == "*":
-                for text, times in ((left, right), (right, left)):
-                    if isinstance(times, int) and isinstance(text, str | list | tuple):
-                        check_size(len(text) * times)
-            elif isinstance(left, int) and isinstance(right, int):
-                check_size(left.bit_length() * right)
-            return super().call_binop(context, operator, left, right)
-
-    def raise_exception(message: str) -> NoReturn:
-        raise jinja2.TemplateError(message)
-
-    def strftime_now(pattern: str) -> str:
-        return datetime.now().strftime(pattern)
-
-    environment = Environment(
-        trim_blocks=True,
-        lstrip_blocks=True,
-        extensions=[GenerationTag, "jinja2.ext.loopcontrols"],
-    )
-    environment.filters["tojson"] = _to_json
-    environment.globals.update(
-        raise_exception=raise_exception, strftime_now=strftime_now, namespace=PlainNamespace
-    )
-    return environment
-
-
-def _to_json(
-    value: Any,
-    ensure_ascii: bool = False,
-    indent: int | None = None,
-    separators: tuple[str, str] | None = None,
-    sort_keys: bool = False,
-) -> str:
-    # jinja2's own filter escapes for HTML, which no model was trained on.
-    return json.dumps(
-        value,
-        ensure_ascii=ensure_ascii,
-        indent=indent,
-        separators=separators,
-        sort_keys=sort_keys,
-    )
