@@ -67,7 +67,7 @@ def compile_shard(
     started = time.perf_counter()
     satchel("export", str(folder), "-o", str(output), "--target", target, *shards, *extra)
     seconds = time.perf_counter() - started
-    npu = satchel("inspect", str(output))["metadata"]["npu"]
+    npu = satchel("inspect", str(output))["metadata"]["payloads"][target]
     return {"seconds": seconds, "shards": npu["shards"], "bytes": output.stat().st_size}
 
 
@@ -83,7 +83,7 @@ def main() -> None:
         folder = Path(made)
         empty = write_empty(arguments.name, folder / "empty")
         document = satchel("export", str(empty), "--target", arguments.target, "--plan", *extra)
-        plan = document["plan"]["npu"]
+        plan = document["plan"]["payloads"][arguments.target]
         print(f"{arguments.name} for {arguments.target}: {len(plan['shards'])} shards planned")
         for number, shard in enumerate(plan["shards"]):
             print(

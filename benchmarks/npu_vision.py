@@ -80,7 +80,7 @@ def main() -> None:
             )
             program = Program(path)
             meta = program.metadata
-            (shard,) = meta["npu"]["shards"]
+            (shard,) = meta["payloads"][arguments.target]["shards"]
             (got,) = program.instance().method("forward").run(given[-1])
             (wanted,) = open_instance(program, reference=True).method("forward").run(given[-1])
         with torch.no_grad():

@@ -11,6 +11,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from satchel.backends import find_target
     from satchel.errors import SatchelError
     from satchel.exporter import export
     from satchel.llm.llm import LLM
@@ -25,9 +26,10 @@ _PLACES = {
     "SatchelError": "satchel.errors",
     "export": "satchel.exporter",
     "load": "satchel.runtime.program",
+    "find_target": "satchel.backends",
 }
 
-__all__ = ["LLM", "Program", "SamplingOptions", "SatchelError", "export", "load"]
+__all__ = ["LLM", "Program", "SamplingOptions", "SatchelError", "export", "find_target", "load"]
 
 
 def __getattr__(name: str) -> Any:

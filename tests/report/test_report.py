@@ -13,11 +13,11 @@ import pytest
 
 import satchel
 from satchel.cli.main import main
-from satchel.cli.output import megabytes
 from satchel.program.writer import ProgramWriter
 from satchel.report.charts import line_chart
 from satchel.report.document import size_by_part
 from satchel.runtime.program import Program
+from satchel.units import megabytes
 from support.programs import encode_array
 from support.small_program import ENCODINGS, TOKENIZER, WEIGHTS, graphs
 from support.tiny_llm import write_tiny_llm

@@ -16,6 +16,7 @@ from satchel.bench.profile import profile_of, require_profile
 from satchel.errors import ConfigError
 from satchel.llm.session import Session
 from satchel.machine import peak_rss
+from satchel.program.names import KV_METHOD
 from satchel.runtime.program import Program, load
 
 Tell = Callable[[str], None]
@@ -80,7 +81,7 @@ def measure(program: Program, options: BenchOptions, tell: Tell = lambda _: None
         "runs": options.runs,
         "threads": threads,
         "kernels": session.instance.kernels,
-        "emulated": session.instance.kernels.endswith("emulator"),
+        "emulated": session.instance.emulated,
         "prefill_tok_s": statistics.median(prefill),
         "prefill_tok_s_spread": [min(prefill), max(prefill)],
         "decode_tok_s": decode_tok_s,
@@ -149,7 +150,7 @@ def _profile(session: Session, prompt: list[int], options: BenchOptions) -> dict
 
 def _bytes_per_token(program: Program, options: BenchOptions) -> int:
     """Weights, and the part of the KV cache that a token in the middle of the answer reads."""
-    method = next(m for m in program.methods if m["name"] == "kv_forward")
+    method = next(m for m in program.methods if m["name"] == KV_METHOD)
     context = int(program.states[0]["shape"][1])
     filled = options.prompt_tokens + options.new_tokens // 2
     cache = sum(s["bytes"] for s in program.states) * filled // context

@@ -67,6 +67,6 @@ def measure_module(program: Program, options: ModuleBench) -> dict[str, Any]:
         "runs": options.runs,
         "threads": instance.threads,
         "kernels": instance.kernels,
-        "emulated": instance.kernels.endswith("emulator"),
+        "emulated": instance.emulated,
         "profile": profile,
     }

@@ -6,16 +6,17 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from satchel.backends import DEFAULT, find_target
 from satchel.errors import ConfigError
 from satchel.runtime.program import Instance, Program
 
 
 def require_profile(program: Program) -> None:
     """Refuse a program whose ops are not run by the native core."""
-    target = str(program.metadata.get("target", "cpu"))
-    if not target.startswith("cpu"):
+    target = find_target(str(program.metadata.get("target", DEFAULT)))
+    if not target.portable:
         raise ConfigError(
-            f"{program.path} is for {target}, whose ops cannot be timed one by one",
+            f"{program.path} is for {target.name}, whose ops cannot be timed one by one",
             "Leave out --profile, or export the model for the CPU.",
         )
 

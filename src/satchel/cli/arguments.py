@@ -60,11 +60,18 @@ def json_object(text: str) -> dict[str, Any]:
 
 def add_export_options(parser: argparse.ArgumentParser) -> None:
     """Nothing has a default here, so that a YAML file can tell what was not given."""
+    from satchel.backends import families, own_options
+    from satchel.options import add_options
+
+    forms = "; ".join(family.form for family in families().values())
+    for name, family in families().items():
+        if own := own_options(family):
+            add_options(parser.add_argument_group(f"for --target {name}"), own)
     group = parser.add_argument_group("what to make of the model")
     group.add_argument(
         "--target",
         metavar="CHIP",
-        help="cpu, or a chip with an NPU: qnn:SM8750, or by its version qnn:v79 (cpu)",
+        help=f"what chip to export for: {forms} (cpu)",
     )
     group.add_argument(
         "--recipe",
@@ -151,19 +158,13 @@ def add_export_options(parser: argparse.ArgumentParser) -> None:
         "--prefill-ar-len",
         type=positive,
         metavar="N",
-        help="hybrid: the most prompt tokens read at once (256; 128 for an NPU)",
+        help="hybrid: the most prompt tokens read at once (the target's; cpu: 256)",
     )
     group.add_argument(
         "--context",
         type=positive,
         metavar="N",
         help="the most tokens of prompt and answer together (2048)",
-    )
-    group.add_argument(
-        "--num-sharding",
-        type=positive,
-        metavar="N",
-        help="qnn: into how many parts to split the model (as many as the chip needs)",
     )
     group.add_argument(
         "--metadata",
@@ -234,10 +235,12 @@ def lookahead_sizes(arguments: argparse.Namespace) -> LookaheadSizes | None:
 
 def export_choices(arguments: argparse.Namespace) -> dict[str, Any]:
     """What the YAML file and the flags chose, flags first; includes source and output."""
+    from satchel.backends import DEFAULT, find_target, target_options
     from satchel.exporter.options import ExportOptions, read_options_file
 
     choices = read_options_file(arguments.config) if arguments.config else {}
-    names = [f.name for f in fields(ExportOptions)] + ["source", "output"]
+    own = [f.name for each in target_options().values() for f in each]
+    names = [f.name for f in fields(ExportOptions)] + ["source", "output", *own]
     given = {name: getattr(arguments, name) for name in names}
     if given["overrides"] is not None:  # those of the command line come last, and so count
         given["overrides"] = choices.get("overrides", {}) | dict(given["overrides"])
@@ -245,7 +248,10 @@ def export_choices(arguments: argparse.Namespace) -> dict[str, Any]:
         given["lora"] = (*choices.get("lora", ()), *given["lora"])
     if given["adapters"] is not None:
         given["adapters"] = choices.get("adapters", {}) | dict(given["adapters"])
-    return choices | {name: value for name, value in given.items() if value is not None}
+    choices |= {name: value for name, value in given.items() if value is not None}
+    chosen = {name: choices.pop(name) for name in own if name in choices}
+    choices["target"] = find_target(choices.get("target", DEFAULT), **chosen)
+    return choices
 
 
 def add_program_options(parser: argparse.ArgumentParser) -> None:

@@ -12,14 +12,15 @@ from satchel.cli.arguments import (
     positive,
     threads,
 )
-from satchel.cli.output import megabytes, print_json, say
+from satchel.cli.output import print_json, say
 from satchel.errors import ConfigError
+from satchel.units import megabytes
 
 if TYPE_CHECKING:
     from satchel.bench.lookahead import LookaheadBench
     from satchel.runtime.program import Program
 
-_EMULATED = "emulator: not a speed. It computes what the NPU would, and not as fast."
+_EMULATED = "emulator: not a speed. It computes what the chip would, and not as fast."
 HELP = "measure speed and memory: prefill and decode, or one call of another model"
 
 

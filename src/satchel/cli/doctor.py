@@ -10,8 +10,9 @@ import shutil
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
-from satchel.cli.output import megabytes, print_json
+from satchel.cli.output import print_json
 from satchel.machine import cores
+from satchel.units import megabytes
 
 HELP = "show what this machine can do and what is missing"
 
@@ -19,7 +20,6 @@ HELP = "show what this machine can do and what is missing"
 EXTRAS = {
     "hub": ("huggingface_hub", "satchel pull hf:ORG/REPO"),
     "eval": ("lm_eval", "satchel eval --tasks"),
-    "qnn": ("onnxruntime_qnn", "satchel export --target qnn:CHIP"),
 }
 
 
@@ -66,11 +66,18 @@ def examine() -> dict[str, Any]:
         "packages": {name: _version(name) for name in ("numpy", "tokenizers", "jinja2", "gguf")},
         "extras": {
             extra: {"installed": importlib.util.find_spec(module) is not None, "for": purpose}
-            for extra, (module, purpose) in EXTRAS.items()
+            for extra, (module, purpose) in (EXTRAS | _extras_of_targets()).items()
         },
         "problems": problems,
         "ok": not problems,
     }
+
+
+def _extras_of_targets() -> dict[str, tuple[str, str]]:
+    from satchel.backends import families
+
+    extras = (family.extra for family in families().values())
+    return {extra.name: (extra.module, extra.purpose) for extra in extras if extra}
 
 
 def _memory() -> int | None:

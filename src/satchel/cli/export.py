@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 from satchel.cli.arguments import add_export_options, export_choices, positive
 from satchel.cli.export_vision import PREFIX, add_vision_options, export_vision
-from satchel.cli.output import ProgressBar, count, megabytes, print_json, say, whole
+from satchel.cli.output import ProgressBar, count, print_json, say, whole
 from satchel.errors import ConfigError
+from satchel.units import megabytes
 
 if TYPE_CHECKING:
     from satchel.eval.gate import GatedExport
     from satchel.exporter import ExportJob
-    from satchel.exporter.npu import NpuPlan
 
 HELP = "pack a checkpoint into one .satchel file"
 
@@ -38,11 +38,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add_export_options(parser)
     add_vision_options(parser)
-    parser.add_argument(
-        "--kit",
-        metavar="FOLDER",
-        help="qnn: also write what a runner of your own needs on a phone: binaries, models, script",
-    )
     gate = parser.add_argument_group("what to refuse")
     gate.add_argument(
         "--max-ppl-increase",
@@ -57,7 +52,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def execute(arguments: argparse.Namespace) -> None:
-    from satchel.backends.qnn.kit import write_kit
     from satchel.exporter import ExportJob, ExportOptions
     from satchel.runtime.program import Program
 
@@ -71,13 +65,8 @@ def execute(arguments: argparse.Namespace) -> None:
         return
     bar = ProgressBar()
     job = ExportJob(source, ExportOptions(**choices), bar)
-    if arguments.kit and job.npu is None:
-        raise ConfigError("a kit is made for an NPU", "Give a --target such as qnn:SM8750.")
-    if job.npu and job.npu.methods_apart:
-        say(
-            f"{job.npu.chip.name} does not share weights between methods (v73 and newer do), so "
-            "each method has a binary of its own."
-        )
+    for note in job.compilation.notes if job.compilation else ():
+        say(note)
     gated = _gated(arguments, source, job, bar)
     output = Path(named) if named else job.default_output
     plan = job.plan()
@@ -99,8 +88,8 @@ def execute(arguments: argparse.Namespace) -> None:
         if job.options.rotate and job.model.tied:
             print("head         stored apart from the embedding, because it is rotated")
         print(f"methods      {', '.join(plan.methods)}, context {job.context}")
-        if plan.npu:
-            _print_npu(plan.npu)
+        for payload in plan.payloads.values():
+            print("\n".join(payload.lines))
         return
     document["quality"] = None
     if gated is None:
@@ -108,21 +97,8 @@ def execute(arguments: argparse.Namespace) -> None:
     else:
         document["quality"] = gated.run(output, arguments.force)
     bar.close()
-    if arguments.kit:
-        write_kit(Program(output), Path(arguments.kit))
+    job.options.chip.after_export(Program(output))
     _report(arguments, document, output, time.perf_counter() - started)
-
-
-def _print_npu(plan: NpuPlan) -> None:
-    shared = "weights shared by all methods" if plan.shared else "weights once for each method"
-    count = len(plan.shards)
-    print(f"NPU          {count} shard{'s' if count > 1 else ''} for {plan.target}, {shared}")
-    for number, shard in enumerate(plan.shards):
-        print(
-            f"  shard {number:<4} {megabytes(shard.binary_bytes)} of binary, "
-            f"{megabytes(shard.context_bytes)} on the chip; compiling takes about "
-            f"{shard.seconds:.0f} s and {megabytes(shard.peak_memory)}"
-        )
 
 
 def _gated(

@@ -6,11 +6,14 @@ import argparse
 import time
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from satchel.backends.qnn.chips import is_qnn
-from satchel.cli.output import ProgressBar, megabytes, print_json, table
+from satchel.cli.output import ProgressBar, print_json, table
 from satchel.errors import ConfigError
+from satchel.units import megabytes
+
+if TYPE_CHECKING:
+    from satchel.backends import Target
 
 PREFIX = "torchvision:"
 _SHOWN_LAYERS = 8
@@ -34,8 +37,8 @@ def add_vision_options(parser: argparse.ArgumentParser) -> None:
         "--least-snr",
         type=float,
         metavar="DB",
-        help="int8: layers that 8 bits leave with less stay in floats, or on an NPU have 16 bits "
-        "(15; -999: none)",
+        help="int8: layers that 8 bits leave with less stay in floats, or have 16 bits where the "
+        "target has no floats (15; -999: none)",
     )
 
 
@@ -50,12 +53,7 @@ def export_vision(
     started = time.perf_counter()
     path = job.run(Path(output) if output else job.default_output, arguments.force)
     job.progress.close()
-    if arguments.kit:
-        from satchel.backends.qnn.kit import write_kit
-        from satchel.runtime.program import Program
-
-        write_kit(Program(path), Path(arguments.kit))
-    _report(arguments, path, time.perf_counter() - started)
+    _report(arguments, path, time.perf_counter() - started, job.options.chip)
 
 
 def _job(arguments: argparse.Namespace, source: str, choices: dict[str, Any]) -> Any:
@@ -72,20 +70,16 @@ def _job(arguments: argparse.Namespace, source: str, choices: dict[str, Any]) ->
 
     if arguments.output:
         refuse_existing(Path(arguments.output), arguments.force)
-    target = choices.get("target", "cpu")
-    recipe = choices.get("recipe", "int8" if is_qnn(target) else "fp32")
     options = ModuleOptions(
-        recipe,
-        target,
+        choices.get("recipe"),
+        choices["target"],
         choices.get("overrides", {}),
         arguments.observer or "minmax",
         LEAST_SNR if arguments.least_snr is None else arguments.least_snr,
     )
-    if arguments.kit and not is_qnn(target):
-        raise ConfigError("a kit is made for an NPU", "Give a --target such as qnn:SM8750.")
     folder = choices.get("calibrate")
     if folder is not None and not options.needs_examples:
-        raise ConfigError(f"--calibrate is for the recipe int8, not {recipe}")
+        raise ConfigError(f"--calibrate is for the recipe int8, not {options.recipe_name}")
     images = _images(folder, choices.get("calibrate_limit") or DEFAULT_IMAGES) if folder else None
     model = VisionModel(source, arguments.weights, arguments.classes, arguments.random_weights)
     examples = None
@@ -124,11 +118,12 @@ def _images(folder: str, limit: int) -> list[Any]:
     return [open_image(path, str(path)) for path in paths[:limit]]
 
 
-def _report(arguments: argparse.Namespace, path: Path, seconds: float) -> None:
+def _report(arguments: argparse.Namespace, path: Path, seconds: float, target: Target) -> None:
     from satchel.machine import peak_rss
     from satchel.runtime.program import Program
 
     program = Program(path)
+    target.after_export(program)
     meta = program.metadata
     document = {
         "output": str(path),
@@ -141,7 +136,7 @@ def _report(arguments: argparse.Namespace, path: Path, seconds: float) -> None:
         "kept_in_float": meta["kept_in_float"],
         "in_16_bits": meta["in_16_bits"],
         "placement": meta["placement"],
-        "npu": meta.get("npu"),
+        "payloads": meta.get("payloads", {}),
         "file_size_bytes": program.size,
         "seconds": seconds,
         "peak_rss_bytes": peak_rss(),
@@ -151,8 +146,10 @@ def _report(arguments: argparse.Namespace, path: Path, seconds: float) -> None:
         print_json(document)
         return
     print(f"{path}  {megabytes(program.size)}, {document['recipe']}")
-    if "npu" in meta:
-        _report_npu(meta)
+    for line in target.report(program):
+        print(line)
+    for entry in meta["placement"]["fallbacks"]:
+        print(f"on the CPU: {entry['nodes']} {entry['op']} ({entry['reason']})")
     noise = meta["layer_snr_db"]
     if meta["kept_in_float"]:
         print(f"in floats, because 8 bits would cost too much: {', '.join(meta['kept_in_float'])}")
@@ -160,19 +157,3 @@ def _report(arguments: argparse.Namespace, path: Path, seconds: float) -> None:
         print("signal-to-noise ratio of the noisiest layers:")
         rows = [[f"{value:.1f} dB", name] for name, value in list(noise.items())[:_SHOWN_LAYERS]]
         print(table(rows, ["SNR", "layer"]))
-
-
-def _report_npu(meta: dict[str, Any]) -> None:
-    (shard,) = meta["npu"]["shards"]
-    print(
-        f"{megabytes(shard['binary_bytes'])} of binary for {meta['target']}, compiled in "
-        f"{shard['seconds']:.0f} s with {megabytes(shard['peak_memory_bytes'])}"
-    )
-    print(
-        f"an example has the cosine {shard['agreement']:.4f} with the reference's rounded run, and "
-        f"that has {shard['rounding']:.4f} with the float model"
-    )
-    if meta["in_16_bits"]:
-        print(f"in 16 bits, because 8 would cost too much: {', '.join(meta['in_16_bits'])}")
-    for entry in meta["placement"]["fallbacks"]:
-        print(f"on the CPU: {entry['nodes']} {entry['op']} ({entry['reason']})")

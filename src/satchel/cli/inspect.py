@@ -6,7 +6,8 @@ import argparse
 from collections import Counter
 from typing import Any
 
-from satchel.cli.output import count, megabytes, print_json, table
+from satchel.cli.output import count, print_json, table
+from satchel.units import megabytes
 
 HELP = "show what a program holds, without reading its weights"
 

@@ -9,6 +9,8 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from satchel.units import megabytes
+
 _REDRAW_S = 0.1
 _LINE_STEP = 0.25
 
@@ -20,16 +22,6 @@ def say(text: str) -> None:
 
 def print_json(document: dict[str, Any]) -> None:
     print(json.dumps(document, ensure_ascii=False), flush=True)
-
-
-def megabytes(size: float) -> str:
-    """
-    >>> megabytes(98_362_432)
-    '98.4 MB'
-    """
-    if size >= 1e9:
-        return f"{size / 1e9:.2f} GB"
-    return f"{size / 1e6:.1f} MB" if size >= 1e6 else f"{size / 1e3:.1f} kB"
 
 
 def whole(number: float) -> str:

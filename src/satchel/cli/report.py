@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from satchel.cli.arguments import add_program_options, positive, threads
-from satchel.cli.output import ProgressBar, megabytes, print_json, say, whole
+from satchel.cli.output import ProgressBar, print_json, say, whole
+from satchel.units import megabytes
 
 if TYPE_CHECKING:
     from satchel.runtime.program import Program

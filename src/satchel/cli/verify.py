@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import argparse
 
-from satchel.cli.output import ProgressBar, megabytes, print_json
+from satchel.cli.output import ProgressBar, print_json
+from satchel.units import megabytes
 
 HELP = "check all structure and every checksum of a program"
 

@@ -76,7 +76,7 @@ class GatedExport:
             options = self.job.options
             as_float = ExportOptions(
                 recipe="fp32",
-                context=options.context,
+                context=self.job.context,
                 prefill_ar_len=options.prefill_ar_len,
                 lora=options.lora,
             )

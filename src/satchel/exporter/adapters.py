@@ -64,14 +64,6 @@ class Adapters:
         return {weight: branch_names(name, weight) for weight in self.apart[name].parts}
 
 
-def method_name(method: str, adapter: str | None) -> str:
-    """
-    >>> method_name("kv_forward", "fr"), method_name("kv_forward", None)
-    ('kv_forward@fr', 'kv_forward')
-    """
-    return f"{method}@{adapter}" if adapter else method
-
-
 def add_branches(graph: Graph, branches: Branches, checkpoint: Checkpoint) -> None:
     """Linear layers whose weight has a branch become ``weight(x) + b(a(x))``."""
     nodes: list[Node] = []

@@ -4,38 +4,39 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from satchel.backends import cpu, qnn
-from satchel.backends.qnn.chips import is_qnn
+from satchel.backends.target import (
+    CompilePlan,
+    Draft,
+    LanguageModelRequest,
+    MethodWish,
+    Samples,
+    Target,
+)
 from satchel.checkpoints import open_checkpoint
 from satchel.checkpoints.base import Checkpoint
 from satchel.errors import CheckpointError, ConfigError
-from satchel.exporter.adapters import Adapters, add_branches, method_name
+from satchel.exporter.adapters import Adapters, add_branches
 from satchel.exporter.checks import check_free_space, check_tensors
+from satchel.exporter.compiled import write_compiled
 from satchel.exporter.hadamard import rotate_inputs
 from satchel.exporter.kept import KeptTensors, check_preq, check_recipe, take_columns
-from satchel.exporter.npu import CALIBRATION_BLOCK, CALIBRATION_METHOD, NpuExport, NpuPlan
-from satchel.exporter.options import (
-    DEFAULT_CONTEXT,
-    METADATA,
-    ExportOptions,
-    usual_prefill_ar_len,
-)
+from satchel.exporter.options import METADATA, ExportOptions
 from satchel.exporter.rotating import rotate
 from satchel.exporter.rounding import RoundingPlan
 from satchel.exporter.weight_errors import error_by_kind, error_by_layer
 from satchel.exporter.weights import BLOCK_BYTES, WeightError, WeightPacker
 from satchel.files import refuse_existing
-from satchel.graph.ir import Dim, Graph, Sym
-from satchel.llm.lookahead.options import MAX_ROWS
+from satchel.graph.ir import Graph, Sym
 from satchel.llm.sampling import stored_generation
 from satchel.machine import cores, current_rss, peak_rss
 from satchel.models import build_model
 from satchel.models.base import Decoder, accept_method
+from satchel.program.names import ACCEPT_METHOD, LOOKAHEAD_METHOD, adapted
 from satchel.program.writer import ProgramWriter, encode_metadata
 from satchel.quantize.recipe import Recipe, apply_recipe, store_steps
 from satchel.quantize.rotation.plan import HEAD_SUFFIX
@@ -55,11 +56,11 @@ class ExportPlan:
     weights: int  # how many
     parameters: int
     methods: tuple[str, ...]
-    npu: NpuPlan | None = None
+    payloads: Mapping[str, CompilePlan] = field(default_factory=dict)  # by target
 
     def to_dict(self) -> dict[str, Any]:
         return {
-            "npu": self.npu.to_dict() if self.npu else None,
+            "payloads": {name: dict(plan.document) for name, plan in self.payloads.items()},
             "file_size_bytes": self.file_size,
             "peak_memory_bytes": self.peak_memory,
             "weights": self.weights,
@@ -96,8 +97,13 @@ class ExportJob:
         )
         self.checkpoint = self.adapters.over(self.checkpoint)
         self.model: Decoder = build_model(self.checkpoint.config)
-        self.context = min(options.context, self.model.context)
-        self.graphs = self._graphs()
+        self.context = min(options.most_tokens, self.model.context)
+        sizes = options.lookahead_sizes()
+        asked = LanguageModelRequest(
+            options.mode, self.context, options.prefill_tokens, sizes.rows if sizes else None
+        )
+        self.wishes = tuple(options.chip.methods(asked))
+        self.graphs = self._graphs(self.wishes)
         if options.rotate:
             apart = bool(self.adapters.apart)
             self.checkpoint = rotate(
@@ -108,7 +114,8 @@ class ExportJob:
         self.kept_weights = self.kept.weights(self.graphs, self.encodings)
         for graph in self.graphs:
             take_columns(graph, self.kept.orders, self.kept_weights)
-        self.placement = (qnn if is_qnn(options.target) else cpu).place(self.graphs)
+        placed = options.chip.place(self.graphs)
+        self.graphs, self.placement = list(placed.graphs), placed.to_dict()
         weights = {w.name: w for g in self.graphs for w in g.weights()}
         # A head that is its own weight for this export only is no parameter of the model's.
         own = {
@@ -134,35 +141,44 @@ class ExportJob:
             forms = {name: tensor.kept for name, tensor in self.checkpoint.tensors.items()}
             self.encodings = store_steps(self.graphs, self.encodings, forms)
         self.writer = ProgramWriter(self.graphs, self.encodings, self.tokenizer.json.encode())
-        self.npu = NpuExport(self) if is_qnn(options.target) else None
+        self.compilation = options.chip.prepare(self._draft())
+        if self.compilation and self.compilation.graphs:
+            self.graphs += self.compilation.graphs
+            self.writer = ProgramWriter(self.graphs, self.encodings, self.writer.tokenizer)
+        temporary = {wish.name for wish in self.wishes if wish.temporary}
+        self.kept_graphs = [g for g in self.graphs if g.name.partition(".")[0] not in temporary]
 
-    def _graphs(self) -> list[Graph]:
+    def _draft(self) -> Draft:
+        text = self.rounding.text
+        tokens = None if text is None else [t for window in text.windows for t in window]
+        return Draft(
+            tuple(self.graphs),
+            self.wishes,
+            self.encodings,
+            {w.value.name: w.codes_size + w.scales_size for w in self.writer.weights},
+            self.recipe,
+            self.recipe.name,
+            self.context,
+            tuple(self.adapters.apart),
+            Samples(self.tokenizer, tokens),
+        )
+
+    def _graphs(self, wishes: Sequence[MethodWish]) -> list[Graph]:
         """All methods of the model, then those of each adapter that is kept apart."""
-        methods: dict[str, Dim] = {"kv_forward": 1}
-        if self.options.mode != "kv":
-            methods["prefill_forward"] = Sym("S", min(self.options.prefill_tokens, self.context))
-        if self.options.mode == "kv" and is_qnn(self.options.target):
-            methods[CALIBRATION_METHOD] = Sym("S", min(CALIBRATION_BLOCK, self.context))
-        sizes = self.options.lookahead_sizes()
-        if is_qnn(self.options.target) and sizes:  # its blocks have all one length
-            methods["lookahead_forward"] = Sym("S", min(sizes.rows, self.context))
-        if self.options.mode != "kv" and not is_qnn(self.options.target):
-            # It shares all weights and caches, so that it costs a few kilobytes.
-            methods["lookahead_forward"] = Sym("S", min(MAX_ROWS, self.context))
         graphs = []
         for adapter in (None, *self.adapters.apart):
-            for method, tokens in methods.items():
-                name, tree = method_name(method, adapter), method == "lookahead_forward"
-                graph = self.model.method(name, tokens, self.context, self.recipe.cache, tree)
+            for wish in wishes:
+                name, tree = adapted(wish.name, adapter), wish.name == LOOKAHEAD_METHOD
+                graph = self.model.method(name, wish.tokens, self.context, self.recipe.cache, tree)
                 rotate_inputs(graph, self.checkpoint.rotated)
                 add_branches(graph, self.checkpoint.branches, self.checkpoint)
                 if adapter:
                     add_branches(graph, self.adapters.branches(adapter), self.checkpoint)
                 graphs.append(graph)
-        if "lookahead_forward" in methods:
-            rows = methods["lookahead_forward"]
-            assert isinstance(rows, Sym)
-            graphs.append(accept_method("lookahead_accept", rows, graphs[0].states))
+        for wish in wishes:
+            if wish.name == LOOKAHEAD_METHOD:
+                assert isinstance(wish.tokens, Sym)
+                graphs.append(accept_method(ACCEPT_METHOD, wish.tokens, graphs[0].states))
         return graphs
 
     def _end_tokens(self, tokenizer_ends: Iterable[int]) -> tuple[int, ...]:
@@ -224,7 +240,7 @@ class ExportJob:
                 yield f"h{recipe.head_bits}"
         if recipe.activation_bits:
             yield f"a{recipe.activation_bits}"
-        if recipe.cache != usual.cache and not self.npu:  # an NPU has one of 8 bits always
+        if recipe.kv_bits != (options.chip.usual.kv_bits or usual.kv_bits):
             yield f"kv{recipe.kv_bits}"
         if recipe.overrides:
             yield "mixed"
@@ -237,12 +253,11 @@ class ExportJob:
             yield "rotated" + ("_online" if options.rotate_online else "")
         if options.mode != "hybrid":
             yield options.mode
-        if options.mode != "kv" and options.prefill_tokens != usual_prefill_ar_len(options.target):
+        if options.mode != "kv" and options.prefill_tokens != options.chip.usual.prefill_ar_len:
             yield f"ar{options.prefill_tokens}"
-        if options.context != DEFAULT_CONTEXT:
-            yield f"c{options.context}"
-        if options.num_sharding is not None:
-            yield f"s{options.num_sharding}"
+        if options.most_tokens != options.chip.usual.context:
+            yield f"c{options.most_tokens}"
+        yield from options.chip.choices()
 
     def plan(self) -> ExportPlan:
         """File size and peak memory, from shapes alone."""
@@ -255,35 +270,39 @@ class ExportJob:
         scales = max((w.scales_size for w in self.writer.weights), default=0)
         more = self.rounding.memory(self.model, self.graphs)
         peak = max(peak_rss(), current_rss() + blocks + scales + more)
-        npu = self.npu.plan() if self.npu else None
-        if npu:
-            file_size += npu.binary_bytes
-            peak = max(peak, npu.peak_memory)
-        methods = tuple(g.name for g in self.graphs)
-        return ExportPlan(file_size, peak, len(self.writer.weights), self.parameters, methods, npu)
+        payloads = {}
+        if self.compilation:
+            plan = payloads[self.options.chip.name] = self.compilation.plan()
+            file_size += plan.payload_bytes
+            peak = max(peak, plan.peak_memory)
+        methods = tuple(g.name for g in self.kept_graphs)
+        weights = len(self.writer.weights)
+        return ExportPlan(file_size, peak, weights, self.parameters, methods, payloads)
 
     def run(self, output: Path, overwrite: bool = False, threads: int = 0) -> Path:
         """Write the program. Nothing is left behind if it fails or is interrupted."""
         refuse_existing(output, overwrite)
         plan = self.plan()
         check_free_space(output.absolute().parent, plan.file_size)
-        if self.npu:
-            self.npu.run(
-                output, overwrite, lambda base, writer: self._write(base, threads, writer=writer)
+        if self.compilation:
+            write_compiled(
+                self.options.chip.name,
+                self.compilation,
+                lambda base: self._write(base, threads),
+                lambda files: ProgramWriter(
+                    self.kept_graphs, self.encodings, self.writer.tokenizer, files
+                ),
+                output,
+                overwrite,
+                self.progress,
             )
         else:
             self._write(output, threads, overwrite)
         self.checkpoint.close()
         return output
 
-    def _write(
-        self,
-        output: Path,
-        threads: int,
-        overwrite: bool = False,
-        writer: ProgramWriter | None = None,
-    ) -> None:
-        writer = writer or self.writer
+    def _write(self, output: Path, threads: int, overwrite: bool = False) -> None:
+        writer = self.writer
         packer = WeightPacker(self.checkpoint, threads or cores(), self.kept_weights)
         merged = [adapter.path for adapter in self.adapters.merged]
         packer.rounder = self.rounding.rounder(
@@ -315,7 +334,7 @@ class ExportJob:
             "name": self.name,
             "architecture": self.checkpoint.config["model_type"],
             "parameters": self.parameters,
-            "target": self.options.target,
+            "target": self.options.chip.name,
             "context": self.context,
             "mode": self.options.mode,
             "prefill_ar_len": min(ar_len, self.context) if ar_len else None,
@@ -354,7 +373,7 @@ def target_name(options: ExportOptions) -> str:
     >>> target_name(ExportOptions(target="qnn:SM8750"))
     'qnn-SM8750'
     """
-    return options.target.replace(":", "-")
+    return options.chip.name.replace(":", "-")
 
 
 def model_name(source: str | os.PathLike[str], path: Path) -> str:
@@ -387,7 +406,7 @@ def export(
     source: str | os.PathLike[str],
     output: str | os.PathLike[str] | None = None,
     *,
-    target: str = "cpu",
+    target: str | Target = "cpu",
     recipe: str | None = None,
     group_size: int | None = None,
     embedding: tuple[int, int] | None = None,
@@ -402,14 +421,13 @@ def export(
     rotate_online: bool = False,
     mode: str = "hybrid",
     prefill_ar_len: int | None = None,
-    context: int = 2048,
+    context: int | None = None,
     ngram: int | None = None,
     window: int | None = None,
     gcap: int | None = None,
     metadata: Mapping[str, Any] | None = None,
     lora: Sequence[str | os.PathLike[str]] = (),
     adapters: Mapping[str, str | os.PathLike[str]] | None = None,
-    num_sharding: int | None = None,
     overwrite: bool = False,
     threads: int = 0,
     progress: Progress | None = None,
@@ -423,7 +441,6 @@ def export(
     """
     options = ExportOptions(
         target=target,
-        num_sharding=num_sharding,
         recipe=recipe,
         group_size=group_size,
         embedding=embedding,

@@ -6,10 +6,11 @@ import difflib
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from satchel.backends.qnn.chips import find_chip, is_qnn, usual_recipe
+from satchel.backends import DEFAULT, Target, find_target, target_options
 from satchel.errors import ConfigError
 from satchel.llm.lookahead.options import LookaheadSizes
 from satchel.quantize.overrides import split_override
@@ -17,21 +18,11 @@ from satchel.quantize.recipe import Recipe
 
 MODES = ("hybrid", "kv", "lookahead")
 PREQ_MODES = ("8da4w", "8da4w_output_8da8w")
-DEFAULT_RECIPE = "8da4w"
-DEFAULT_CONTEXT = 2048
-# Prompt tokens read at once: the more, the less often weights are unpacked; an NPU's compiler takes
-# longer the larger its graphs are.
-CPU_PREFILL_AR_LEN = 256
-NPU_PREFILL_AR_LEN = 128
 
 _ADAPTER = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
 
 # What `metadata` may override, and the field of the tokenizer that it sets.
 METADATA = {"get_bos_id": "bos_id", "get_eos_ids": "eos_ids"}
-
-
-def usual_prefill_ar_len(target: str) -> int:
-    return NPU_PREFILL_AR_LEN if is_qnn(target) else CPU_PREFILL_AR_LEN
 
 
 @dataclass(frozen=True)
@@ -50,8 +41,7 @@ class ExportOptions:
     ``metadata`` overrides what the checkpoint says of its
     tokens: ``{"get_bos_id": 128000, "get_eos_ids": [128009, 128001]}``. ``lora`` has folders of
     adapters that are added to the weights, ``adapters`` those that are kept apart, by name.
-    ``target`` is ``cpu`` or a chip with an NPU, ``qnn:SM8750``; a model for that is split into
-    ``num_sharding`` parts.
+    ``target`` is the name of a chip, or a :class:`~satchel.backends.Target` with its own options.
 
     ``preq_mode``, ``preq_group_size``, ``preq_embedding`` and ``lora_rank`` say what a checkpoint
     of Meta's that comes quantised must be like; with ``preq_mode`` it is kept as it is.
@@ -71,7 +61,7 @@ class ExportOptions:
     rotate_online: bool = False
     mode: str = "hybrid"
     prefill_ar_len: int | None = None  # None: the target's
-    context: int = DEFAULT_CONTEXT
+    context: int | None = None  # None: the target's
     ngram: int | None = None
     window: int | None = None
     gcap: int | None = None
@@ -82,15 +72,16 @@ class ExportOptions:
     preq_group_size: int | None = None
     preq_embedding: tuple[int, int] | None = None
     lora_rank: int | None = None
-    target: str = "cpu"
-    num_sharding: int | None = None
+    target: str | Target = DEFAULT
 
     def __post_init__(self) -> None:
-        self._check_target()
+        self.chip  # noqa: B018  (there is such a target)
         if self.mode not in MODES:
             raise ConfigError(f"there is no mode {self.mode!r}", f"Modes: {', '.join(MODES)}.")
-        if self.context < 2:
-            raise ConfigError(f"a context of {self.context} tokens is too short", "Use 2 or more.")
+        if self.most_tokens < 2:
+            raise ConfigError(
+                f"a context of {self.most_tokens} tokens is too short", "Use 2 or more."
+            )
         if self.prefill_tokens < 2:
             raise ConfigError(
                 f"prefill_ar_len must be at least 2, not {self.prefill_tokens}", "Or use mode kv."
@@ -118,7 +109,12 @@ class ExportOptions:
         """``prefill_ar_len``, or what is usual for the target."""
         if self.prefill_ar_len is not None:
             return self.prefill_ar_len
-        return usual_prefill_ar_len(self.target)
+        return self.chip.usual.prefill_ar_len
+
+    @property
+    def most_tokens(self) -> int:
+        """``context``, or what is usual for the target."""
+        return self.chip.usual.context if self.context is None else self.context
 
     def lookahead_sizes(self) -> LookaheadSizes | None:
         """What the program guesses by default; None unless the mode is lookahead."""
@@ -133,34 +129,26 @@ class ExportOptions:
             )
         return None
 
-    def _check_target(self) -> None:
-        if is_qnn(self.target):
-            find_chip(self.target)
-        elif self.target != "cpu":
-            raise ConfigError(
-                f"there is no target {self.target!r}", "Targets: cpu, or a chip as qnn:SM8750."
-            )
-        elif self.num_sharding is not None:
-            raise ConfigError("only a program for an NPU has shards", "Leave out --num-sharding.")
+    @cached_property
+    def chip(self) -> Target:
+        """The target that the program is made for."""
+        return find_target(self.target)
 
     @property
     def recipe_name(self) -> str:
         """The recipe, or the target's usual one."""
-        usual = usual_recipe(find_chip(self.target)) if is_qnn(self.target) else DEFAULT_RECIPE
-        return self.recipe or usual
+        return self.recipe or self.chip.usual.recipe
 
     def make_recipe(self) -> Recipe:
         name, activation_bits = self.recipe_name, self.activation_bits
-        if (
-            self.preq_mode and name == DEFAULT_RECIPE
-        ):  # what the checkpoint is, with its activations
+        if self.preq_mode and name == "8da4w":  # what the checkpoint is, with its activations
             name, activation_bits = "keep", activation_bits or 8
         return Recipe.named(
             name,
             self.group_size,
             self.embedding,
             self.head_bits,
-            self.kv_bits or (8 if is_qnn(self.target) else None),
+            self.kv_bits or self.chip.usual.kv_bits,
             self.overrides,
             activation_bits,
         )
@@ -193,7 +181,6 @@ def _check_ids(metadata: Mapping[str, Any]) -> None:
 _FILE_KEYS = {"source": str, "output": str}
 _TYPES: dict[str, tuple[type, ...]] = {
     "target": (str,),
-    "num_sharding": (int,),
     "recipe": (str,),
     "group_size": (int,),
     "embedding": (str, list),
@@ -269,10 +256,11 @@ def read_options_file(path: str | Path) -> dict[str, Any]:
     if not isinstance(document, dict):
         raise ConfigError(f"{path} must hold keys and values", "For example recipe: 8da4w.")
     choices = {str(key).replace("-", "_"): value for key, value in document.items()}
-    known = {f.name: None for f in fields(ExportOptions)} | _FILE_KEYS
+    own = {f.name: f.metadata["option"].yaml for fs in target_options().values() for f in fs}
+    known = {f.name: None for f in fields(ExportOptions)} | _FILE_KEYS | own
     check_keys(choices, known, str(path))
     for key, value in choices.items():
-        wanted = _TYPES[key]
+        wanted = own[key] if key in own else _TYPES[key]
         if not isinstance(value, wanted) or (isinstance(value, bool) and bool not in wanted):
             kinds = " or ".join(t.__name__ for t in wanted)
             raise ConfigError(f"{key} in {path} must be {kinds}, not {value!r}")

@@ -10,12 +10,8 @@ from numpy.typing import NDArray
 
 from satchel.errors import ConfigError, ContextFullError, ExecutionError
 from satchel.llm.lookahead.costs import StepCosts
+from satchel.program.names import ACCEPT_METHOD, KV_METHOD, LOOKAHEAD_METHOD, PREFILL_METHOD
 from satchel.runtime.program import Instance, Method, Program
-
-KV_METHOD = "kv_forward"
-PREFILL_METHOD = "prefill_forward"
-LOOKAHEAD_METHOD = "lookahead_forward"
-ACCEPT_METHOD = "lookahead_accept"
 
 Array = NDArray[np.float32]
 

@@ -8,8 +8,9 @@ from html import escape
 from pathlib import PurePath
 from typing import Any
 
-from satchel.cli.output import count, megabytes
+from satchel.cli.output import count
 from satchel.report.charts import bar, line_chart, stacked_bar
+from satchel.units import megabytes
 
 Programs = Sequence[dict[str, Any]]
 

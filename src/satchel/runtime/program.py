@@ -176,7 +176,7 @@ class Program:
     def instance(self, threads: int = 0) -> Instance:
         """New states and threads over the same weights; 0 threads: one per core.
 
-        A program for an NPU runs there, or on its emulator.
+        It runs on the chip that the program is for, or on its emulator.
         """
         from satchel.backends import open_instance
 
@@ -236,8 +236,15 @@ class Program:
 class Instance:
     """A program being run: it has states (KV caches) and threads of its own."""
 
-    # Whether any method gives a token the same bits alone and in a block.
-    same_bits_in_blocks = True
+    # Why a token may have other bits alone than in a block of another method; "" if it has not.
+    other_bits_in_blocks = ""
+    # Whether something else computes what the chip would, so that its speed says nothing.
+    emulated = False
+
+    @property
+    def same_bits_in_blocks(self) -> bool:
+        """Whether any method gives a token the same bits alone and in a block."""
+        return not self.other_bits_in_blocks
 
     def __init__(self, program: Program, threads: int = 0) -> None:
         self.program = program

@@ -4,32 +4,31 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cached_property
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from satchel.backends import cpu
-from satchel.backends.qnn.chips import is_qnn
+from satchel.backends import DEFAULT, find_target
+from satchel.backends.target import Draft, ModuleGraph, Samples, Target
 from satchel.errors import ConfigError
 from satchel.exporter.checks import check_free_space
+from satchel.exporter.compiled import write_compiled
 from satchel.exporter.weights import WeightPacker
 from satchel.files import refuse_existing
 from satchel.graph.ir import Weight
-from satchel.graph.passes import FLOATS, IMPORTED, WRITTEN_OUT, optimize
+from satchel.graph.passes import optimize
 from satchel.machine import cores
 from satchel.program.writer import ProgramWriter, encode_metadata
 from satchel.quantize.encoding import Encoding
 from satchel.quantize.recipe import Recipe, apply_recipe, store_steps
 from satchel.quantize.static import make_observer
+from satchel.quantize.static.module import calibration_examples
 from satchel.sources.progress import Progress, silent
 from satchel.torch.capture import capture
 from satchel.torch.importer import import_program
-from satchel.torch.npu import NPU_RECIPES, NpuModule, check_npu
-from satchel.torch.static_int8 import calibration_examples, quantize_static
 from satchel.torch.weights import ArrayCheckpoint, take_weights
 
-STATIC = "int8"
 LEAST_SNR = 15.0
 
 
@@ -37,27 +36,31 @@ LEAST_SNR = 15.0
 class ModuleOptions:
     """What can be chosen when a module is exported."""
 
-    recipe: str = "fp32"
-    target: str = "cpu"
+    recipe: str | None = None  # None: the target's
+    target: str | Target = DEFAULT
     overrides: Mapping[str, str] = field(default_factory=dict)
     observer: str = "minmax"
-    least_snr: float = LEAST_SNR  # int8: layers that 8 bits leave with less (dB) stay in floats
+    least_snr: float = LEAST_SNR  # int8: layers that 8 bits leave with less (dB) get more
     metadata: Mapping[str, Any] = field(default_factory=dict)  # goes into the file as it is
 
     def __post_init__(self) -> None:
         make_observer(self.observer)
-        if is_qnn(self.target):
-            check_npu(self.target, self.recipe, bool(self.overrides))
-        elif self.target != "cpu":
-            raise ConfigError(
-                f"a module cannot be exported for {self.target!r}",
-                "Use cpu, or a chip with an NPU such as qnn:SM8750.",
-            )
+        self.chip.check_module(self.recipe_name, bool(self.overrides))
+
+    @cached_property
+    def chip(self) -> Target:
+        """The target that the program is made for."""
+        return find_target(self.target)
+
+    @property
+    def recipe_name(self) -> str:
+        """The recipe, or the target's usual one."""
+        return self.recipe or self.chip.usual.module_recipe
 
     @property
     def needs_examples(self) -> bool:
         """Whether ranges are measured before anything is written."""
-        return self.recipe == STATIC or (is_qnn(self.target) and self.recipe in NPU_RECIPES)
+        return self.chip.needs_examples(self.recipe_name)
 
 
 class ModuleExportJob:
@@ -75,70 +78,62 @@ class ModuleExportJob:
         calibration: Any = None,
         progress: Progress | None = None,
     ) -> None:
-        self.options = options
-        self.for_npu = is_qnn(options.target)
-        self.is_static = options.recipe == STATIC and not self.for_npu
-        # What does not run in integers stays in floats, or is what an override says; what an NPU
-        # runs is stored in 16 bits, of which its codes are made.
-        usual = "fp16" if self.for_npu else "fp32" if self.is_static else options.recipe
-        self.recipe = Recipe.named(usual, overrides=options.overrides)
+        self.options, chip = options, options.chip
+        self.recipe = Recipe.named(
+            chip.module_recipe(options.recipe_name), overrides=options.overrides
+        )
         self.name = name or type(module).__name__.lower()
         self.progress = progress or silent
         program = capture(module, example_inputs, kwargs, dynamic_shapes)
-        passes = WRITTEN_OUT if self.for_npu else IMPORTED
-        self.graph = optimize(import_program(program).graph, passes)
-        arrays = take_weights(self.graph)
+        graph = optimize(import_program(program).graph, chip.module_passes)
+        arrays = take_weights(graph)
         self.parameters = sum(int(p.numel()) for p in module.parameters())
-        self.noise: dict[str, float] = {}
-        self.kept: list[str] = []
-        encodings = apply_recipe([self.graph], self.recipe)
-        self.encodings: dict[str, Encoding] = store_steps([self.graph], encodings, {})
-        graphs, self.npu = [self.graph], None
-        if self.for_npu:
-            examples = calibration_examples(self.graph, calibration)
-            self.npu = NpuModule(self.graph, options, examples, self.progress)
-            graphs = self.npu.graphs
-        elif self.is_static:
-            self._quantize(arrays, calibration)
-            graphs = [self.graph]
-        else:
-            optimize(self.graph, FLOATS)
-        self.checkpoint = ArrayCheckpoint(arrays, Path(self.name))
-        self.placement = self.npu.report if self.npu else cpu.place(graphs)
-        self.writer = ProgramWriter(graphs, self.encodings)
-
-    def _quantize(self, arrays: dict[str, Any], calibration: Any) -> None:
-        """All layers that no override names run in integers."""
-        examples = calibration_examples(self.graph, calibration)
-        kept = {n for n in arrays for o in self.recipe.overrides if o.matches(n)}
-        self.progress(f"Calibrating {self.name}", 0, len(examples))
-        result = quantize_static(
-            self.graph,
-            lambda w: arrays[w.name],
-            examples,
-            self.options.observer,
-            kept,
-            self.options.least_snr,
+        encodings = store_steps([graph], apply_recipe([graph], self.recipe), {})
+        examples = calibration_examples(graph, calibration) if options.needs_examples else []
+        samples = Samples(examples=examples, observer=options.observer, least_snr=options.least_snr)
+        finished = chip.finish_module(
+            ModuleGraph(graph, arrays, encodings, self.recipe, options.recipe_name, samples),
+            self.progress,
         )
-        self.progress(f"Calibrating {self.name}", len(examples), len(examples))
-        self.graph, self.noise, self.kept = result.graph, result.noise, result.kept
-        arrays |= result.codes
-        self.encodings |= dict.fromkeys(result.codes, Encoding("matrix_i8"))
+        self.noise, self.kept = dict(finished.noise), list(finished.kept_in_float)
+        self.encodings = dict(finished.encodings)
+        self.checkpoint = ArrayCheckpoint(finished.arrays, Path(self.name))
+        placed = chip.place([finished.graph])
+        self.graphs, self.placement = placed.graphs, placed.to_dict()
+        self.writer = ProgramWriter(self.graphs, self.encodings)
+        self.compilation = chip.prepare(
+            Draft(
+                self.graphs,
+                (),
+                self.encodings,
+                {w.value.name: w.codes_size + w.scales_size for w in self.writer.weights},
+                self.recipe,
+                options.recipe_name,
+                samples=samples,
+            )
+        )
 
     @property
     def default_output(self) -> Path:
         mixed = ["mixed"] if self.recipe.overrides else []
-        target = self.options.target.replace(":", "-")
-        return Path("-".join([self.name, target, self.options.recipe, *mixed]) + ".satchel")
+        target = self.options.chip.name.replace(":", "-")
+        return Path("-".join([self.name, target, self.options.recipe_name, *mixed]) + ".satchel")
 
     def run(self, output: Path, overwrite: bool = False, threads: int = 0) -> Path:
         """Write the program. Nothing is left behind if it fails or is interrupted."""
         refuse_existing(output, overwrite)
         size = self.writer.file_size(len(encode_metadata(self._metadata({}))))
-        check_free_space(output.absolute().parent, size * (3 if self.npu else 1))
-        if self.npu:
-            base = partial(self._write, threads=threads)
-            self.npu.run(self.writer, output, overwrite, base)
+        check_free_space(output.absolute().parent, size * (3 if self.compilation else 1))
+        if self.compilation:
+            write_compiled(
+                self.options.chip.name,
+                self.compilation,
+                lambda base: self._write(base, threads=threads),
+                lambda files: ProgramWriter(self.graphs, self.encodings, b"", files),
+                output,
+                overwrite,
+                self.progress,
+            )
         else:
             self._write(output, overwrite, threads)
         return output
@@ -168,12 +163,14 @@ class ModuleExportJob:
             "name": self.name,
             "architecture": "pytorch",
             "parameters": self.parameters,
-            "target": self.options.target,
+            "target": self.options.chip.name,
             "recipe": {
-                "name": self.options.recipe,
+                "name": self.options.recipe_name,
                 "overrides": overrides,
                 "observer": self.options.observer if self.options.needs_examples else None,
-                "description": ", ".join([self.options.recipe, *map(str, self.recipe.overrides)]),
+                "description": ", ".join(
+                    [self.options.recipe_name, *map(str, self.recipe.overrides)]
+                ),
             },
             "layer_snr_db": self.noise,
             "kept_in_float": self.kept,
@@ -190,8 +187,8 @@ def export_module(
     example_inputs: Sequence[Any],
     output: str | Path | None = None,
     *,
-    recipe: str = "fp32",
-    target: str = "cpu",
+    recipe: str | None = None,
+    target: str | Target = DEFAULT,
     overrides: Mapping[str, str] | None = None,
     calibration: Any = None,
     observer: str = "minmax",
@@ -212,8 +209,8 @@ def export_module(
     language models, of which ``8a8w`` is int8 with activations rounded as they come.
     ``overrides`` gives some layers another one: ``{"features.0.*": "fp32"}``.
 
-    ``target`` is ``cpu`` or a chip with an NPU, ``qnn:SM8750``: there ``int8`` and ``16a8w``
-    (activations of 16 bits) are calibrated, all in integers.
+    ``target`` is the name of a chip, or a :class:`~satchel.backends.Target` with its own options;
+    some take certain recipes only, and ``recipe`` is by default the target's usual one.
 
     Returns the program's path, by default one that tells model, target and recipe.
     """

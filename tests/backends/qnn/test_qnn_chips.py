@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from satchel.backends.qnn.chips import CHIPS, find_chip, is_qnn
+from satchel.backends import find_target
+from satchel.backends.qnn.chips import CHIPS, find_chip
 from satchel.backends.qnn.codes import CODES, find_code, vendor_error
 from satchel.errors import ConfigError
 
@@ -14,7 +15,7 @@ def test_targets_by_chip_and_by_version() -> None:
     assert (chip.name, chip.hexagon, chip.soc_model) == ("SM8750", 79, 69)
     assert chip.options() == {"htp_arch": "79", "soc_model": "69"}
     assert find_chip("qnn:v79").options() == {"htp_arch": "79"}
-    assert is_qnn("qnn:SM8750") and not is_qnn("cpu")
+    assert find_target("qnn:sm8750").name == "qnn:SM8750"
 
 
 def test_what_chips_can_do() -> None:

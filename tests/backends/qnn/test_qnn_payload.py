@@ -79,7 +79,8 @@ def test_a_manifest_survives_writing_and_reading(npu_program: Path) -> None:
 def one_by_one(tiny_checkpoint: Path) -> Path:
     """Two shards for a chip whose binaries the emulator can load as they are."""
     pytest.importorskip("onnxruntime_qnn", reason="pip install 'satchel[qnn]'")
-    options = {"target": "qnn:SM8450", "context": 24, "mode": "kv", "num_sharding": 2}
+    target = satchel.find_target("qnn:SM8450", num_sharding=2)
+    options = {"target": target, "context": 24, "mode": "kv"}
     output = tiny_checkpoint.parent / "one_by_one.satchel"
     return satchel.export(tiny_checkpoint, output, **options)
 

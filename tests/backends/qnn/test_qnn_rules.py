@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 
+import satchel
 from satchel.backends.qnn import vendor
+from satchel.backends.qnn.chips import find_chip
+from satchel.backends.qnn.target import QnnTarget
 from satchel.cli.main import main
 from satchel.errors import BackendError, ConfigError, RecipeError, SatchelError
-from satchel.exporter import ExportJob, ExportOptions, npu
+from satchel.exporter import ExportJob, ExportOptions
 
 REFUSED = {
     "of the CPU": ({"recipe": "8da4w"}, RecipeError, "does not run the recipe 8da4w.*16a4w"),
@@ -32,7 +35,7 @@ REFUSED = {
     "shards on the CPU": (
         {"target": "cpu", "num_sharding": 2},
         ConfigError,
-        "only a program for an NPU has shards",
+        "num_sharding is for qnn, and the target is cpu",
     ),
     "a chip": ({"target": "qnn:SM1"}, ConfigError, "no target 'qnn:SM1'"),
     "a target": ({"target": "tpu"}, ConfigError, "no target 'tpu'.*qnn:SM8750"),
@@ -44,7 +47,11 @@ def test_refused(name: str, tiny_checkpoint: Path, monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(vendor, "PACKAGES", ())  # found out even where nothing is installed
     options, kind, message = REFUSED[name]
     with pytest.raises(kind, match=message):
-        ExportJob(tiny_checkpoint, ExportOptions(**{"target": "qnn:SM8750", **options}))
+        options = dict(options)
+        name = options.pop("target", "qnn:SM8750")
+        own = {k: options.pop(k) for k in ("num_sharding",) if k in options}
+        target = satchel.find_target(name, **own)
+        ExportJob(tiny_checkpoint, ExportOptions(**{"target": target, **options}))
 
 
 def test_usual_recipes(tiny_checkpoint: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -62,15 +69,9 @@ def test_a_context_above_the_chips_limit(
     tiny_checkpoint: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(vendor, "PACKAGES", ())
-    find = npu.find_chip
-
-    def small(target: str) -> Any:
-        chip = find(target)
-        return type(chip)(chip.name, chip.hexagon, chip.soc_model, context_limit=50_000)
-
-    monkeypatch.setattr(npu, "find_chip", small)
+    target = QnnTarget(replace(find_chip("qnn:SM8750"), context_limit=50_000), num_sharding=1)
     with pytest.raises(ConfigError, match="shard 0 takes .* GB, and a context of SM8750 holds"):
-        ExportJob(tiny_checkpoint, ExportOptions(target="qnn:SM8750", num_sharding=1))
+        ExportJob(tiny_checkpoint, ExportOptions(target=target))
 
 
 def test_the_missing_extra(
@@ -89,7 +90,7 @@ def test_plan(
     monkeypatch.setattr(vendor, "PACKAGES", ())
     arguments = ["export", str(tiny_checkpoint), "--target", "qnn:SM8750", "--plan"]
     assert main([*arguments, "--num-sharding", "3", "--json"]) == 0
-    plan = json.loads(capsys.readouterr().out)["plan"]["npu"]
+    plan = json.loads(capsys.readouterr().out)["plan"]["payloads"]["qnn:SM8750"]
     assert plan["target"] == "qnn:SM8750" and plan["shared_weights"] is True
     assert len(plan["shards"]) == 3
     assert plan["binary_bytes"] == sum(s["binary_bytes"] for s in plan["shards"])

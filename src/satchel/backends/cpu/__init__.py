@@ -1,39 +1,27 @@
-"""The CPU backend: native kernels over packed weights.
-
-Its verbs: ``supports`` says whether it takes a node, ``place`` reports where the nodes of some
-graphs will run, ``compile`` is the methods section of a program, and ``load`` maps it.
-"""
+"""The CPU: native kernels over packed weights. It runs the portable methods as they are."""
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Sequence
-from typing import Any
+from dataclasses import dataclass
 
-from satchel.errors import GraphError
-from satchel.graph.ir import Graph, Node
-from satchel.program.methods import encode_methods as compile
-from satchel.runtime.program import load
-
-__all__ = ["compile", "load", "place", "supports"]
+from satchel import _native
+from satchel.backends.target import Target
+from satchel.graph.ir import Node
+from satchel.runtime.program import Instance, Program
 
 
-def supports(node: Node) -> str | None:
-    """None if the native core runs this node, or the reason why it does not."""
-    from satchel import _native
+@dataclass(frozen=True)
+class CpuTarget(Target):
+    """Nothing lies below the CPU, so what it refuses is an error."""
 
-    if node.op not in _native.ops():
-        return f"the CPU backend has no kernel for {node.op}"
-    return None
+    family = "cpu"
+    form = "cpu"
+    portable = True
 
+    def supports(self, node: Node) -> str | None:
+        if node.op not in _native.ops():
+            return f"the CPU backend has no kernel for {node.op}"
+        return None
 
-def place(graphs: Sequence[Graph]) -> dict[str, Any]:
-    """Where each node runs. Nothing lies below the CPU, so what it refuses is an error."""
-    counts: Counter[str] = Counter()
-    for graph in graphs:
-        for node in graph.nodes:
-            reason = supports(node)
-            if reason:
-                raise GraphError(f"{graph.name}: {reason}")
-            counts["cpu"] += 1
-    return {"nodes": dict(counts), "fallbacks": []}
+    def open(self, program: Program, threads: int = 0) -> Instance:
+        return Instance(program, threads)

@@ -52,10 +52,6 @@ CHIPS: tuple[Chip, ...] = (
 )
 
 
-def is_qnn(target: str) -> bool:
-    return target.partition(":")[0] == "qnn"
-
-
 def find_chip(target: str) -> Chip:
     """The chip of a target.
 

@@ -17,7 +17,7 @@ from satchel.backends.qnn.payload import read_manifest
 from satchel.backends.qnn.prepared import PreparedProgram
 from satchel.backends.qnn.vendor import is_emulated, vendor_version
 from satchel.errors import ExecutionError
-from satchel.llm.session import ACCEPT_METHOD, KV_METHOD, LOOKAHEAD_METHOD
+from satchel.program.names import ACCEPT_METHOD, KV_METHOD, LOOKAHEAD_METHOD
 from satchel.runtime.program import Instance, Method, Program
 from satchel.sources import cache_folder
 
@@ -52,7 +52,9 @@ class _CompiledProgram(Instance):
     """An instance whose methods are calls of something else than the native core."""
 
     # Only one method's results are known to be the same for a token alone and in a block.
-    same_bits_in_blocks = False
+    other_bits_in_blocks = (
+        "the NPU may give a token other bits alone than in a block of another method"
+    )
 
     def __init__(self, program: Program, manifest: Manifest, kernels: str) -> None:
         self.program, self.threads, self.kernels = program, 1, kernels
@@ -80,7 +82,8 @@ class NpuInstance(_CompiledProgram):
 
     def __init__(self, program: Program) -> None:
         manifest = read_manifest(program)
-        where = EMULATOR if is_emulated() else find_chip(manifest.target).name
+        self.emulated = is_emulated()
+        where = EMULATOR if self.emulated else find_chip(manifest.target).name
         super().__init__(program, manifest, f"qnn {where}")
         self._child = Child()
         weakref.finalize(self, self._child.close)

@@ -18,7 +18,7 @@ from satchel.backends.qnn.manifest import CompiledMethod, Tensor
 from satchel.errors import ExecutionError
 from satchel.graph.ops.attention import tree_depths
 from satchel.graph.ops.registry import check_rows
-from satchel.llm.session import ACCEPT_METHOD, KV_METHOD, LOOKAHEAD_METHOD
+from satchel.program.names import ACCEPT_METHOD, KV_METHOD, LOOKAHEAD_METHOD
 from satchel.runtime.program import Instance, Method
 
 Array = NDArray[Any]

@@ -114,9 +114,8 @@ def lookahead_for(
         return PlainDecoder(session, sampler, reason)
     if not session.can_look_ahead:
         reason, wanted = f"{session.program.path} takes one token at a time", "hybrid"
-        if not session.instance.same_bits_in_blocks:
-            reason = "the NPU may give a token other bits alone than in a block of another method"
-            wanted = "lookahead"
+        if session.instance.other_bits_in_blocks:
+            reason, wanted = session.instance.other_bits_in_blocks, "lookahead"
         if mode == "on":
             raise ConfigError(
                 f"there is no lookahead: {reason}", f"Export it with --mode {wanted}."

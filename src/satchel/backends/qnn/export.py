@@ -1,0 +1,269 @@
+"""Exports for an NPU: what is checked and planned, and then compiled."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from satchel.backends.qnn.calibrate import Calibration
+from satchel.backends.qnn.calibration_text import TEXT
+from satchel.backends.qnn.chips import Chip
+from satchel.backends.qnn.compiler import NpuCompiler
+from satchel.backends.qnn.feeds import ExampleFeeds, TextFeeds
+from satchel.backends.qnn.lowering import lower
+from satchel.backends.qnn.payload import MANIFEST, named_files
+from satchel.backends.qnn.place import METHOD, NPU
+from satchel.backends.qnn.rules import check_matrices, check_recipe
+from satchel.backends.qnn.shards import choose_cuts, needed_shards, split
+from satchel.backends.qnn.sizes import ShardEstimate, context_bytes, estimate, weight_bytes
+from satchel.backends.qnn.vendor import require_packages
+from satchel.backends.target import Compiled, CompilePlan, Draft
+from satchel.errors import ConfigError, RecipeError
+from satchel.graph.ir import Graph, Sym
+from satchel.program.names import (
+    ACCEPT_METHOD,
+    CALIBRATION_METHOD,
+    KV_METHOD,
+    LOOKAHEAD_METHOD,
+    PREFILL_METHOD,
+)
+from satchel.runtime.program import Program
+from satchel.sources.progress import Progress
+from satchel.units import megabytes
+
+# Tokens of the calibration text: in all, in one text, and in one block of it.
+CALIBRATION_TOKENS, _TEXT_TOKENS, CALIBRATION_BLOCK = 512, 256, 64
+# Far below the chip's limit: compiling takes eleven times as much memory as a shard has weights.
+USUAL_SHARD_BYTES = 600_000_000
+MODULE_RECIPES = {"int8": 8, "16a8w": 16}  # the bits of activations; weights have 8
+
+
+@dataclass(frozen=True)
+class NpuPlan:
+    """What compiling for the chip will take."""
+
+    target: str
+    shared: bool
+    shards: tuple[ShardEstimate, ...]
+
+    @property
+    def binary_bytes(self) -> int:
+        return sum(shard.binary_bytes for shard in self.shards)
+
+    @property
+    def peak_memory(self) -> int:
+        return max(shard.peak_memory for shard in self.shards)
+
+    @property
+    def seconds(self) -> float:
+        return sum(shard.seconds for shard in self.shards)
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "target": self.target,
+            "shared_weights": self.shared,
+            "binary_bytes": self.binary_bytes,
+            "compile_seconds": round(self.seconds, 1),
+            "compile_memory_bytes": self.peak_memory,
+            "shards": [shard.to_dict() for shard in self.shards],
+        }
+
+    def told(self) -> CompilePlan:
+        return CompilePlan(self.binary_bytes, self.peak_memory, self.to_dict(), self._lines())
+
+    def _lines(self) -> tuple[str, ...]:
+        """For ``satchel export --plan``."""
+        count = len(self.shards)
+        shared = "weights shared by all methods" if self.shared else "weights once for each method"
+        shards = (
+            f"  shard {number:<4} {megabytes(shard.binary_bytes)} of binary, "
+            f"{megabytes(shard.context_bytes)} on the chip; compiling takes about "
+            f"{shard.seconds:.0f} s and {megabytes(shard.peak_memory)}"
+            for number, shard in enumerate(self.shards)
+        )
+        return (
+            f"NPU          {count} shard{'s' if count > 1 else ''} for {self.target}, {shared}",
+            *shards,
+        )
+
+
+class NpuLanguageModel:
+    """A language model's part that is the NPU's; what the chip cannot do is found out here."""
+
+    def __init__(self, draft: Draft, chip: Chip, num_sharding: int | None) -> None:
+        require_packages()
+        self.draft, self.chip = draft, chip
+        if draft.adapters:
+            raise ConfigError(
+                "a program for an NPU has no adapters that are kept apart", "Merge it with --lora."
+            )
+        self.bits = check_recipe(chip, draft.recipe, dict(draft.encodings))
+        compiled = [g for g in draft.graphs if g.name not in _on_the_host(draft.graphs)]
+        self.methods = {g.name: _tokens(g) for g in compiled if g.name != CALIBRATION_METHOD}
+        lowered = {g.name: lower(g, self.bits, _tokens(g), draft.context) for g in compiled}
+        # What the host does for the NPU is methods of the program, which the CPU runs.
+        self.graphs = tuple(one.before for one in lowered.values() if one.before.nodes)
+        longest = max(self.methods, key=lambda name: self.methods[name])
+        npu = lowered[longest].npu
+        check_matrices(npu, dict(draft.encodings))
+        size = weight_bytes(draft.weight_bytes)
+        wanted = needed_shards(npu, size, USUAL_SHARD_BYTES)
+        self.shards = num_sharding or wanted
+        self.pieces = split(npu, choose_cuts(npu, size, self.shards))
+        for number, piece in enumerate(self.pieces):
+            taken = context_bytes(piece, size)
+            if taken > chip.context_limit:
+                raise ConfigError(
+                    f"shard {number} takes {taken / 1e9:.1f} GB, and a context of "
+                    f"{chip.name} holds {chip.context_limit / 1e9:.1f} GB",
+                    f"Use --num-sharding {wanted} or more.",
+                )
+
+    @property
+    def shared(self) -> bool:
+        return self.chip.shares_weights and len(self.methods) > 1
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        if len(self.methods) == 1 or self.shared:
+            return ()
+        return (
+            f"{self.chip.name} does not share weights between methods (v73 and newer do), so "
+            "each method has a binary of its own.",
+        )
+
+    def plan(self) -> CompilePlan:
+        size = weight_bytes(self.draft.weight_bytes)
+        copies = 1 if self.shared else len(self.methods)
+        shards = tuple(estimate(piece, size, len(self.methods), copies) for piece in self.pieces)
+        return NpuPlan(self.chip.target, self.shared, shards).told()
+
+    def compile(self, program: Program, folder: Path, progress: Progress) -> Compiled:
+        told = partial(progress, "Measuring ranges")
+        compiler = NpuCompiler(
+            program,
+            self.chip,
+            self.methods,
+            Calibration(self.bits, progress=told),
+            self._feeds(),
+            self.shards,
+            progress,
+        )
+        files = compiler.compile(folder)
+        return Compiled(named_files(files), summary(files))
+
+    def _feeds(self) -> TextFeeds:
+        from satchel.eval.texts import leading_tokens
+        from satchel.llm.tokenizer import Tokenizer
+
+        samples = self.draft.samples
+        method = PREFILL_METHOD if PREFILL_METHOD in self.methods else CALIBRATION_METHOD
+        length = min(_TEXT_TOKENS, self.draft.context)
+        most = self.methods.get(PREFILL_METHOD, CALIBRATION_BLOCK)
+        block = min(CALIBRATION_BLOCK, length, most)
+        lead: list[int] = []
+        if samples.tokens is not None:
+            tokens = list(samples.tokens)
+        else:
+            assert samples.tokenizer is not None
+            tokenizer = Tokenizer(samples.tokenizer)
+            tokens = tokenizer.encode(TEXT, add_bos=False)
+            lead = leading_tokens(tokenizer)
+        tokens, step = tokens[:CALIBRATION_TOKENS], length - len(lead)
+        texts = [
+            np.array([*lead, *tokens[start : start + step]], np.int32)
+            for start in range(0, len(tokens), step)
+        ]
+        whole = [text for text in texts if len(text) >= block]
+        return TextFeeds(method, whole, block)
+
+
+class NpuModule:
+    """A module's part that is the NPU's."""
+
+    notes: tuple[str, ...] = ()
+    graphs: tuple[Graph, ...] = ()
+
+    def __init__(self, draft: Draft, chip: Chip) -> None:
+        self.draft, self.chip = draft, chip
+        self.bits = MODULE_RECIPES[draft.recipe_name]
+        placed = (graph for graph in draft.graphs if graph.name == NPU)
+        self.npu = next(placed, draft.graphs[0])
+        lower(self.npu, self.bits, fuse_bias=True)  # what cannot be lowered is told at once
+
+    def plan(self) -> CompilePlan:
+        # Weights are stored in 16 bits, and the NPU's have 8.
+        halves = {name: size // 2 for name, size in self.draft.weight_bytes.items()}
+        shard = estimate(self.npu, weight_bytes(halves), 1, 1)
+        return NpuPlan(self.chip.target, False, (shard,)).told()
+
+    def compile(self, program: Program, folder: Path, progress: Progress) -> Compiled:
+        samples = self.draft.samples
+        compiler = NpuCompiler(
+            program,
+            self.chip,
+            {METHOD: 0},
+            Calibration(self.bits, samples.observer, samples.least_snr),
+            ExampleFeeds(METHOD, samples.examples),
+            progress=progress,
+        )
+        files = compiler.compile(folder)
+        calibrated = compiler.calibrated
+        found = {"layer_snr_db": calibrated.noise, "in_16_bits": calibrated.wide}
+        return Compiled(named_files(files), summary(files), found)
+
+
+def check_module(recipe: str, has_overrides: bool) -> None:
+    """Refuse at once what no NPU can do."""
+    if recipe not in MODULE_RECIPES:
+        raise RecipeError(
+            f"an NPU does not run a module as {recipe}",
+            "Use --recipe int8, or 16a8w where 8 bits cost too much.",
+        )
+    if has_overrides:
+        raise RecipeError(
+            "on the NPU all layers of a module have one recipe",
+            "Leave --override out; 16a8w gives all activations 16 bits.",
+        )
+    require_packages()
+
+
+def report_lines(summary: Mapping[str, Any], in_16_bits: Sequence[str]) -> list[str]:
+    """What ``satchel export`` says of a module for an NPU."""
+    (shard,) = summary["shards"]
+    lines = [
+        f"{megabytes(shard['binary_bytes'])} of binary for {summary['target']}, compiled in "
+        f"{shard['seconds']:.0f} s with {megabytes(shard['peak_memory_bytes'])}",
+        f"an example has the cosine {shard['agreement']:.4f} with the reference's rounded run, and "
+        f"that has {shard['rounding']:.4f} with the float model",
+    ]
+    if in_16_bits:
+        lines.append(f"in 16 bits, because 8 would cost too much: {', '.join(in_16_bits)}")
+    return lines
+
+
+def _on_the_host(graphs: Sequence[Graph]) -> set[str]:
+    """Methods that are not compiled: moving what is kept of a tree, and, where there is a method
+    for trees, the one for single tokens. A tree of one does that, so that plain decoding and
+    guessing are the same computation."""
+    names = {graph.name for graph in graphs}
+    return {ACCEPT_METHOD} | ({KV_METHOD} if LOOKAHEAD_METHOD in names else set())
+
+
+def _tokens(graph: Graph) -> int:
+    length = graph.inputs[0].shape[0]
+    return length.maximum if isinstance(length, Sym) else length
+
+
+def summary(files: Mapping[str, Path]) -> dict[str, Any]:
+    """What the metadata say of the NPU's part; the rest is in its manifest."""
+    document = json.loads(files[MANIFEST].read_text())
+    kept = ("target", "vendor", "bits", "shared", "shards")
+    tokens = {method["name"]: method["tokens"] for method in document["methods"]}
+    return {**{key: document[key] for key in kept}, "methods": tokens}

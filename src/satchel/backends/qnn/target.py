@@ -1,0 +1,155 @@
+"""The Hexagon NPU of Qualcomm's chips as a target."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from satchel.backends.qnn.chips import Chip, find_chip, usual_recipe
+from satchel.backends.target import (
+    Compilation,
+    Defaults,
+    Draft,
+    Extra,
+    LanguageModelRequest,
+    MethodWish,
+    ModuleGraph,
+    Placement,
+    Target,
+)
+from satchel.graph.ir import Graph, Node, Sym
+from satchel.options import option, positive
+from satchel.program.names import (
+    CALIBRATION_METHOD,
+    KV_METHOD,
+    LOOKAHEAD_METHOD,
+    PREFILL_METHOD,
+)
+
+if TYPE_CHECKING:
+    from satchel.graph.passes import Pass
+    from satchel.runtime.program import Instance, Program
+    from satchel.sources.progress import Progress
+
+
+@dataclass(frozen=True)
+class QnnTarget(Target):
+    """A chip by its name or its version: ``qnn:SM8750``, ``qnn:v79``."""
+
+    chip: Chip
+    num_sharding: int | None = option(
+        None,
+        "into how many parts to split the model (as many as the chip needs)",
+        metavar="N",
+        parse=positive,
+        yaml=(int,),
+    )
+    kit: str | None = option(
+        None,
+        "also write what a runner of your own needs on a phone: binaries, models, script",
+        metavar="FOLDER",
+    )
+
+    family = "qnn"
+    form = "qnn:CHIP, for example qnn:SM8750, or by its version qnn:v79"
+    extra = Extra("qnn", "onnxruntime_qnn", "satchel export --target qnn:CHIP")
+
+    @classmethod
+    def parse(cls, chip: str, options: Mapping[str, Any]) -> QnnTarget:
+        return cls(find_chip(f"{cls.family}:{chip}"), **options)
+
+    @property
+    def name(self) -> str:
+        return self.chip.target
+
+    def choices(self) -> Iterator[str]:
+        if self.num_sharding is not None:
+            yield f"s{self.num_sharding}"
+
+    @property
+    def usual(self) -> Defaults:
+        # The compiler takes longer the larger its graphs are.
+        return Defaults(usual_recipe(self.chip), "int8", prefill_ar_len=128, kv_bits=8)
+
+    def methods(self, asked: LanguageModelRequest) -> list[MethodWish]:
+        from satchel.backends.qnn.export import CALIBRATION_BLOCK
+
+        wanted = [MethodWish(KV_METHOD, 1)]
+        if asked.mode == "kv":
+            block = Sym("S", min(CALIBRATION_BLOCK, asked.context))
+            wanted.append(MethodWish(CALIBRATION_METHOD, block, temporary=True))
+        else:
+            rows = Sym("S", min(asked.prefill_tokens, asked.context))
+            wanted.append(MethodWish(PREFILL_METHOD, rows))
+        if asked.lookahead_rows:  # its blocks have all one length
+            tree = Sym("S", min(asked.lookahead_rows, asked.context))
+            wanted.append(MethodWish(LOOKAHEAD_METHOD, tree))
+        return wanted
+
+    def check_module(self, recipe: str, has_overrides: bool) -> None:
+        from satchel.backends.qnn.export import check_module
+
+        check_module(recipe, has_overrides)
+
+    def needs_examples(self, recipe: str) -> bool:
+        return True
+
+    def module_recipe(self, recipe: str) -> str:
+        return "fp16"  # of which the NPU's codes are made
+
+    @property
+    def module_passes(self) -> tuple[Pass, ...]:
+        from satchel.graph.passes import WRITTEN_OUT
+
+        return WRITTEN_OUT
+
+    def finish_module(self, module: ModuleGraph, progress: Progress) -> ModuleGraph:
+        return module  # ranges are measured when it is compiled
+
+    def supports(self, node: Node) -> str | None:
+        from satchel.backends.qnn.ops import supports
+
+        return supports(node)
+
+    def place(self, graphs: Sequence[Graph]) -> Placement:
+        from satchel.backends.qnn.place import METHOD, place_module, place_program
+
+        if len(graphs) == 1 and graphs[0].name == METHOD:
+            placed = place_module(graphs[0])
+            divided, report = placed.graphs, placed.report
+        else:
+            divided, report = list(graphs), place_program(graphs)
+        return Placement(tuple(divided), report["nodes"], tuple(report["fallbacks"]))
+
+    def prepare(self, draft: Draft) -> Compilation:
+        from satchel.backends.qnn.export import NpuLanguageModel, NpuModule
+
+        if draft.is_language_model:
+            return NpuLanguageModel(draft, self.chip, self.num_sharding)
+        return NpuModule(draft, self.chip)
+
+    def after_export(self, program: Program) -> None:
+        from satchel.backends.qnn.kit import write_kit
+
+        if self.kit:
+            write_kit(program, Path(self.kit))
+
+    def report(self, program: Program) -> list[str]:
+        from satchel.backends.qnn.export import report_lines
+
+        metadata = program.metadata
+        if metadata.get("kind") != "module":
+            return []
+        return report_lines(metadata["payloads"][self.name], metadata["in_16_bits"])
+
+    def open(self, program: Program, threads: int = 0) -> Instance:
+        from satchel.backends.qnn.instance import NpuInstance
+
+        return NpuInstance(program)
+
+    def open_reference(self, program: Program) -> Instance:
+        from satchel.backends.qnn.instance import ReferenceNpuInstance
+
+        return ReferenceNpuInstance(program)
