@@ -268,6 +268,13 @@ void bind_program(nb::module_& m) {
           nb::arg("program"), nb::arg("threads") = 0)
       .def("run", &run, nb::arg("method"), nb::arg("inputs"))
       .def(
+          "reset",
+          [](Instance& i) {
+            const std::lock_guard<std::mutex> lock(i.mutex());
+            i.reset();
+          },
+          nb::call_guard<nb::gil_scoped_release>())
+      .def(
           "start_profile",
           [](Instance& i) {
             const std::lock_guard<std::mutex> lock(i.mutex());

@@ -184,11 +184,23 @@ Instance::Instance(std::shared_ptr<const Program> program, int threads)
     states_.emplace_back(state.bytes);
     states.push_back(states_.back().data());
   }
+  reset();
   const SectionRecord& weights = program_->file().section(SectionKind::weights);
   guarded_ = {{}, {arena_.data(), arena_.size()}, {program_->file().bytes(weights), weights.size}};
   for (const ZeroedPages& state : states_) guarded_.push_back({state.data(), state.size()});
   for (const Method& method : program_->methods())
     methods_.emplace_back(*program_, method, states, arena_.data());
+}
+
+void Instance::reset() {
+  for (size_t i = 0; i < states_.size(); ++i) {
+    const StateInfo& state = program_->states()[i];
+    if (state.initial) {
+      std::memcpy(states_[i].data(), state.initial, state.bytes);
+    } else if (calls_ > 0) {
+      std::memset(states_[i].data(), 0, state.bytes);  // at first they are zero already
+    }
+  }
 }
 
 std::vector<ArrayView> Instance::run(size_t number, const std::vector<ArrayView>& inputs) {

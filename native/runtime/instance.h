@@ -65,6 +65,9 @@ class Instance {
   // cache.
   void copy(const ArrayView& output, size_t bytes, uint8_t* to);
 
+  // All states are what they were at first.
+  void reset();
+
   // From here on calls are timed, op by op, until the times are taken.
   void start_profile() { profile_.emplace(); }
   Profile take_profile() { return std::exchange(profile_, std::nullopt).value_or(Profile{}); }

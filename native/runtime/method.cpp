@@ -5,6 +5,7 @@
 #include <cmath>
 #include <map>
 #include <set>
+#include <string_view>
 
 #include "cursor.h"
 #include "op.h"
@@ -60,6 +61,9 @@ class ArenaContents {
   std::map<uint64_t, Contents> held_;  // by place; no two overlap
 };
 
+// What a weight is called that a state begins as.
+constexpr std::string_view kInitial = "initial/";
+
 class MethodReader {
  public:
   MethodReader(const ProgramFile& file, const SectionRecord& record)
@@ -68,12 +72,25 @@ class MethodReader {
   MethodTable read() {
     const uint32_t states = in_.count(2 + 2);
     std::set<std::string> names;
+    std::map<std::string_view, const WeightEntry*> initial;
+    for (const WeightEntry& w : file_.weights()) {
+      if (w.name.starts_with(kInitial)) {
+        initial.emplace(std::string_view(w.name).substr(kInitial.size()), &w);
+      }
+    }
     for (uint32_t i = 0; i < states; ++i) {
       StateInfo state;
       state.name = in_.name("a state");
       if (!names.insert(state.name).second) in_.fail("the state " + state.name + " is repeated");
       read_type(state.dtype, state.shape, {});
       state.bytes = bytes_of(state.name, state.dtype, state.shape, {});
+      const auto found = initial.find(state.name);
+      if (found != initial.end()) {
+        const WeightEntry& w = *found->second;
+        if (w.is_matrix() || w.shape != state.shape || w.dtype() != state.dtype)
+          in_.fail(w.name + " is not of its state's type");
+        state.initial = w.codes;
+      }
       table_.states.push_back(std::move(state));
     }
     const uint32_t methods = in_.count(2 + 8 + 5 * 4);

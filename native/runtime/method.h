@@ -40,6 +40,7 @@ struct StateInfo {
   DType dtype;
   std::vector<int64_t> shape;
   uint64_t bytes;
+  const uint8_t* initial = nullptr;  // what it is at first, in the file; null: zeros
 };
 
 struct SymbolInfo {

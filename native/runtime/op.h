@@ -120,7 +120,9 @@ inline size_t scratch_apart(size_t bytes, int threads) {
   return (bytes + step - 1) / step * step;
 }
 
+std::span<const OpDef> along_axis_ops();
 std::span<const OpDef> conv_ops();
+std::span<const OpDef> integer_ops();
 std::span<const OpDef> linear_ops();
 std::span<const OpDef> pool_ops();
 std::span<const OpDef> attention_ops();
@@ -134,5 +136,6 @@ std::span<const OpDef> reduce_ops();
 std::span<const OpDef> requantize_ops();
 std::span<const OpDef> select_ops();
 std::span<const OpDef> shape_ops();
+std::span<const OpDef> state_ops();
 
 }  // namespace satchel

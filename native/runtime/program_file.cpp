@@ -28,7 +28,7 @@ uint64_t align(uint64_t offset, uint64_t alignment) {
   return (offset + alignment - 1) / alignment * alignment;
 }
 
-bool known_kind(uint8_t kind) { return kind <= 4 || (kind >= 16 && kind <= 25); }
+bool known_kind(uint8_t kind) { return kind <= 5 || (kind >= 16 && kind <= 25); }
 
 struct Sizes {
   uint64_t codes, scales;
@@ -110,7 +110,7 @@ IntegerMatrix WeightEntry::integers() const {
 }
 
 const char* WeightEntry::kind_name() const {
-  constexpr const char* plain[] = {"f32", "f16", "i32", "u8", "boolean"};
+  constexpr const char* plain[] = {"f32", "f16", "i32", "u8", "boolean", "i64"};
   constexpr const char* matrix[] = {
       "matrix_f32",    "matrix_f16",       "matrix_q4",        "matrix_q8", "matrix_lpbq4",
       "matrix_q4_min", "matrix_q4_offset", "matrix_q8_offset", "matrix_i8", "matrix_q4_steps"};
@@ -124,6 +124,8 @@ DType WeightEntry::dtype() const {
       return DType::f16;
     case WeightKind::i32:
       return DType::i32;
+    case WeightKind::i64:
+      return DType::i64;
     case WeightKind::u8:
       return DType::u8;
     case WeightKind::boolean:

@@ -36,6 +36,7 @@ enum class WeightKind : uint8_t {
   i32 = 2,
   u8 = 3,
   boolean = 4,
+  i64 = 5,
   matrix_f32 = 16,
   matrix_f16 = 17,
   matrix_q4 = 18,

@@ -24,6 +24,8 @@ inline const char* dtype_name(DType dtype) {
   return names[static_cast<size_t>(dtype)];
 }
 
+inline bool is_whole(DType dtype) { return dtype == DType::i32 || dtype == DType::i64; }
+
 // a * b, or nothing if it passes kMaxBytes.
 inline std::optional<uint64_t> checked_product(uint64_t a, uint64_t b) {
   uint64_t result;

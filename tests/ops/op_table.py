@@ -15,6 +15,7 @@ from ops import (
     rows_select,
     rows_shape,
     rows_tree,
+    rows_whole,
 )
 from support.op_case import OpCase
 
@@ -31,4 +32,5 @@ CASES: list[OpCase] = [
     *rows_attention_full.ROWS,
     *rows_conv.ROWS,
     *rows_tree.ROWS,
+    *rows_whole.ROWS,
 ]

@@ -62,6 +62,12 @@ def _full_rows() -> list[OpCase]:
     masked[0, 0, 0, :1500] = masked[0, 0, 1, 600:] = masked[0, 0, 2, 1::2] = -np.inf
     parts = [normal(2, n, 2, 8, seed=i, scale=9.0) for i, n in enumerate((4, 2100, 2100))]
     rows.append(case("attention_full", "masked", [*parts, masked], _full(1.0), scale=1.0))
+    # Queries that see nothing at all get 0, in one block of keys and in several.
+    for keys in (9, 33, 2100):
+        blind = np.zeros((1, 1, 4, keys), np.float32)
+        blind[0, 0, 1] = blind[0, 0, 3] = blind[0, 0, 0, ::2] = -np.inf
+        parts = [normal(2, n, 2, 8, seed=i) for i, n in enumerate((4, keys, keys))]
+        rows.append(case("attention_full", f"blind{keys}", [*parts, blind], _full(1.0), scale=1.0))
     slots = [Input((B, S, 2, 8)), Input((B, 5, 2, 8)), Input((B, 5, 2, 8))]
     calls = [
         [normal(b, s, 2, 8), normal(b, 5, 2, 8), normal(b, 5, 2, 8, seed=1)]

@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import satchel
 from satchel.errors import ExecutionError
 from satchel.graph.builder import GraphBuilder
-from satchel.graph.ir import DType, Graph
+from satchel.graph.ir import Attribute, DType, Graph
+from satchel.graph.ops import find_op
 from satchel.graph.reference import ReferenceInterpreter
 from support.arrays import i32, normal
 from support.programs import write_program
@@ -107,6 +109,44 @@ def test_entry_out_of_range(runner: Callable[[Graph], Run], op: str, number: int
     run(normal(3), i32(2))
     with pytest.raises(ExecutionError, match=f"there is no entry {number}"):
         run(normal(3), i32(number))
+
+
+def _scatter() -> Graph:
+    b = GraphBuilder("forward")
+    x, source = b.input("x", (3,)), b.input("source", (1,))
+    b.output(b.scatter(x, b.input("numbers", (1,), DType.i32), source, axis=0, kind="set"))
+    return b.finish()
+
+
+@pytest.mark.parametrize("number", [-1, 3])
+def test_nothing_is_put_out_of_range(runner: Callable[[Graph], Run], number: int) -> None:
+    run = runner(_scatter())
+    run(normal(3), normal(1), i32(2))
+    with pytest.raises(ExecutionError, match=f"there is no entry {number}"):
+        run(normal(3), normal(1), i32(number))
+
+
+def _integers(op: str, **attrs: Attribute) -> Graph:
+    b = GraphBuilder("forward")
+    inputs = [b.input(n, (2,), DType.i64) for n in ("a", "b")[: find_op(op).arity[0]]]
+    b.output(b.node(op, *inputs, **attrs))
+    return b.finish()
+
+
+@pytest.mark.parametrize("kind", ["floor_div", "trunc_div", "remainder", "fmod"])
+def test_division_by_zero(runner: Callable[[Graph], Run], kind: str) -> None:
+    run = runner(_integers("integer", kind=kind))
+    run(np.array([7, 8]), np.array([2, -1]))
+    with pytest.raises(ExecutionError, match="divided by zero"):
+        run(np.array([7, 8]), np.array([2, 0]))
+
+
+@pytest.mark.parametrize("number", [2**31, -(2**31) - 1, 2**32 + 1])
+def test_a_number_that_32_bits_do_not_hold(runner: Callable[[Graph], Run], number: int) -> None:
+    run = runner(_integers("cast", dtype="i32", checked=1))
+    run(np.array([2**31 - 1, -(2**31)]))
+    with pytest.raises(ExecutionError, match=f"there is no entry {number}"):
+        run(np.array([1, number]))
 
 
 @pytest.mark.parametrize("token", [-1, 5])

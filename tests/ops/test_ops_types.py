@@ -37,10 +37,16 @@ def i32(*shape: Any) -> TensorType:
     return TensorType(shape, DType.i32)
 
 
+def i64(*shape: Any) -> TensorType:
+    return TensorType(shape, DType.i64)
+
+
 UNARY = ["neg", "abs", "exp", "log", "sqrt", "rsqrt", "sin", "cos", "tanh", "erf", "relu"]
 UNARY += ["sigmoid", "silu", "gelu", "gelu_tanh", "floor", "round", "hardsigmoid", "hardswish"]
-BINARY = ["add", "sub", "mul", "div", "maximum", "minimum", "pow"]
-REDUCTIONS = ["reduce_sum", "reduce_mean", "reduce_max", "reduce_min"]
+UNARY += "tan asin acos atan sinh cosh asinh acosh atanh exp2 expm1 log1p log2 log10".split()
+UNARY += ["erfinv", "trunc"]
+BINARY = ["add", "sub", "mul", "div", "maximum", "minimum", "pow", "atan2", "fmod"]
+REDUCTIONS = ["reduce_sum", "reduce_mean", "reduce_max", "reduce_min", "reduce_prod"]
 
 POOLS = ["max_pool2d", "avg_pool2d"]
 IMAGE = f32(1, 8, 8, 2)
@@ -96,7 +102,7 @@ REFUSED: list[Rule] = [
     ("cast", [f32(3)], {}, "must be a string"),
     ("cast", [f32(3)], {"dtype": "f64"}, "no dtype"),
     ("cast", [f32(3)], {"dtype": "i8"}, "not supported"),
-    ("cast", [TensorType((3,), DType.i64)], {"dtype": "f32"}, "not supported"),
+    ("cast", [i8(3)], {"dtype": "f32"}, "not supported"),
     ("reshape", [f32(6)], {"shape": (4,)}, "another size"),
     ("reshape", [f32(6)], {"shape": (-1,)}, "bad shape"),
     ("reshape", [f32(6)], {"shape": (6, 0)}, "nothing to keep"),
@@ -124,11 +130,11 @@ REFUSED: list[Rule] = [
     ("clamp", [i32(3)], {}, "must be f32"),
     ("clamp", [f32(3)], {"low": "0"}, "must be a number"),
     ("clamp", [f32(3)], {"low": 2.0, "high": 1.0}, "above"),
-    ("compare", [f32(3), i32(3)], {"kind": "lt"}, "f32 or i32"),
+    ("compare", [f32(3), i32(3)], {"kind": "lt"}, "f32, i32 or i64"),
     ("compare", [f32(3), f32(3)], {"kind": "like"}, "no comparison"),
     ("compare", [f32(3), f32(4)], {"kind": "lt"}, "do not broadcast"),
     ("where", [f32(3), f32(3), f32(3)], {}, "must be bool"),
-    ("where", [boolean(3), f32(3), i32(3)], {}, "f32 or i32"),
+    ("where", [boolean(3), f32(3), i32(3)], {}, "f32, i32 or i64"),
     ("where", [boolean(3), f32(4), f32(4)], {}, "do not broadcast"),
     ("expand", [f32(2)], {"shape": (3,)}, "do not broadcast"),
     ("expand", [f32(3, 2)], {"shape": (2,)}, "does not fit"),
@@ -335,6 +341,20 @@ REFUSED: list[Rule] = [
         {"scale": 1.0, "softcap": -1.0},
         "softcap is negative",
     ),
+    ("integer", [i32(3), i64(3)], {"kind": "and"}, "both inputs must be i32 or i64"),
+    ("integer", [f32(3), f32(3)], {"kind": "and"}, "both inputs must be i32 or i64"),
+    ("integer", [i32(3), i32(3)], {"kind": "nand"}, "no function 'nand'"),
+    ("state_write", [f32(3), f32(4)], {}, "new value differ"),
+    ("cast", [i32(3)], {"dtype": "i64", "checked": 1}, "only i64 to i32"),
+    ("scatter", [f32(3), i64(3), f32(3)], {"axis": 0, "kind": "set"}, "need i32 numbers"),
+    ("scatter", [f32(3), i32(3), i32(3)], {"axis": 0, "kind": "set"}, "need i32 numbers"),
+    ("scatter", [f32(3, 2), i32(3, 4), f32(3, 4)], {"axis": 0, "kind": "set"}, "too many numbers"),
+    ("scatter", [f32(3), i32(3), f32(3)], {"axis": 0, "kind": "xor"}, "no kind 'xor'"),
+    ("scatter", [u8(3), i32(3), u8(3)], {"axis": 0, "kind": "set"}, "must be f32, i32 or i64"),
+    ("argsort", [f32(3)], {"axis": 1}, "no axis 1"),
+    ("argsort", [f16(3)], {"axis": 0}, "must be f32, i32 or i64"),
+    ("cumulate", [f32(3)], {"axis": 0, "kind": "mean"}, "no kind 'mean'"),
+    ("cumulate", [boolean(3)], {"axis": 0, "kind": "sum"}, "must be f32, i32 or i64"),
 ]
 
 

@@ -74,9 +74,15 @@ PackedMatrix matrix(const float* data, int64_t rows, int64_t cols) {
   return {MatrixEncoding::f32, rows, cols, 0, reinterpret_cast<const uint8_t*>(data), nullptr};
 }
 
+// A query that sees no key at all gets nothing: 0.
 void put(const Problem& p, int64_t entry, int64_t head, int64_t query, const float* from,
-         float factor) {
+         const SoftmaxState& state) {
   float* to = p.out + (p.windows.row(entry, query) * p.windows.heads + head) * p.v.size;
+  if (state.largest == -std::numeric_limits<float>::infinity()) {
+    std::fill_n(to, p.v.size, 0.0f);
+    return;
+  }
+  const float factor = 1.0f / state.total;
   for (int64_t d = 0; d < p.v.size; ++d) to[d] = from[d] * factor;
 }
 
@@ -122,7 +128,7 @@ void attend(const Problem& p, const KernelTable& k, int64_t entry, int64_t head,
       for (int64_t i = 0; i < rows; ++i) {
         const SoftmaxState& state = states[first - begin + i];
         if (one_block) {
-          put(p, entry, head, first + i, part + i * p.v.size, 1.0f / state.total);
+          put(p, entry, head, first + i, part + i * p.v.size, state);
         } else {
           float* sum = scratch + at.out + (first - begin + i) * p.v.size;
           k.blend(sum, state.correction, part + i * p.v.size, 1.0f, p.v.size);
@@ -131,7 +137,7 @@ void attend(const Problem& p, const KernelTable& k, int64_t entry, int64_t head,
     }
   }
   for (int64_t i = 0; !one_block && i < end - begin; ++i) {
-    put(p, entry, head, begin + i, scratch + at.out + i * p.v.size, 1.0f / states[i].total);
+    put(p, entry, head, begin + i, scratch + at.out + i * p.v.size, states[i]);
   }
 }
 

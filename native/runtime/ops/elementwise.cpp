@@ -3,8 +3,10 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <type_traits>
 
 #include "../broadcast.h"
+#include "../errors.h"
 #include "../op.h"
 
 namespace satchel {
@@ -47,7 +49,7 @@ void run_activation(const NodeCall& call, const Workspace& work, Activation acti
 // Whole numbers wrap around, as those of numpy do.
 size_t check_number_binary(NodeCall& call, int) {
   const Tensor &a = call.in(0), &b = call.in(1), &y = *call.output;
-  require(y.dtype == DType::f32 || y.dtype == DType::i32, call, "the operands must be f32 or i32");
+  require(y.dtype == DType::f32 || is_whole(y.dtype), call, "the operands must be f32, i32 or i64");
   for (const Tensor* t : {&a, &b, &y}) require_array(call, *t, y.dtype);
   require_broadcast(call, {&a, &b});
   return 0;
@@ -106,18 +108,25 @@ bool all_same(const NodeCall& call) {
   return same_shape(call.in(0), call.in(1)) && same_shape(call.in(0), *call.output);
 }
 
-bool is_whole(const NodeCall& call) { return call.output->dtype == DType::i32; }
+// Whether a function of whole numbers was applied; it is given the unsigned type, which wraps.
+template <typename Function>
+bool combine_whole(const NodeCall& call, const Workspace& work, Function function) {
+  if (call.output->dtype == DType::i32) {
+    combine<uint32_t>(call, work, function);
+  } else if (call.output->dtype == DType::i64) {
+    combine<uint64_t>(call, work, function);
+  }
+  return is_whole(call.output->dtype);
+}
 
 void run_add(const NodeCall& call, const Workspace& work) {
-  if (is_whole(call))
-    return combine<uint32_t>(call, work, [](uint32_t a, uint32_t b) { return a + b; });
+  if (combine_whole(call, work, [](auto a, auto b) { return a + b; })) return;
   if (all_same(call)) return run_same_shape(call, work, work.kernels.add);
   combine(call, work, [](float a, float b) { return a + b; });
 }
 
 void run_mul(const NodeCall& call, const Workspace& work) {
-  if (is_whole(call))
-    return combine<uint32_t>(call, work, [](uint32_t a, uint32_t b) { return a * b; });
+  if (combine_whole(call, work, [](auto a, auto b) { return a * b; })) return;
   if (all_same(call)) return run_same_shape(call, work, work.kernels.mul);
   combine(call, work, [](float a, float b) { return a * b; });
 }
@@ -150,7 +159,7 @@ size_t check_clamp(NodeCall& call, int threads) {
 size_t check_cast(NodeCall& call, int) {
   const Tensor &x = call.in(0), &y = *call.output;
   for (const Tensor* t : {&x, &y}) {
-    require(t->dtype == DType::f32 || t->dtype == DType::f16 || t->dtype == DType::i32 ||
+    require(t->dtype == DType::f32 || t->dtype == DType::f16 || is_whole(t->dtype) ||
                 t->dtype == DType::boolean,
             call, "no cast of this dtype");
     require_array(call, *t, t->dtype);
@@ -158,49 +167,122 @@ size_t check_cast(NodeCall& call, int) {
   const char* name = y.dtype == DType::boolean ? "boolean" : dtype_name(y.dtype);
   require(text_attribute(call, "dtype", "") == name, call, "the output is of another dtype");
   require(same_shape(x, y), call, "the output does not fit");
+  call.params.integer[0] = int_attribute(call, "checked", 0);
+  require(!call.params.integer[0] || (x.dtype == DType::i64 && y.dtype == DType::i32), call,
+          "only a cast from i64 to i32 can be checked");
   return 0;
 }
 
-int32_t to_i32(float x) {
+// Truncates and saturates; NaN is 0.
+template <typename T>
+T to_whole(float x) {
+  constexpr float kBeyond = sizeof(T) == 4 ? 2147483648.0f : 9223372036854775808.0f;
   if (std::isnan(x)) return 0;
-  if (x >= 2147483648.0f) return INT32_MAX;
-  if (x <= -2147483648.0f) return INT32_MIN;
-  return static_cast<int32_t>(x);
+  if (x >= kBeyond) return std::numeric_limits<T>::max();
+  if (x <= -kBeyond) return std::numeric_limits<T>::min();
+  return static_cast<T>(x);
 }
 
+// From any type but f16 to any but f16.
+template <typename From, typename To>
+void cast_each(const Tensor& x, const Tensor& y, int64_t count) {
+  const From* from = reinterpret_cast<const From*>(x.data);
+  To* to = reinterpret_cast<To*>(y.data);
+  for (int64_t i = 0; i < count; ++i) {
+    if constexpr (std::is_same_v<From, float> && std::is_integral_v<To> && sizeof(To) >= 4) {
+      to[i] = to_whole<To>(from[i]);
+    } else if constexpr (sizeof(To) == 1) {
+      to[i] = from[i] != 0;
+    } else if constexpr (sizeof(From) == 1) {
+      to[i] = static_cast<To>(from[i] != 0);
+    } else {
+      to[i] = static_cast<To>(from[i]);
+    }
+  }
+}
+
+template <typename From>
+void cast_from(const Tensor& x, const Tensor& y, int64_t count) {
+  switch (y.dtype) {
+    case DType::i32:
+      return cast_each<From, int32_t>(x, y, count);
+    case DType::i64:
+      return cast_each<From, int64_t>(x, y, count);
+    case DType::boolean:
+      return cast_each<From, uint8_t>(x, y, count);
+    default:
+      return cast_each<From, float>(x, y, count);
+  }
+}
+
+void require_32_bits(const Tensor& x, int64_t count) {
+  const auto* from = reinterpret_cast<const int64_t*>(x.data);
+  for (int64_t i = 0; i < count; ++i) {
+    if (from[i] != static_cast<int32_t>(from[i])) {
+      throw ExecutionError("there is no entry " + std::to_string(from[i]));
+    }
+  }
+}
+
+// Halves go through floats, one at a time where the other side is neither.
 void run_cast(const NodeCall& call, const Workspace& work) {
   const Tensor &x = call.in(0), &y = *call.output;
   const int64_t count = y.elements();
   const KernelTable& k = work.kernels;
+  if (call.params.integer[0]) require_32_bits(x, count);
   if (x.dtype == y.dtype) {
     std::memcpy(y.data, x.data, static_cast<size_t>(count) * dtype_size(x.dtype));
   } else if (x.dtype == DType::f32 && y.dtype == DType::f16) {
     k.float_to_half(x.f32(), count, y.f16());
   } else if (x.dtype == DType::f16 && y.dtype == DType::f32) {
     k.half_to_float(x.f16(), count, y.f32());
-  } else {
+  } else if (x.dtype == DType::f16 || y.dtype == DType::f16) {
+    Tensor one_x = x, one_y = y, wide;
+    float number = 0.0f;
+    wide.dtype = DType::f32;
+    wide.data = reinterpret_cast<uint8_t*>(&number);
     for (int64_t i = 0; i < count; ++i) {
-      float wide;
-      if (x.dtype == DType::boolean) {
-        wide = x.data[i] != 0 ? 1.0f : 0.0f;
-      } else if (x.dtype == DType::i32) {
-        wide = static_cast<float>(x.i32()[i]);
-      } else if (x.dtype == DType::f32) {
-        wide = x.f32()[i];
+      one_x.data = x.data + static_cast<size_t>(i) * dtype_size(x.dtype);
+      one_y.data = y.data + static_cast<size_t>(i) * dtype_size(y.dtype);
+      if (x.dtype == DType::f16) {
+        k.half_to_float(one_x.f16(), 1, &number);
+        cast_from<float>(wide, one_y, 1);
       } else {
-        k.half_to_float(x.f16() + i, 1, &wide);
-      }
-      if (y.dtype == DType::boolean) {
-        y.data[i] = x.dtype == DType::i32 ? x.i32()[i] != 0 : wide != 0.0f;
-      } else if (y.dtype == DType::i32) {
-        y.i32()[i] = to_i32(wide);
-      } else if (y.dtype == DType::f32) {
-        y.f32()[i] = wide;
-      } else {
-        k.float_to_half(&wide, 1, y.f16() + i);
+        x.dtype == DType::i32   ? cast_from<int32_t>(one_x, wide, 1)
+        : x.dtype == DType::i64 ? cast_from<int64_t>(one_x, wide, 1)
+                                : cast_from<uint8_t>(one_x, wide, 1);
+        k.float_to_half(&number, 1, one_y.f16());
       }
     }
+  } else if (x.dtype == DType::i32) {
+    cast_from<int32_t>(x, y, count);
+  } else if (x.dtype == DType::i64) {
+    cast_from<int64_t>(x, y, count);
+  } else if (x.dtype == DType::boolean) {
+    cast_from<uint8_t>(x, y, count);
+  } else {
+    cast_from<float>(x, y, count);
   }
+}
+
+// The inverse of the error function: Winitzki's formula as a start, and Halley's steps.
+float inverse_erf(float x) {
+  if (!(std::fabs(x) < 1.0f)) {
+    if (std::fabs(x) == 1.0f) return std::copysign(std::numeric_limits<float>::infinity(), x);
+    return std::numeric_limits<float>::quiet_NaN();
+  }
+  const double y = x, w = -std::log((1.0 - y) * (1.0 + y));
+  constexpr double kA = 0.147, kPi = 3.14159265358979323846;
+  const double t = 2.0 / (kPi * kA) - w / 2.0;
+  double z = std::copysign(std::sqrt(std::max(0.0, std::sqrt(t * t + w / kA) - t)), y);
+  for (int i = 0; i < 3; ++i) {
+    const double off = (std::fabs(y) < 0.5 ? std::erf(z) - y
+                                           : std::copysign(1.0 - std::fabs(y), y) -
+                                                 std::copysign(std::erfc(std::fabs(z)), z)) /
+                       (2.0 / std::sqrt(kPi) * std::exp(-z * z));
+    z -= off / (1.0 + z * off);
+  }
+  return static_cast<float>(z);
 }
 
 #define UNARY(name, expression)                                                          \
@@ -216,12 +298,15 @@ void run_cast(const NodeCall& call, const Workspace& work) {
      combine(call, work, [](float a, float b) -> float { return expression; });           \
    }}
 
-#define NUMBER_BINARY(name, whole, expression)                                                     \
-  {name, 2, 2, false, {}, check_number_binary, [](const NodeCall& call, const Workspace& work) {   \
-     if (is_whole(call)) {                                                                         \
-       return combine<int32_t>(call, work, [](int32_t a, int32_t b) -> int32_t { return whole; }); \
-     }                                                                                             \
-     combine(call, work, [](float a, float b) -> float { return expression; });                    \
+#define NUMBER_BINARY(name, whole, expression)                                                   \
+  {name, 2, 2, false, {}, check_number_binary, [](const NodeCall& call, const Workspace& work) { \
+     if (combine_whole(call, work, [](auto a, auto b) {                                          \
+           using S = std::make_signed_t<decltype(a)>;                                            \
+           [[maybe_unused]] const S x = static_cast<S>(a), y = static_cast<S>(b);                \
+           return static_cast<decltype(a)>(whole);                                               \
+         }))                                                                                     \
+       return;                                                                                   \
+     combine(call, work, [](float a, float b) -> float { return expression; });                  \
    }}
 
 const OpDef kOps[] = {
@@ -233,6 +318,22 @@ const OpDef kOps[] = {
     UNARY("rsqrt", 1.0f / std::sqrt(x)),
     UNARY("sin", std::sin(x)),
     UNARY("cos", std::cos(x)),
+    UNARY("tan", std::tan(x)),
+    UNARY("asin", std::asin(x)),
+    UNARY("acos", std::acos(x)),
+    UNARY("atan", std::atan(x)),
+    UNARY("sinh", std::sinh(x)),
+    UNARY("cosh", std::cosh(x)),
+    UNARY("asinh", std::asinh(x)),
+    UNARY("acosh", std::acosh(x)),
+    UNARY("atanh", std::atanh(x)),
+    UNARY("exp2", std::exp2(x)),
+    UNARY("expm1", std::expm1(x)),
+    UNARY("log1p", std::log1p(x)),
+    UNARY("log2", std::log2(x)),
+    UNARY("log10", std::log10(x)),
+    UNARY("erfinv", inverse_erf(x)),
+    UNARY("trunc", std::trunc(x)),
     ACTIVATION(tanh),
     UNARY("erf", std::erf(x)),
     UNARY("floor", std::floor(x)),
@@ -246,12 +347,13 @@ const OpDef kOps[] = {
     ACTIVATION(gelu_tanh),
     {"add", 2, 2, false, {}, check_number_binary, run_add},
     {"mul", 2, 2, false, {}, check_number_binary, run_mul},
-    NUMBER_BINARY("sub", static_cast<int32_t>(static_cast<uint32_t>(a) - static_cast<uint32_t>(b)),
-                  a - b),
+    NUMBER_BINARY("sub", a - b, a - b),
     BINARY("div", a / b),
-    NUMBER_BINARY("maximum", std::max(a, b), std::isnan(a) || a > b ? a : b),
-    NUMBER_BINARY("minimum", std::min(a, b), std::isnan(a) || a < b ? a : b),
+    NUMBER_BINARY("maximum", std::max(x, y), std::isnan(a) || a > b ? a : b),
+    NUMBER_BINARY("minimum", std::min(x, y), std::isnan(a) || a < b ? a : b),
     BINARY("pow", std::pow(a, b)),
+    BINARY("atan2", std::atan2(a, b)),
+    BINARY("fmod", std::fmod(a, b)),
     {"silu_mul",
      2,
      2,
@@ -292,7 +394,7 @@ const OpDef kOps[] = {
                   high = static_cast<float>(call.params.number[1]);
        for_each(call, work, [=](float x) { return x < low ? low : x > high ? high : x; });
      }},
-    {"cast", 1, 1, false, {"dtype"}, check_cast, run_cast},
+    {"cast", 1, 1, false, {"dtype", "checked"}, check_cast, run_cast},
 };
 
 #undef UNARY

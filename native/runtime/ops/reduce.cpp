@@ -2,6 +2,8 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <string>
+#include <type_traits>
 
 #include "../op.h"
 
@@ -19,8 +21,9 @@ int64_t parts_of(int64_t reduced_count) { return reduced_count < kFewestRows ? 1
 // integer[0] is a bit mask of the axes.
 size_t check_reduce(NodeCall& call, int) {
   const Tensor &x = call.in(0), &y = *call.output;
-  require_array(call, x, DType::f32);
-  require_array(call, y, DType::f32);
+  const bool whole = is_whole(y.dtype) && call.info->op->name != std::string("reduce_mean");
+  require_array(call, x, whole ? y.dtype : DType::f32);
+  require_array(call, y, whole ? y.dtype : DType::f32);
   const int64_t mask = call.params.integer[0] = check_reduced(call);
   int64_t count = 1;
   for (size_t i = 0; i < x.rank; ++i) count *= mask >> i & 1 ? x.shape[i] : 1;
@@ -101,6 +104,50 @@ void reduce(const NodeCall& call, const Workspace& work, double first, Step step
       });
 }
 
+// The same for whole numbers, which wrap around: with 64 bits, floats would not be exact.
+template <typename T, typename Step>
+void reduce_whole(const NodeCall& call, const Workspace& work, T first, Step step) {
+  const Tensor &x = call.in(0), &y = *call.output;
+  const int64_t mask = call.params.integer[0];
+  // Of each axis of x, the step in x; kept axes first, so that items of y come in their order.
+  int64_t sizes[2][kMaxRank] = {}, steps[2][kMaxRank] = {}, counts[2] = {1, 1};
+  size_t ranks[2] = {};
+  for (size_t i = 0; i < x.rank; ++i) {
+    const size_t group = mask >> i & 1;
+    sizes[group][ranks[group]] = x.shape[i];
+    steps[group][ranks[group]++] = x.product(i + 1, x.rank);
+    counts[group] *= x.shape[i];
+  }
+  const auto offset = [&](size_t group, int64_t number) {
+    int64_t at = 0;
+    for (size_t i = ranks[group]; i-- > 0;) {
+      at += number % sizes[group][i] * steps[group][i];
+      number /= sizes[group][i];
+    }
+    return at;
+  };
+  const T* from = reinterpret_cast<const T*>(x.data);
+  work.pool.parallel_for(counts[0], grain_for(counts[0], work.pool.size(), 16),
+                         [&](int64_t begin, int64_t end, int) {
+                           for (int64_t item = begin; item < end; ++item) {
+                             T value = first;
+                             const T* own = from + offset(0, item);
+                             for (int64_t i = 0; i < counts[1]; ++i)
+                               value = step(value, own[offset(1, i)]);
+                             reinterpret_cast<T*>(y.data)[item] = value;
+                           }
+                         });
+}
+
+// Whether the numbers are whole, and so are done. `first` gives what each type starts with.
+template <typename First, typename Step>
+bool reduced_whole(const NodeCall& call, const Workspace& work, First first, Step step) {
+  const auto run = [&](auto zero) { reduce_whole<decltype(zero)>(call, work, first(zero), step); };
+  if (call.output->dtype == DType::i32) run(int32_t{});
+  if (call.output->dtype == DType::i64) run(int64_t{});
+  return is_whole(call.output->dtype);
+}
+
 constexpr auto plain = [](double value, double) { return value; };
 constexpr auto sum = [](double total, double x) { return total + x; };
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
@@ -112,7 +159,29 @@ const OpDef kOps[] = {
      false,
      {"axes", "keepdims"},
      check_reduce,
-     [](const NodeCall& call, const Workspace& work) { reduce(call, work, 0.0, sum, plain); }},
+     [](const NodeCall& call, const Workspace& work) {
+       const auto wrapping = [](auto total, auto x) {
+         using U = std::make_unsigned_t<decltype(x)>;
+         return static_cast<decltype(x)>(static_cast<U>(total) + static_cast<U>(x));
+       };
+       if (!reduced_whole(call, work, [](auto zero) { return zero; }, wrapping))
+         reduce(call, work, 0.0, sum, plain);
+     }},
+    {"reduce_prod",
+     1,
+     1,
+     false,
+     {"axes", "keepdims"},
+     check_reduce,
+     [](const NodeCall& call, const Workspace& work) {
+       const auto wrapping = [](auto total, auto x) {
+         using U = std::make_unsigned_t<decltype(x)>;
+         return static_cast<decltype(x)>(static_cast<U>(total) * static_cast<U>(x));
+       };
+       const auto one = [](auto zero) { return static_cast<decltype(zero)>(1); };
+       if (!reduced_whole(call, work, one, wrapping))
+         reduce(call, work, 1.0, [](double total, double x) { return total * x; }, plain);
+     }},
     {"reduce_mean",
      1,
      1,
@@ -129,6 +198,8 @@ const OpDef kOps[] = {
      {"axes", "keepdims"},
      check_reduce,
      [](const NodeCall& call, const Workspace& work) {
+       const auto lowest = [](auto zero) { return std::numeric_limits<decltype(zero)>::min(); };
+       if (reduced_whole(call, work, lowest, [](auto a, auto b) { return std::max(a, b); })) return;
        reduce(
            call, work, -kInfinity,
            [](double best, double x) { return best >= x || std::isnan(best) ? best : x; }, plain);
@@ -140,6 +211,9 @@ const OpDef kOps[] = {
      {"axes", "keepdims"},
      check_reduce,
      [](const NodeCall& call, const Workspace& work) {
+       const auto highest = [](auto zero) { return std::numeric_limits<decltype(zero)>::max(); };
+       if (reduced_whole(call, work, highest, [](auto a, auto b) { return std::min(a, b); }))
+         return;
        reduce(
            call, work, kInfinity,
            [](double best, double x) { return best <= x || std::isnan(best) ? best : x; }, plain);

@@ -14,7 +14,7 @@ namespace {
 constexpr int64_t kSmallestPiece = 4096;
 constexpr const char* kComparisons[] = {"lt", "le", "gt", "ge", "eq", "ne"};
 
-bool is_number(DType dtype) { return dtype == DType::f32 || dtype == DType::i32; }
+bool is_number(DType dtype) { return dtype == DType::f32 || is_whole(dtype); }
 
 // Calls work(row, first element of the row) for all rows of the output along its last dimension.
 template <typename Row>
@@ -30,7 +30,7 @@ void for_rows(const Tensor& y, const Workspace& work, Row row) {
 
 size_t check_compare(NodeCall& call, int) {
   const Tensor &a = call.in(0), &b = call.in(1);
-  require(is_number(a.dtype), call, "the operands must be f32 or i32");
+  require(is_number(a.dtype), call, "the operands must be f32, i32 or i64");
   require_array(call, a, a.dtype);
   require_array(call, b, a.dtype);
   require_array(call, *call.output, DType::boolean);
@@ -77,21 +77,28 @@ void run_compare_of(const NodeCall& call, const Workspace& work) {
 }
 
 void run_compare(const NodeCall& call, const Workspace& work) {
-  call.in(0).dtype == DType::f32 ? run_compare_of<float>(call, work)
-                                 : run_compare_of<int32_t>(call, work);
+  switch (call.in(0).dtype) {
+    case DType::f32:
+      return run_compare_of<float>(call, work);
+    case DType::i32:
+      return run_compare_of<int32_t>(call, work);
+    default:
+      return run_compare_of<int64_t>(call, work);
+  }
 }
 
-// --- where(condition, a, b): numbers of four bytes are moved as they are ---
+// --- where(condition, a, b): numbers of four or eight bytes are moved as they are ---
 
 size_t check_where(NodeCall& call, int) {
   require_array(call, call.in(0), DType::boolean);
-  require(is_number(call.output->dtype), call, "the choices must be f32 or i32");
+  require(is_number(call.output->dtype), call, "the choices must be f32, i32 or i64");
   for (size_t i = 1; i < 3; ++i) require_array(call, call.in(i), call.output->dtype);
   require_broadcast(call, {&call.in(0), &call.in(1), &call.in(2)});
   return 0;
 }
 
-void run_where(const NodeCall& call, const Workspace& work) {
+template <typename T>
+void choose(const NodeCall& call, const Workspace& work) {
   const Tensor& y = *call.output;
   int64_t steps[3][kMaxRank] = {}, inner[3] = {};
   for (size_t i = 0; i < 3; ++i) {
@@ -100,12 +107,17 @@ void run_where(const NodeCall& call, const Workspace& work) {
   }
   for_rows(y, work, [&](int64_t row, int64_t first) {
     const uint8_t* condition = call.in(0).data + row_offset(y, steps[0], row);
-    const int32_t* a = call.in(1).i32() + row_offset(y, steps[1], row);
-    const int32_t* b = call.in(2).i32() + row_offset(y, steps[2], row);
+    const T* a = reinterpret_cast<const T*>(call.in(1).data) + row_offset(y, steps[1], row);
+    const T* b = reinterpret_cast<const T*>(call.in(2).data) + row_offset(y, steps[2], row);
+    T* out = reinterpret_cast<T*>(y.data) + first;
     for (int64_t i = 0; i < y.last(); ++i) {
-      y.i32()[first + i] = condition[i * inner[0]] ? a[i * inner[1]] : b[i * inner[2]];
+      out[i] = condition[i * inner[0]] ? a[i * inner[1]] : b[i * inner[2]];
     }
   });
+}
+
+void run_where(const NodeCall& call, const Workspace& work) {
+  call.output->dtype == DType::i64 ? choose<uint64_t>(call, work) : choose<uint32_t>(call, work);
 }
 
 // --- expand(x, like?) ---
@@ -235,7 +247,7 @@ void run_gather(const NodeCall& call, const Workspace& work) {
 
 size_t check_pad(NodeCall& call, int) {
   const Tensor &x = call.in(0), &y = *call.output;
-  require(is_number(y.dtype) || y.dtype == DType::u8, call, "x must be f32, i32 or u8");
+  require(is_number(y.dtype) || y.dtype == DType::u8, call, "x must be f32, i32, i64 or u8");
   require_array(call, x, y.dtype);
   const auto before = ints_attribute(call, "before"), after = ints_attribute(call, "after");
   require(before.size() == x.rank && after.size() == x.rank && y.rank == x.rank, call,
@@ -296,6 +308,8 @@ void run_pad(const NodeCall& call, const Workspace& work) {
       return pad_rows<float>(call, work);
     case DType::i32:
       return pad_rows<int32_t>(call, work);
+    case DType::i64:
+      return pad_rows<int64_t>(call, work);
     default:
       return pad_rows<uint8_t>(call, work);
   }

@@ -40,11 +40,18 @@ def fuse_attention(graph: Graph) -> None:
     kept: list[Node] = []
     for node in graph.nodes:
         found = _written_out(node, origins) or _of_parts(node, origins)
+        if found is not None and found.written_out and _blind(found.bias):
+            found = None  # softmax makes NaN of such a row, and the op 0
         if found is None or not (
             _one_source(found, origins, kept) or _general(found, origins, kept)
         ):
             kept.append(node)
     graph.nodes = kept
+
+
+def _blind(bias: Array | None) -> bool:
+    """Whether some query sees no key at all."""
+    return bias is not None and bool(np.isneginf(bias).all(axis=-1).any())
 
 
 def _of_parts(node: Node, origins: Origins) -> _Attention | None:

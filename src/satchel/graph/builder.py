@@ -78,12 +78,16 @@ class GraphBuilder:
             self._constants[key] = Value(unique, type, constant=data.copy())
         return self._constants[key]
 
-    def state(self, name: str, shape: tuple[int, ...], dtype: DType) -> Value:
-        """Memory that outlives a call, zero at the start of a session."""
+    def state(
+        self, name: str, shape: Shape, dtype: DType, initial: NDArray[Any] | None = None
+    ) -> Value:
+        """Memory that outlives a call, zero at the start of a session or what ``initial`` says."""
         type = TensorType(shape, dtype)
         if name not in self._states:
             self.graph.states[name] = type
             self._states[name] = Value(name, type, state=name)
+            if initial is not None and initial.any():
+                self.graph.initial[name] = initial
         elif self._states[name].type != type:
             raise GraphError(f"the state {name} is used as {self._states[name].type} and as {type}")
         return self._states[name]

@@ -1,7 +1,7 @@
 """Satchel's intermediate representation: values with a type, nodes from one op list.
 
 A graph is a list of nodes in execution order. Weights are references into a checkpoint, not
-data; states (KV caches) live as long as a session and are written by nodes.
+data; states (KV caches, buffers) live as long as a session and are written by nodes.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from satchel.errors import GraphError
 
-STATE_WRITERS = ("cache_write", "cache_move")  # ops that write the state they read
+STATE_WRITERS = ("cache_write", "cache_move", "state_write")  # ops that write the state they read
 
 
 class DType(Enum):
@@ -161,6 +161,7 @@ class Graph:
     outputs: list[Value] = field(default_factory=list)
     nodes: list[Node] = field(default_factory=list)
     states: dict[str, TensorType] = field(default_factory=dict)
+    initial: dict[str, NDArray[Any]] = field(default_factory=dict)  # states that are not 0 at first
 
     def values(self) -> Iterator[Value]:
         """Every value once: inputs, then what nodes read or write, in order."""

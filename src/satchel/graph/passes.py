@@ -9,7 +9,7 @@ import numpy as np
 
 from satchel.graph.attention_fusion import fuse_attention
 from satchel.graph.fusion import fold_affine_into_layers, fuse_activations, fuse_residuals
-from satchel.graph.ir import Graph, Node, Value, constant_name
+from satchel.graph.ir import Graph, Node, Value, constant_name, largest
 from satchel.graph.layout import simplify_moves, sink_transposes
 from satchel.graph.ops import find_op
 from satchel.graph.row_moves import merge_row_moves
@@ -85,6 +85,23 @@ def fuse_gates(graph: Graph) -> None:
     graph.nodes = [node for node in graph.nodes if id(node) not in gone]
 
 
+def write_states_last(graph: Graph) -> None:
+    """What a state becomes is written when all that it was has been read.
+
+    If it becomes what another state was, that is copied first.
+    """
+    writes = [node for node in graph.nodes if node.op == "state_write"]
+    nodes = [node for node in graph.nodes if node.op != "state_write"]
+    for write in writes:
+        source = write.inputs[1]
+        assert source is not None
+        if source.state and len(writes) > 1:
+            copied = Value(f"{source.name}.before", source.type)
+            nodes.append(Node("reshape", [source], [copied], {"shape": largest(source.shape)}))
+            write.inputs[1] = copied
+    graph.nodes = nodes + writes
+
+
 STANDARD: tuple[Pass, ...] = (fold_constants, merge_equal_nodes, fuse_gates, remove_dead_nodes)
 
 
@@ -100,6 +117,7 @@ WRITTEN_OUT: tuple[Pass, ...] = (
     merge_equal_nodes,
     fuse_gates,
     remove_dead_nodes,
+    write_states_last,
 )
 IMPORTED: tuple[Pass, ...] = (
     *WRITTEN_OUT,
@@ -107,6 +125,7 @@ IMPORTED: tuple[Pass, ...] = (
     merge_row_moves,
     simplify_moves,
     remove_dead_nodes,
+    write_states_last,
 )
 
 

@@ -42,7 +42,8 @@ class ReferenceInterpreter:
         """All outputs by name."""
         for name, type in graph.states.items():
             if name not in self.states:
-                self.states[name] = np.zeros(largest(type.shape), type.dtype.numpy)
+                zeros = np.zeros(largest(type.shape), type.dtype.numpy)
+                self.states[name] = graph.initial.get(name, zeros).copy()
         computed: dict[int, Array] = {}
         sizes: dict[str, int] = {}
         for value in graph.inputs:

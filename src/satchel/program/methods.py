@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
+import numpy as np
+
 from satchel.errors import GraphError
 from satchel.graph.ir import Attribute, DType, Graph, Sym, TensorType, Value
 from satchel.graph.memory_plan import MemoryPlan, plan_memory, shared_storage
@@ -21,6 +23,7 @@ DTYPE_CODES = {
 }
 STORED_IN_INPUT, STORED_IN_ARENA, STORED_IN_WEIGHT, STORED_IN_STATE = range(4)
 ABSENT = 0xFFFFFFFF
+INITIAL = "initial/"  # before the name of a state: the weight that it is at first
 
 
 def collect_states(graphs: Sequence[Graph]) -> dict[str, TensorType]:
@@ -31,6 +34,18 @@ def collect_states(graphs: Sequence[Graph]) -> dict[str, TensorType]:
             if states.setdefault(name, type) != type:
                 raise GraphError(f"the state {name} has two types: {states[name]} and {type}")
     return states
+
+
+def collect_initial(graphs: Sequence[Graph]) -> list[Value]:
+    """What states are at first, where that is not zero, as constants with the names of the file."""
+    found: dict[str, Value] = {}
+    for graph in graphs:
+        for name, array in graph.initial.items():
+            type = graph.states[name]
+            same = found.setdefault(name, Value(INITIAL + name, type, constant=array))
+            if same.constant is None or not np.array_equal(same.constant, array):
+                raise GraphError(f"the state {name} has two initial values")
+    return list(found.values())
 
 
 def encode_methods(graphs: Sequence[Graph], weight_numbers: Mapping[str, int]) -> bytes:

@@ -24,7 +24,7 @@ from satchel.program.format import (
     align,
     encode_header,
 )
-from satchel.program.methods import encode_methods
+from satchel.program.methods import collect_initial, encode_methods
 from satchel.quantize.encoding import Encoding
 
 # Gives a weight's bytes, in order: all of its codes, then all of its scales.
@@ -74,6 +74,8 @@ class ProgramWriter:
             for value in graph.values():
                 if value.weight or value.constant is not None:
                     _require_same(found.setdefault(value.name, value), value)
+        for initial in collect_initial(self.graphs):
+            found[initial.name] = initial
         for name, path in self.payloads.items():
             found[name] = Value(name, TensorType((path.stat().st_size,), DType.u8))
         offset = 0

@@ -18,6 +18,7 @@ KINDS = {
     "i32": 2,
     "u8": 3,
     "boolean": 4,
+    "i64": 5,
     "matrix_f32": 16,
     "matrix_f16": 17,
     "matrix_q4": 18,
@@ -32,6 +33,7 @@ KINDS = {
 
 
 PLAIN = {"f32": "float32", "f16": "float16", "i32": "int32", "u8": "uint8", "boolean": "bool"}
+PLAIN["i64"] = "int64"
 
 
 @dataclass(frozen=True)

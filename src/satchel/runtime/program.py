@@ -81,6 +81,11 @@ def _convert(name: str, value: ArrayLike, dtype: np.dtype[Any]) -> NDArray[Any]:
         return array
     if array.dtype != dtype and not np.can_cast(array.dtype, dtype, "same_kind"):
         raise ExecutionError(f"the input {name!r} must be {dtype}, not {array.dtype}")
+    if array.dtype.kind in "iu" and not np.can_cast(array.dtype, dtype, "safe") and array.size:
+        limits = np.iinfo(dtype)
+        for extreme in (int(array.min()), int(array.max())):
+            if not limits.min <= extreme <= limits.max:
+                raise ExecutionError(f"the input {name!r} has {extreme}, which is no {dtype}")
     return np.require(array, dtype, ["C", "A"])
 
 
@@ -262,6 +267,10 @@ class Instance:
         """How often each op ran and for how many seconds, and the same of each kind of layer with
         the multiply-adds in it; timing ends."""
         return self._native.take_profile()
+
+    def reset(self) -> None:
+        """All states (caches, buffers) are what they were at first."""
+        self._native.reset()
 
     def method(self, name: str) -> Method:
         for number, info in enumerate(self.program.methods):

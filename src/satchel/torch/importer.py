@@ -5,17 +5,21 @@ from __future__ import annotations
 import inspect
 import operator
 import re
+import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch.export.graph_signature import InputKind, OutputKind
 
 from satchel.errors import GraphError, ImportModuleError, UnsupportedOperatorError
 from satchel.graph.builder import GraphBuilder
 from satchel.graph.ir import Dim, DType, Graph, Shape, Sym, TensorType, Value
 from satchel.torch.lowering import Lowering
+from satchel.torch.names import output_names
 from satchel.torch.operators.registry import OperatorError, find_operator
 
 Array = NDArray[Any]
@@ -23,6 +27,10 @@ Array = NDArray[Any]
 _ADVICE = "Write these parts with other operators, or say what you miss. Nothing has been written."
 _NOTHING = {"_assert_scalar", "_assert_async", "sym_constrain_range", "_assert_tensor_metadata"}
 _NOTHING |= {"sym_constrain_range_for_size", "sym_size", "sym_numel", "sym_storage_offset"}
+
+
+# What a module changes in itself: these buffers become states of the program.
+_CHANGES = (OutputKind.BUFFER_MUTATION, OutputKind.PARAMETER_MUTATION)
 
 
 @dataclass
@@ -46,6 +54,9 @@ class _Importer:
         self.values: dict[Any, Any] = {}
         self.problems: dict[str, None] = {}  # in order, each once
         self.symbols: dict[str, Sym] = {}
+        signature = program.graph_signature
+        self.specs = {spec.arg.name: spec for spec in signature.input_specs}
+        self.changed = {s.target for s in signature.output_specs if s.kind in _CHANGES}
 
     def run(self) -> ImportedModule:
         for node in self.program.graph.nodes:
@@ -62,20 +73,18 @@ class _Importer:
     # --- inputs, parameters, outputs ---
 
     def _placeholder(self, node: Any) -> Value | None:
-        signature = self.program.graph_signature
-        name = node.name
-        for table, stored in (
-            (signature.inputs_to_parameters, self.program.state_dict),
-            (signature.inputs_to_buffers, self.program.state_dict),
-            (signature.inputs_to_lifted_tensor_constants, self.program.constants),
-        ):
-            if name in table:
-                target = table[name]
-                tensor = stored[target] if target in stored else self.program.constants[target]
-                return self.low.constant(_array(target, tensor), target)
+        spec = self.specs[node.name]
+        name, target = node.name, spec.target
+        if spec.kind in (InputKind.PARAMETER, InputKind.BUFFER, InputKind.CONSTANT_TENSOR):
+            stored = self.program.state_dict
+            tensor = stored[target] if target in stored else self.program.constants[target]
+            array = _array(target, tensor)
+            if target in self.changed:
+                return self.builder.state(target, array.shape, _dtype(tensor.dtype), array)
+            return self.low.constant(array, target)
         example = node.meta.get("val")
         if not isinstance(example, torch.Tensor):
-            return None  # a number or None that torch.export has made part of the program
+            return None  # a number, None or an order of effects: part of the program
         try:
             value = self.builder.input(name, self._shape(example), _dtype(example.dtype))
         except (OperatorError, GraphError) as error:
@@ -85,18 +94,35 @@ class _Importer:
         return value
 
     def _outputs(self, node: Any) -> None:
+        """What the module returns, and then, when all has been read, what it changes."""
+        kinds = self.program.graph_signature.output_specs
+        results = list(zip(kinds, self._argument(node.args[0]), strict=True))
         made = {id(v) for n in self.builder.graph.nodes for v in n.outputs}
         taken: set[int] = set()
-        results = self._argument(node.args[0])
-        for number, value in enumerate(results):
-            if not isinstance(value, Value):
-                self._problem(node, f"the output {number} is {value!r} and not a tensor")
+        returned = [value for spec, value in results if spec.kind == OutputKind.USER_OUTPUT]
+        for name, value in zip(output_names(self.program, len(returned)), returned, strict=True):
+            if value is None:
                 continue
-            own = value
-            if id(value) not in made or id(value) in taken:
-                own = self._copy(value)
+            own = self.low.constant(np.asarray(value)) if isinstance(value, (int, float)) else value
+            if not isinstance(own, Value):
+                self._problem(node, f"the output {name} is {value!r} and not a tensor")
+                continue
+            if id(own) not in made or id(own) in taken:
+                own = self._copy(own)
             taken.add(id(own))
-            self.builder.output(own, "output" if len(results) == 1 else f"output_{number}")
+            self.builder.output(own, name)
+        writes = [(s.target, v) for s, v in results if s.kind in _CHANGES]
+        for target, value in writes:
+            state = self.builder.graph.states[target]
+            self.builder.state_write(self.builder.state(target, state.shape, state.dtype), value)
+        for spec, _ in results:
+            if spec.kind == OutputKind.USER_INPUT_MUTATION:
+                warnings.warn(
+                    f"the module changes its input {spec.target} in place; a program never does",
+                    stacklevel=2,
+                )
+            elif spec.kind not in (OutputKind.USER_OUTPUT, OutputKind.TOKEN, *_CHANGES):
+                self._problem(node, f"an output of the kind {spec.kind.name}")
 
     def _copy(self, value: Value) -> Value:
         """A method's outputs are memory of their own, each another."""
@@ -126,13 +152,34 @@ class _Importer:
             if isinstance(first, torch.Tensor):
                 self.low.shape, self.low.dtype = self._shape(first), _dtype(first.dtype)
             self.low.operator = name
+            given = [a.meta.get("val") for a in node.args if isinstance(a, torch.fx.Node)]
+            self.low.examples = [v for v in given if isinstance(v, torch.Tensor)]
             keywords = {k: self._argument(v) for k, v in node.kwargs.items()}
             keywords = {k: v for k, v in keywords.items() if v is not None}
             positional = [self._argument(a) for a in node.args]
-            return function(self.low, *positional, **_renamed(function, keywords))
+            if name.startswith("clamp") and getattr(first, "dtype", None) in _NARROW:
+                # Torch brings the bounds to the numbers' own width, whatever they then mean.
+                bounds = [_narrowed(b, first.dtype) for b in positional[1:]]
+                positional, keywords = (
+                    [positional[0], *bounds],
+                    {k: _narrowed(b, first.dtype) for k, b in keywords.items()},
+                )
+            result = function(self.low, *positional, **_renamed(function, keywords))
+            if isinstance(result, Value) and isinstance(first, torch.Tensor):
+                result = self._wrapped(name, result, first.dtype)
+            return result
         except (OperatorError, GraphError, ImportModuleError) as error:
             self._problem(node, str(error))
             return self._stand_in(example)
+
+    def _wrapped(self, name: str, value: Value, dtype: torch.dtype) -> Value:
+        """Numbers of 8 and 16 bits, which are computed in 32, come around as torch's do."""
+        if dtype not in _NARROW or name not in _MAY_LEAVE_RANGE or value.dtype != DType.i32:
+            return value
+        if dtype == torch.uint8:
+            return self.low.integer(value, self.low.number(255, DType.i32), kind="and")
+        unused = self.low.number(32 - torch.iinfo(dtype).bits, DType.i32)
+        return self.low.integer(self.low.integer(value, unused, kind="shl"), unused, kind="shr")
 
     def _argument(self, value: Any) -> Any:
         if isinstance(value, torch.fx.Node):
@@ -198,10 +245,6 @@ def _array(name: str, tensor: torch.Tensor) -> Array:
         raise ImportModuleError(f"{name} has no data", "Load the module's weights first.")
     dense = tensor.detach().cpu().contiguous()
     dtype = _dtype(dense.dtype)
-    if dtype == DType.i32 and dense.dtype == torch.int64:
-        limits = torch.iinfo(torch.int32)
-        if dense.numel() and not limits.min <= int(dense.min()) <= int(dense.max()) <= limits.max:
-            raise ImportModuleError(f"{name} holds whole numbers that need more than 32 bits")
     array: Array = dense.to(getattr(torch, dtype.value)).numpy()
     return array
 
@@ -211,7 +254,7 @@ _DTYPES = {
     torch.float64: DType.f32,
     torch.float16: DType.f32,
     torch.bfloat16: DType.f32,
-    torch.int64: DType.i32,
+    torch.int64: DType.i64,
     torch.int32: DType.i32,
     torch.int16: DType.i32,
     torch.int8: DType.i32,
@@ -220,8 +263,18 @@ _DTYPES = {
 }
 
 
+_NARROW = (torch.int8, torch.uint8, torch.int16)
+_MAY_LEAVE_RANGE = {"add", "sub", "rsub", "mul", "neg", "abs", "pow", "addmm", "mm", "bmm", "sum"}
+_MAY_LEAVE_RANGE |= {"bitwise_not", "bitwise_left_shift", "__lshift__", "_to_copy", "to", "type_as"}
+_MAY_LEAVE_RANGE |= {"div", "floor_divide", "prod", "cumsum", "cumprod", "copy", "matmul", "dot"}
+
+
+def _narrowed(bound: Any, dtype: torch.dtype) -> Any:
+    return torch.tensor(bound).to(dtype).item() if isinstance(bound, int) else bound
+
+
 def _dtype(dtype: torch.dtype) -> DType:
-    """Everything is computed in 32 bits, whatever the module's floats are."""
+    """Floats are computed in 32 bits, whatever the module's are; whole numbers in 32 or 64."""
     if dtype not in _DTYPES:
         raise ImportModuleError(f"{dtype} is not supported", "Use floats, whole numbers or bool.")
     return _DTYPES[dtype]

@@ -20,8 +20,9 @@ Number = int | float | bool
 class Lowering:
     """Adds nodes to one graph. What depends on constants only becomes a constant.
 
-    While an operator is written, ``operator`` is its name, and ``shape`` and ``dtype`` are those
-    that torch says its (first) result has. ``symbolic`` is an input that has symbolic sizes.
+    While an operator is written, ``operator`` is its name, ``shape`` and ``dtype`` are those that
+    torch says its (first) result has, and ``examples`` are the tensors that torch gave it.
+    ``symbolic`` is an input that has symbolic sizes.
     """
 
     def __init__(self, builder: GraphBuilder) -> None:
@@ -29,6 +30,7 @@ class Lowering:
         self.shape: Shape = ()
         self.dtype = DType.f32
         self.operator = ""
+        self.examples: list[Any] = []
         self.symbolic: Value | None = None
         self._names: set[str] = set()
 
@@ -57,6 +59,10 @@ class Lowering:
         return Value(unique, TensorType(array.shape, DType(array.dtype.name)), constant=array)
 
     def number(self, value: Number, dtype: DType = DType.f32) -> Value:
+        if dtype in (DType.i32, DType.i64) and isinstance(value, int):
+            limits = np.iinfo(dtype.numpy)
+            if not limits.min <= value <= limits.max:
+                raise OperatorError(f"the number {value} needs more than {8 * dtype.size} bits")
         return self.builder.constant("number", np.asarray(value, dtype.numpy))
 
     def operand(self, value: Value | Number, dtype: DType) -> Value:
@@ -65,6 +71,12 @@ class Lowering:
 
     def cast(self, value: Value, dtype: DType) -> Value:
         return value if value.dtype == dtype else self.emit("cast", value, dtype=dtype.name)
+
+    def index(self, value: Value) -> Value:
+        """Whole numbers that name entries, in 32 bits; one that needs more is an error."""
+        if value.dtype != DType.i64:
+            return self.cast(value, DType.i32)
+        return self.emit("cast", value, dtype="i32", checked=1)
 
     def floats(self, value: Value) -> Value:
         return self.cast(value, DType.f32)

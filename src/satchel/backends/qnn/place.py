@@ -34,6 +34,9 @@ def place_module(graph: Graph) -> Placement:
 
     Each such node goes to the side that leaves the NPU most of the work.
     """
+    if graph.states:
+        named = [f"{name}: a buffer that the module changes" for name in graph.states]
+        raise UnsupportedOperatorError(named, "Export this module for cpu.")
     reasons = {id(n): reason for n in graph.nodes if (reason := supports(n))}
     if not reasons:
         return Placement([graph], _counted(len(graph.nodes), []))

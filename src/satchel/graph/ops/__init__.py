@@ -1,12 +1,14 @@
 """All ops. Importing this package fills the table."""
 
 from satchel.graph.ops import (
+    along_axis,
     attention,
     attention_codes,
     attention_full,
     conv,
     elementwise,
     hadamard,
+    integers,
     linear,
     normalize,
     pool,
@@ -15,12 +17,14 @@ from satchel.graph.ops import (
     requantize,
     select,
     shape,
+    state,
 )
 from satchel.graph.ops.registry import OPS, Op, find_op, infer_types
 
 __all__ = [
     "OPS",
     "Op",
+    "along_axis",
     "attention",
     "attention_codes",
     "attention_full",
@@ -29,6 +33,7 @@ __all__ = [
     "find_op",
     "hadamard",
     "infer_types",
+    "integers",
     "linear",
     "normalize",
     "pool",
@@ -37,4 +42,5 @@ __all__ = [
     "requantize",
     "select",
     "shape",
+    "state",
 ]

@@ -25,14 +25,19 @@ def _check_bias(op: str, types: Types, bias: TensorType, scores: Shape) -> None:
 
 
 def attend(q: Array, k: Array, v: Array, bias: Array | None, scale: float) -> Array:
-    """softmax(q k scale + bias) v, in float64; q [B, T, H, D], k and v [B, S, H, …]."""
+    """softmax(q k scale + bias) v, in float64; q [B, T, H, D], k and v [B, S, H, …].
+
+    A key whose bias is -inf is not seen, and a query that sees none gets 0.
+    """
     q, k, v = (a.astype(np.float64) for a in (q, k, v))
     scores = np.einsum("bthd,bshd->bhts", q, k) * scale
     if bias is not None:
         # Window n of every image has the bias n.
         scores = scores + np.tile(bias, (len(q) // len(bias), 1, 1, 1))
-    powers = np.exp(scores - scores.max(axis=-1, keepdims=True))
-    weights = powers / powers.sum(axis=-1, keepdims=True)
+    largest = scores.max(axis=-1, keepdims=True)
+    blind = np.isneginf(largest)
+    powers = np.exp(scores - np.where(blind, 0, largest))
+    weights = powers / np.where(blind, 1, powers.sum(axis=-1, keepdims=True))
     out: Array = np.einsum("bhts,bshd->bthd", weights, v).astype(np.float32)
     return out
 
@@ -41,7 +46,8 @@ def attend(q: Array, k: Array, v: Array, bias: Array | None, scale: float) -> Ar
 class AttentionFull:
     """q [B, T, H, D] over k [B, S, H, D] and v [B, S, H, E], with a bias added to the scores.
 
-    The bias [b, h, T, S] repeats along the batch: entry n has the bias n % b.
+    The bias [b, h, T, S] repeats along the batch: entry n has the bias n % b. Where it is -inf for
+    all keys, the result is 0.
     """
 
     @staticmethod

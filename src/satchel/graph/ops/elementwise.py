@@ -9,10 +9,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from satchel.graph.ir import Dim, DType, Shape, TensorType, attr_float, attr_str
+from satchel.errors import ExecutionError
+from satchel.graph.ir import Dim, DType, Shape, TensorType, attr_float, attr_int, attr_str
 from satchel.graph.ops.registry import Arrays, Attrs, Types, define, require
 
 Array = NDArray[Any]
+WHOLE = (DType.i32, DType.i64)
 
 
 def erf(x: Array) -> Array:
@@ -66,6 +68,20 @@ _ERF_OUTER = (
 )
 
 
+def inverse_erf(x: Array) -> Array:
+    """The number whose error function is x: Winitzki's formula, and steps of Halley's."""
+    inside = np.clip(x, -1 + 1e-12, 1 - 1e-12)
+    logarithm = np.log((1 - inside) * (1 + inside))
+    half = 2 / (math.pi * 0.147) + logarithm / 2
+    root = np.sqrt(np.maximum(np.sqrt(half**2 - logarithm / 0.147) - half, 0))
+    z: Array = np.copysign(root, inside)
+    for _ in range(3):
+        off = (erf(z) - inside) / (2 / math.sqrt(math.pi) * np.exp(-(z**2)))
+        z = z - off / (1 + z * off)
+    z = np.where(np.abs(x) == 1, np.copysign(np.inf, x), z)
+    return np.where(np.abs(x) <= 1, z, np.nan)
+
+
 def broadcast(a: Shape, b: Shape, op: str) -> Shape:
     """Numpy's rule; a symbol matches only itself or 1."""
 
@@ -87,9 +103,9 @@ def _define_binary(
         def types(types: Types, _attrs: Attrs) -> list[TensorType]:
             a, b = types
             assert a and b
-            allowed = (DType.f32, DType.i32) if integers else (DType.f32,)
+            allowed = (DType.f32, *WHOLE) if integers else (DType.f32,)
             fits = a.dtype == b.dtype and a.dtype in allowed
-            wanted = " or both i32" if integers else ""
+            wanted = ", both i32 or both i64" if integers else ""
             require(fits, name, f"both inputs must be f32{wanted}", types)
             return [TensorType(broadcast(a.shape, b.shape, name), a.dtype)]
 
@@ -139,6 +155,8 @@ _define_binary("div", np.divide)
 _define_binary("maximum", np.maximum, integers=True)
 _define_binary("minimum", np.minimum, integers=True)
 _define_binary("pow", np.power)
+_define_binary("atan2", lambda a, b: np.arctan2(a, b, dtype=np.float64).astype(np.float32))
+_define_binary("fmod", np.fmod)
 
 _define_unary("neg", np.negative)
 _define_unary("abs", np.abs)
@@ -148,7 +166,23 @@ _define_unary("sqrt", np.sqrt)
 _define_unary("rsqrt", lambda x: 1 / np.sqrt(x))
 _define_unary("sin", np.sin)
 _define_unary("cos", np.cos)
+_define_unary("tan", np.tan)
+_define_unary("asin", np.arcsin)
+_define_unary("acos", np.arccos)
+_define_unary("atan", np.arctan)
+_define_unary("sinh", np.sinh)
+_define_unary("cosh", np.cosh)
 _define_unary("tanh", np.tanh)
+_define_unary("asinh", np.arcsinh)
+_define_unary("acosh", np.arccosh)
+_define_unary("atanh", np.arctanh)
+_define_unary("exp2", np.exp2)
+_define_unary("expm1", np.expm1)
+_define_unary("log1p", np.log1p)
+_define_unary("log2", np.log2)
+_define_unary("log10", np.log10)
+_define_unary("erfinv", inverse_erf)
+_define_unary("trunc", np.trunc)
 _define_unary("erf", erf)
 _define_unary("floor", np.floor)
 _define_unary("round", np.rint)  # halves go to the even number
@@ -227,28 +261,41 @@ class Clamp:
         return [out.copy()]
 
 
-@define("cast", 1, "dtype")
+@define("cast", 1, "dtype", "checked")
 class Cast:
-    """Convert between f32, f16, i32 and bool. Float to i32 truncates and saturates."""
+    """Convert between f32, f16, i32, i64 and bool. Float to whole truncates and saturates.
+
+    i64 to i32 wraps around; with ``checked``, a number that does not fit is an error.
+    """
 
     @staticmethod
     def types(types: Types, attrs: Attrs) -> list[TensorType]:
         (x,) = types
         assert x
-        allowed = (DType.f32, DType.f16, DType.i32, DType.boolean)
+        allowed = (DType.f32, DType.f16, DType.boolean, *WHOLE)
         name = attr_str(attrs, "dtype")
         require(name in DType.__members__, "cast", f"there is no dtype {name!r}")
         dtype = DType[name]
         require(x.dtype in allowed and dtype in allowed, "cast", "not supported", types)
+        narrows = (x.dtype, dtype) == (DType.i64, DType.i32)
+        checked = attr_int(attrs, "checked", 0)
+        require(not checked or narrows, "cast", "only i64 to i32 can be checked", types)
         return [TensorType(x.shape, dtype)]
 
     @staticmethod
     def run(arrays: Arrays, attrs: Attrs) -> list[Array]:
         dtype = DType[attr_str(attrs, "dtype")]
         x = arrays[0]
-        if dtype == DType.i32 and x.dtype.kind == "f":
-            info = np.iinfo(np.int32)
-            wide = np.nan_to_num(x.astype(np.float64), nan=0.0, posinf=info.max, neginf=info.min)
-            return [np.clip(np.trunc(wide), info.min, info.max).astype(np.int32)]
+        if dtype in WHOLE and x.dtype.kind == "f":
+            info = np.iinfo(dtype.numpy)
+            whole = np.nan_to_num(np.trunc(x.astype(np.float64)), nan=0.0)
+            beyond = -float(info.min)  # 2^31 or 2^63: the first that does not fit
+            inside = np.clip(whole, -beyond, np.nextafter(beyond, 0)).astype(np.int64)
+            inside = np.where(whole >= beyond, info.max, inside)
+            return [np.clip(inside, info.min, info.max).astype(dtype.numpy)]
+        if attr_int(attrs, "checked", 0):
+            wrong = x[x != x.astype(np.int32)]
+            if wrong.size:
+                raise ExecutionError(f"there is no entry {int(wrong.flat[0])}")
         with np.errstate(over="ignore"):
             return [x.astype(dtype.numpy)]

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from satchel.graph.ir import DType, Shape, TensorType, attr_int, attr_ints
+from satchel.graph.ops.elementwise import WHOLE
 from satchel.graph.ops.registry import Arrays, Attrs, Types, define, require
 
 Array = NDArray[Any]
@@ -30,20 +31,25 @@ def _define_reduction(name: str, function: Callable[..., Array]) -> None:
         def types(types: Types, attrs: Attrs) -> list[TensorType]:
             (x,) = types
             assert x
-            require(x.dtype == DType.f32, name, "x must be f32", types)
+            allowed = (DType.f32,) if name == "reduce_mean" else (DType.f32, *WHOLE)
+            wanted = " or ".join(d.name for d in allowed)
+            require(x.dtype in allowed, name, f"x must be {wanted}", types)
             return [TensorType(reduced_shape(name, types, attrs), x.dtype)]
 
         @staticmethod
         def run(arrays: Arrays, attrs: Attrs) -> list[Array]:
             axes = attr_ints(attrs, "axes")
             keep = bool(attr_int(attrs, "keepdims", 0))
-            wide = arrays[0].astype(np.float64)
-            return [np.asarray(function(wide, axis=axes, keepdims=keep), np.float32)]
+            x = arrays[0]
+            wide = x.astype(np.float64) if x.dtype == np.float32 else x.astype(np.int64)
+            # Whole numbers wrap around, and what wraps in 64 bits wraps in 32.
+            return [np.asarray(function(wide, axis=axes, keepdims=keep)).astype(x.dtype)]
 
     define(name, 1, "axes", "keepdims")(Reduction)
 
 
 _define_reduction("reduce_sum", np.sum)
+_define_reduction("reduce_prod", np.prod)
 _define_reduction("reduce_mean", np.mean)
 _define_reduction("reduce_max", np.max)
 _define_reduction("reduce_min", np.min)

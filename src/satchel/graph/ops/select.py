@@ -18,11 +18,11 @@ from satchel.graph.ir import (
     attr_ints,
     attr_str,
 )
-from satchel.graph.ops.elementwise import broadcast
+from satchel.graph.ops.elementwise import WHOLE, broadcast
 from satchel.graph.ops.registry import Arrays, Attrs, Types, check_rows, define, require
 
 Array = NDArray[Any]
-NUMBERS = (DType.f32, DType.i32)
+NUMBERS = (DType.f32, *WHOLE)
 
 COMPARISONS: dict[str, Callable[[Array, Array], Array]] = {
     "lt": np.less,
@@ -43,7 +43,7 @@ class Compare:
         a, b = types
         assert a and b
         same = a.dtype == b.dtype and a.dtype in NUMBERS
-        require(same, "compare", "both inputs must be f32 or i32", types)
+        require(same, "compare", "both inputs must be f32, i32 or i64", types)
         kind = attr_str(attrs, "kind")
         require(kind in COMPARISONS, "compare", f"there is no comparison {kind!r}")
         return [TensorType(broadcast(a.shape, b.shape, "compare"), DType.boolean)]
@@ -63,7 +63,7 @@ class Where:
         assert condition and a and b
         require(condition.dtype == DType.boolean, "where", "the condition must be bool", types)
         same = a.dtype == b.dtype and a.dtype in NUMBERS
-        require(same, "where", "both choices must be f32 or i32", types)
+        require(same, "where", "both choices must be f32, i32 or i64", types)
         shape = broadcast(condition.shape, broadcast(a.shape, b.shape, "where"), "where")
         return [TensorType(shape, a.dtype)]
 

@@ -88,11 +88,19 @@ class _Lowering:
     def as_float(self, value: Value) -> Value:
         if value.weight or value.constant is not None:
             return value
+        if value.state:
+            return self._state(value)
         if id(value) not in self.floats:
             one = self.encoding(value)
             steps: dict[str, Attribute] = {"scale": one.scale, "zero": one.zero_point}
             self.floats[id(value)] = self.builder.dequantize(self.coded[id(value)], **steps)
         return self.floats[id(value)]
+
+    def _state(self, value: Value) -> Value:
+        name = value.state
+        assert name
+        initial = self.source.initial.get(name)
+        return self.builder.state(name, value.shape, value.dtype, initial)
 
     # --- nodes ---
 

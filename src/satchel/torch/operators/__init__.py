@@ -13,7 +13,10 @@ from satchel.torch.operators import (
     pool,
     reduce,
     resize,
+    scatter,
     shape,
+    sort,
+    window,
 )
 from satchel.torch.operators.registry import OPERATORS
 
@@ -31,5 +34,8 @@ __all__ = [
     "pool",
     "reduce",
     "resize",
+    "scatter",
     "shape",
+    "sort",
+    "window",
 ]

@@ -7,7 +7,7 @@ import math
 import numpy as np
 
 from satchel.graph.ir import DType, Value
-from satchel.torch.lowering import Lowering
+from satchel.torch.lowering import Lowering, axis_of
 from satchel.torch.operators.registry import OperatorError, aten
 
 
@@ -30,23 +30,31 @@ def attention(
         groups = low.known(q.shape[-3], "attention") // low.known(k.shape[-3], "attention")
         order = np.repeat(np.arange(low.known(k.shape[-3], "attention")), groups)
         k, v = (low.take(x, order, len(x.shape) - 3) for x in (k, v))
-    rank = len(k.shape)
     factor = 1 / math.sqrt(size) if scale is None else float(scale)
-    if rank == len(q.shape) == 4 and (mask is None or len(mask.shape) in (2, 4)):
-        return _fused(low, q, k, v, _bias(low, q, k, mask, is_causal), factor)
-    turned = low.transpose(k, [*range(rank - 2), rank - 1, rank - 2])
-    scores = low.matmul(low.affine(q, scale=factor), turned)
     if is_causal:
-        rows, columns = (low.known(d, "causal attention") for d in scores.shape[-2:])
+        rows, columns = (low.known(x.shape[-2], "causal attention") for x in (q, k))
         mask = low.constant(np.tri(rows, columns, dtype=bool), "causal")
-    if mask is not None and mask.dtype == DType.boolean:
-        # Lower than any score, and not infinite: a row that sees nothing stays a number.
-        scores = low.where(mask, scores, low.number(-1e30))
-    elif mask is not None:
-        if mask.dtype != DType.f32:
-            raise OperatorError("a mask of whole numbers")
-        scores = low.add(scores, mask)
-    return low.matmul(low.softmax(scores, axis=len(scores.shape) - 1), v)
+    bias = None if mask is None else _bias(low, mask)
+    rank = len(q.shape)
+    same_batch = len(k.shape) == len(v.shape) == rank and q.shape[:-2] == k.shape[:-2]
+    if same_batch and 2 <= rank <= 4 and (bias is None or len(bias.shape) <= rank):
+        ones = (1,) * (4 - rank)
+        whole = [low.reshape(x, (*ones, *x.shape)) for x in (q, k, v)]
+        out = _fused(low, whole[0], whole[1], whole[2], _of_rank_4(low, bias), factor)
+        return low.reshape(out, low.shape)
+    turned = low.transpose(k, [*range(len(k.shape) - 2), len(k.shape) - 1, len(k.shape) - 2])
+    scores = low.matmul(low.affine(q, scale=factor), turned)
+    scores = scores if bias is None else low.add(scores, bias)
+    return low.matmul(safe_softmax(low, scores, -1), v)
+
+
+@aten("_safe_softmax")
+def safe_softmax(low: Lowering, x: Value, dim: int, *_dtype: object) -> Value:
+    """Softmax in which a row of nothing but -inf becomes 0."""
+    axis = axis_of(dim, len(x.shape))
+    most = low.reduce_max(x, axes=(axis,), keepdims=1)
+    blind = low.compare(most, low.constant(np.float32(-np.inf)), kind="eq")
+    return low.where(blind, low.number(0.0), low.softmax(x, axis=axis))
 
 
 def _fused(low: Lowering, q: Value, k: Value, v: Value, bias: Value | None, factor: float) -> Value:
@@ -56,16 +64,17 @@ def _fused(low: Lowering, q: Value, k: Value, v: Value, bias: Value | None, fact
     return low.transpose(out, (0, 2, 1, 3))
 
 
-def _bias(low: Lowering, q: Value, k: Value, mask: Value | None, is_causal: bool) -> Value | None:
-    """What is added to the scores, as [batch or 1, heads or 1, queries or 1, keys]."""
-    if is_causal:
-        rows, columns = (low.known(x.shape[-2], "causal attention") for x in (q, k))
-        mask = low.constant(np.tri(rows, columns, dtype=bool), "causal")
-    if mask is None:
-        return None
+def _bias(low: Lowering, mask: Value) -> Value:
+    """What is added to the scores: -inf where a mask of truths does not hold."""
     if mask.dtype == DType.boolean:
-        # Lower than any score, and not infinite: a row that sees nothing stays a number.
-        mask = low.where(mask, low.number(0.0), low.number(-1e30))
+        return low.where(mask, low.number(0.0), low.constant(np.float32(-np.inf), "unseen"))
     if mask.dtype != DType.f32:
         raise OperatorError("a mask of whole numbers")
-    return low.reshape(mask, (1, 1, *mask.shape)) if len(mask.shape) == 2 else mask
+    return mask
+
+
+def _of_rank_4(low: Lowering, bias: Value | None) -> Value | None:
+    """As [batch or 1, heads or 1, queries or 1, keys]."""
+    if bias is None or len(bias.shape) == 4:
+        return bias
+    return low.reshape(bias, (*(1,) * (4 - len(bias.shape)), *bias.shape))

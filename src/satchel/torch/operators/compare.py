@@ -4,18 +4,26 @@ from __future__ import annotations
 
 from satchel.graph.ir import DType, Value
 from satchel.torch.lowering import Lowering, Number
+from satchel.torch.operators.elementwise import whole_function
 from satchel.torch.operators.registry import aten
 
 Operand = Value | Number
 
 
+def _common(*operands: Operand) -> DType:
+    """The narrowest type that holds all of them."""
+    values = [x.dtype for x in operands if isinstance(x, Value)]
+    numbers = [x for x in operands if not isinstance(x, Value)]
+    if DType.f32 in values or any(isinstance(x, float) for x in numbers):
+        return DType.f32
+    wide = DType.i64 in values or any(not -(1 << 31) <= x < 1 << 31 for x in numbers)
+    return DType.i64 if wide else DType.i32
+
+
 def _comparison(kind: str) -> None:
     @aten(kind)
     def compare(low: Lowering, a: Operand, b: Operand) -> Value:
-        floats = any(
-            x.dtype == DType.f32 if isinstance(x, Value) else isinstance(x, float) for x in (a, b)
-        )
-        dtype = DType.f32 if floats else DType.i32
+        dtype = _common(a, b)
         return low.emit("compare", low.operand(a, dtype), low.operand(b, dtype), kind=kind)
 
 
@@ -28,24 +36,57 @@ def _truth(low: Lowering, x: Operand) -> Value:
     return low.cast(low.operand(x, DType.boolean), DType.i32)
 
 
-@aten("logical_not", "bitwise_not")
+@aten("logical_not")
 def logical_not(low: Lowering, x: Value) -> Value:
     return low.compare(_truth(low, x), low.number(0, DType.i32), kind="eq")
 
 
-@aten("logical_and", "bitwise_and")
+@aten("logical_and")
 def logical_and(low: Lowering, a: Operand, b: Operand) -> Value:
     return low.cast(low.mul(_truth(low, a), _truth(low, b)), DType.boolean)
 
 
-@aten("logical_or", "bitwise_or")
+@aten("logical_or")
 def logical_or(low: Lowering, a: Operand, b: Operand) -> Value:
     return low.cast(low.maximum(_truth(low, a), _truth(low, b)), DType.boolean)
 
 
-@aten("logical_xor", "bitwise_xor")
+@aten("logical_xor")
 def logical_xor(low: Lowering, a: Operand, b: Operand) -> Value:
     return low.compare(_truth(low, a), _truth(low, b), kind="ne")
+
+
+@aten("bitwise_not")
+def bitwise_not(low: Lowering, x: Value) -> Value:
+    """Of whole numbers, all bits turn: -x - 1."""
+    if x.dtype == DType.boolean:
+        return logical_not(low, x)
+    return low.sub(low.number(-1, x.dtype), x)
+
+
+_ON_TRUTHS = {"and": logical_and, "or": logical_or, "xor": logical_xor}
+
+
+def _bitwise(kind: str) -> None:
+    @aten(f"bitwise_{kind}", f"__{kind}__")
+    def combine(low: Lowering, a: Operand, b: Operand) -> Value:
+        if low.dtype == DType.boolean:
+            return _ON_TRUTHS[kind](low, a, b)
+        return whole_function(low, kind, a, b)
+
+
+for _kind in _ON_TRUTHS:
+    _bitwise(_kind)
+
+
+@aten("bitwise_left_shift", "__lshift__")
+def shift_left(low: Lowering, a: Operand, b: Operand) -> Value:
+    return whole_function(low, "shl", a, b)
+
+
+@aten("bitwise_right_shift", "__rshift__")
+def shift_right(low: Lowering, a: Operand, b: Operand) -> Value:
+    return whole_function(low, "shr", a, b)
 
 
 @aten("where")

@@ -66,14 +66,33 @@ def mul(low: Lowering, a: Operand, b: Operand) -> Value:
     return _combine(low, "mul", *((a, b) if isinstance(a, Value) else (b, a)))
 
 
+def _both_whole(a: Operand, b: Operand) -> bool:
+    return all(x.dtype != DType.f32 if isinstance(x, Value) else isinstance(x, int) for x in (a, b))
+
+
+def whole_function(low: Lowering, kind: str, a: Operand, b: Operand) -> Value:
+    """A function that only whole numbers have, in the result's own width."""
+    return low.integer(low.operand(a, low.dtype), low.operand(b, low.dtype), kind=kind)
+
+
 @aten("div", "true_divide")
 def div(low: Lowering, a: Operand, b: Operand, *, rounding_mode: str | None = None) -> Value:
     if rounding_mode is None:
         return _combine(low, "div", a, b)
-    wanted, low.dtype = low.dtype, DType.f32
-    quotient = _combine(low, "div", a, b)
-    rounded = low.floor(quotient) if rounding_mode == "floor" else truncate(low, quotient)
-    return low.cast(rounded, wanted)
+    if _both_whole(a, b):
+        return whole_function(low, f"{rounding_mode}_div", a, b)
+    if rounding_mode == "trunc":
+        return low.trunc(_combine(low, "div", a, b))
+    # As torch has it: the quotient of what a remainder leaves is all but whole.
+    x, y = low.operand(a, DType.f32), low.operand(b, DType.f32)
+    rest = low.fmod(x, y)
+    quotient = low.div(low.sub(x, rest), y)
+    zero = low.number(0.0)
+    opposite = low.compare(low.mul(sign_of(low, rest), sign_of(low, y)), zero, kind="lt")
+    quotient = low.sub(quotient, low.cast(opposite, DType.f32))
+    whole = low.round(quotient)
+    plain = low.div(x, y)
+    return low.where(low.compare(y, zero, kind="eq"), plain, whole)
 
 
 @aten("floor_divide")
@@ -83,10 +102,15 @@ def floor_divide(low: Lowering, a: Operand, b: Operand) -> Value:
 
 @aten("remainder", "fmod")
 def remainder(low: Lowering, a: Operand, b: Operand) -> Value:
+    if _both_whole(a, b):
+        return whole_function(low, low.operator, a, b)
     x, y = low.operand(a, DType.f32), low.operand(b, DType.f32)
-    quotient = low.div(x, y)
-    whole = truncate(low, quotient) if low.operator == "fmod" else low.floor(quotient)
-    return low.cast(low.sub(x, low.mul(whole, y)), low.dtype)
+    rest = low.fmod(x, y)
+    if low.operator == "fmod":
+        return rest
+    zero = low.number(0.0)
+    opposite = low.compare(low.mul(sign_of(low, rest), sign_of(low, y)), zero, kind="lt")
+    return low.where(opposite, low.add(rest, y), rest)
 
 
 @aten("maximum")
@@ -101,19 +125,19 @@ def minimum(low: Lowering, a: Value, b: Value) -> Value:
 
 @aten("pow")
 def power(low: Lowering, base: Operand, exponent: Operand) -> Value:
+    if low.dtype != DType.f32:
+        return whole_function(low, "pow", base, exponent)
     if isinstance(base, Value) and not isinstance(exponent, Value):
         x = low.floats(base)
-        simple = {0.5: "sqrt", -0.5: "rsqrt"}.get(float(exponent))
+        simple = {0.5: "sqrt", -0.5: "rsqrt", -1.0: "reciprocal"}.get(float(exponent))
+        if simple == "reciprocal":
+            return low.div(low.number(1.0), x)
         if simple:
             return low.emit(simple, x)
         if exponent in (2, 3, 4):
             square = low.mul(x, x)
-            result = {2: lambda: square, 3: lambda: low.mul(square, x)}.get(
-                int(exponent), lambda: low.mul(square, square)
-            )()
-            return low.cast(result, low.dtype)
-    both = low.operand(base, DType.f32), low.operand(exponent, DType.f32)
-    return low.cast(low.emit("pow", *both), low.dtype)
+            return square if exponent == 2 else low.mul(square, x if exponent == 3 else square)
+    return low.emit("pow", low.operand(base, DType.f32), low.operand(exponent, DType.f32))
 
 
 @aten("clamp", "clamp_min", "clamp_max")
@@ -131,14 +155,16 @@ def clamp(low: Lowering, x: Value, least: Any = None, most: Any = None) -> Value
 
 @aten("neg")
 def negate(low: Lowering, x: Value) -> Value:
-    if x.dtype == DType.i32:
-        return low.sub(low.number(0, DType.i32), x)
-    return low.neg(low.floats(x))
+    if x.dtype == DType.f32:
+        return low.neg(x)
+    return low.sub(low.number(0, x.dtype), x)
 
 
 @aten("abs")
 def absolute(low: Lowering, x: Value) -> Value:
-    return low.cast(low.abs(low.floats(x)), low.dtype)
+    if x.dtype == DType.f32:
+        return low.abs(x)
+    return x if x.dtype == DType.boolean else low.maximum(x, negate(low, x))
 
 
 def _unary(name: str, op: str) -> None:
@@ -147,36 +173,57 @@ def _unary(name: str, op: str) -> None:
         return low.emit(op, low.floats(x))
 
 
-for _name in "exp log sqrt rsqrt sin cos tanh erf sigmoid".split():
+for _name in (
+    "exp exp2 expm1 log log1p log2 log10 sqrt rsqrt sigmoid tanh erf erfinv "
+    "sin cos tan asin acos atan sinh cosh asinh acosh atanh"
+).split():
     _unary(_name, _name)
 
 
-@aten("floor", "round")
+@aten("erfc")
+def erfc(low: Lowering, x: Value) -> Value:
+    return low.affine(low.erf(low.floats(x)), scale=-1.0, shift=1.0)
+
+
+@aten("atan2")
+def atan2(low: Lowering, a: Value, b: Value) -> Value:
+    return low.emit("atan2", low.floats(a), low.floats(b))
+
+
+@aten("hypot")
+def hypot(low: Lowering, a: Value, b: Value) -> Value:
+    return low.sqrt(low.add(low.mul(a, a), low.mul(b, b)))
+
+
+@aten("floor", "round", "trunc", "fix")
 def rounded(low: Lowering, x: Value, *, decimals: int = 0) -> Value:
+    if x.dtype != DType.f32:
+        return x
     if decimals:
         raise OperatorError("rounding to decimals")
-    return low.emit("floor" if low.operator == "floor" else "round", x)
+    return low.emit("trunc" if low.operator == "fix" else low.operator, x)
 
 
 @aten("ceil")
 def ceil(low: Lowering, x: Value) -> Value:
-    return low.neg(low.floor(low.neg(x)))
+    return low.neg(low.floor(low.neg(x))) if x.dtype == DType.f32 else x
 
 
-def truncate(low: Lowering, x: Value) -> Value:
-    return low.mul(sign(low, x), low.floor(low.abs(x)))
+@aten("frac")
+def frac(low: Lowering, x: Value) -> Value:
+    return low.sub(x, low.trunc(x))
 
 
-@aten("trunc", "fix")
-def trunc(low: Lowering, x: Value) -> Value:
-    return truncate(low, x)
+def sign_of(low: Lowering, x: Value) -> Value:
+    """1, 0 or -1, in the type of x."""
+    zero = low.number(0, x.dtype)
+    above = low.cast(low.compare(x, zero, kind="gt"), x.dtype)
+    return low.sub(above, low.cast(low.compare(x, zero, kind="lt"), x.dtype))
 
 
 @aten("sign", "sgn")
 def sign(low: Lowering, x: Value) -> Value:
-    zero = low.number(0.0)
-    above = low.cast(low.compare(x, zero, kind="gt"), DType.f32)
-    return low.sub(above, low.cast(low.compare(x, zero, kind="lt"), DType.f32))
+    return x if x.dtype == DType.boolean else sign_of(low, x)
 
 
 @aten("reciprocal")
@@ -184,36 +231,11 @@ def reciprocal(low: Lowering, x: Value) -> Value:
     return low.div(low.number(1.0), low.floats(x))
 
 
-@aten("log2")
-def log2(low: Lowering, x: Value) -> Value:
-    return low.affine(low.log(x), scale=1 / math.log(2))
-
-
-@aten("log10")
-def log10(low: Lowering, x: Value) -> Value:
-    return low.affine(low.log(x), scale=1 / math.log(10))
-
-
-@aten("log1p")
-def log1p(low: Lowering, x: Value) -> Value:
-    return low.log(low.affine(x, shift=1.0))
-
-
-@aten("expm1")
-def expm1(low: Lowering, x: Value) -> Value:
-    return low.affine(low.exp(x), shift=-1.0)
-
-
-@aten("tan")
-def tan(low: Lowering, x: Value) -> Value:
-    return low.div(low.sin(x), low.cos(x))
-
-
 @aten("isnan")
 def isnan(low: Lowering, x: Value) -> Value:
-    return low.compare(x, x, kind="ne")
+    return low.compare(low.floats(x), low.floats(x), kind="ne")
 
 
 @aten("isinf")
 def isinf(low: Lowering, x: Value) -> Value:
-    return low.compare(low.abs(x), low.constant(np.float32(np.inf)), kind="eq")
+    return low.compare(low.abs(low.floats(x)), low.constant(np.float32(np.inf)), kind="eq")

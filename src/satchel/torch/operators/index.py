@@ -18,7 +18,7 @@ def embedding(low: Lowering, table: Value, ids: Value, *_options: Any) -> Value:
         return index_by(low, table, ids, 0)
     if ids.constant is not None:
         return low.constant(table.constant[ids.constant], table.name)
-    return low.emit("embedding", low.cast(ids, DType.i32), table)
+    return low.emit("embedding", low.index(ids), table)
 
 
 def index_by(low: Lowering, x: Value, numbers: Value, axis: int) -> Value:
@@ -31,12 +31,12 @@ def index_by(low: Lowering, x: Value, numbers: Value, axis: int) -> Value:
         picked = low.take(x, flat, axis)
     else:
         count = int(np.prod([low.known(d, "indexing") for d in numbers.shape], dtype=np.int64))
-        flat_numbers = low.reshape(_from_the_front(low, numbers, size), (count,))
+        flat_numbers = low.reshape(from_the_front(low, low.index(numbers), size), (count,))
         picked = low.emit("take", x, flat_numbers, axis=axis)
     return low.reshape(picked, (*x.shape[:axis], *numbers.shape, *x.shape[axis + 1 :]))
 
 
-def _from_the_front(low: Lowering, numbers: Value, size: int) -> Value:
+def from_the_front(low: Lowering, numbers: Value, size: int) -> Value:
     """Negative numbers count from the end."""
     below = low.compare(numbers, low.number(0, DType.i32), kind="lt")
     return low.where(below, low.add(numbers, low.number(size, DType.i32)), numbers)
@@ -47,7 +47,43 @@ def index_select(low: Lowering, x: Value, dim: int, numbers: Value) -> Value:
     return index_by(low, x, numbers, axis_of(dim, len(x.shape)))
 
 
-@aten("index")
+def size_of(low: Lowering, x: Value) -> int:
+    return int(np.prod([low.known(d, low.operator) for d in x.shape], dtype=np.int64))
+
+
+def to_front(rank: int, first: int, count: int) -> list[int]:
+    """The permutation that brings ``count`` axes from ``first`` on to the front."""
+    moved = list(range(first, first + count))
+    return [*moved, *(i for i in range(rank) if i not in moved)]
+
+
+def flat_places(
+    low: Lowering, x: Value, used: Sequence[tuple[int, Value]]
+) -> tuple[Value, tuple[int, ...]]:
+    """Several numbers as one, among all entries of their axes; flat, and the shape it had."""
+    known = [tuple(low.known(d, "indexing") for d in n.shape) for _, n in used]
+    shape = np.broadcast_shapes(*known)
+    places: Value | None = None
+    for axis, numbers in used:
+        size = low.known(x.shape[axis], "indexing")
+        own = from_the_front(low, low.index(numbers), size)
+        # A number that is too large must not become an entry of the next row.
+        entries = low.constant(np.arange(size, dtype=np.int32), "entries")
+        own = low.reshape(low.emit("take", entries, _flat(low, own), axis=0), own.shape)
+        if places is None:
+            places = own
+        else:
+            places = low.add(low.mul(places, low.number(size, DType.i32)), own)
+    assert places is not None
+    places = low.expand(places, shape)
+    return low.reshape(places, (int(np.prod(shape, dtype=np.int64)),)), shape
+
+
+def _flat(low: Lowering, x: Value) -> Value:
+    return low.reshape(x, (size_of(low, x),))
+
+
+@aten("index", "_unsafe_index")
 def index(low: Lowering, x: Value, numbers: Sequence[Value | None]) -> Value:
     used = [(axis, n) for axis, n in enumerate(numbers) if n is not None]
     if any(n.dtype == DType.boolean for _, n in used):
@@ -56,21 +92,21 @@ def index(low: Lowering, x: Value, numbers: Sequence[Value | None]) -> Value:
         axis, one = used[0]
         return index_by(low, x, one, axis)
     axes = [axis for axis, _ in used]
-    if axes != list(range(axes[0], axes[0] + len(axes))):
-        raise OperatorError("several indices that are not next to each other")
-    if any(n.constant is None for _, n in used):
-        raise OperatorError("several indices that are computed")
-    sizes = [low.known(x.shape[axis], "indexing") for axis in axes]
-    places = np.broadcast_arrays(*(np.asarray(n.constant) for _, n in used))
-    wrapped = [p % s for p, s in zip(places, sizes, strict=True)]
-    flat = np.ravel_multi_index(wrapped, sizes).astype(np.int32)
-    first, after = axes[0], axes[-1] + 1
-    count = int(np.prod(sizes, dtype=np.int64))
-    joined = low.reshape(x, (*x.shape[:first], count, *x.shape[after:]))
-    return index_by(low, joined, low.constant(flat, "numbers"), first)
+    together = axes == list(range(axes[0], axes[0] + len(axes)))
+    places, shape = flat_places(low, x, used)
+    rest = [i for i in range(len(x.shape)) if i not in axes]
+    entries = int(np.prod([low.known(x.shape[i], "indexing") for i in axes], dtype=np.int64))
+    others = tuple(x.shape[i] for i in rest)
+    joined = low.reshape(low.transpose(x, [*axes, *rest]), (entries, *others))
+    picked = low.reshape(low.emit("take", joined, places, axis=0), (*shape, *others))
+    if not together:  # torch then puts the numbers' dimensions first
+        return picked
+    count, first = len(shape), axes[0]
+    back = [*range(count, count + first), *range(count), *range(count + first, len(picked.shape))]
+    return low.transpose(picked, back)
 
 
 @aten("gather")
 def gather(low: Lowering, x: Value, dim: int, numbers: Value, **_options: Any) -> Value:
     axis = axis_of(dim, len(x.shape))
-    return low.emit("gather", x, low.cast(numbers, DType.i32), axis=axis)
+    return low.emit("gather", x, low.index(numbers), axis=axis)

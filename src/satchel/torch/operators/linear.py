@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from satchel.graph.ir import Value
+from satchel.graph.ir import DType, Value
 from satchel.torch.lowering import Lowering, Number
 from satchel.torch.operators.registry import aten
 
@@ -22,13 +22,24 @@ def linear(low: Lowering, x: Value, weight: Value, bias: Value | None = None) ->
     return low.emit("linear", x, weight, *([bias] if bias else []))
 
 
+def _whole_product(low: Lowering, left: Value, right: Value) -> Value:
+    """Of whole numbers, which floats would round: all products, and their sums."""
+    a, b = low.cast(left, low.dtype), low.cast(right, low.dtype)
+    rows = low.reshape(a, (*a.shape, 1))
+    columns = low.reshape(b, (*b.shape[:-2], 1, *b.shape[-2:]))
+    products = low.mul(rows, columns)
+    return low.reduce_sum(products, axes=(len(products.shape) - 2,), keepdims=0)
+
+
 @aten("mm", "bmm", "matmul")
 def matmul(low: Lowering, a: Value, b: Value) -> Value:
     if not a.shape or not b.shape:
         raise AssertionError("torch refuses products of single numbers")
     left = low.reshape(a, (1, *a.shape)) if len(a.shape) == 1 else a
     right = low.reshape(b, (*b.shape, 1)) if len(b.shape) == 1 else b
-    if right.constant is not None and len(right.shape) == 2 and left.constant is None:
+    if low.dtype != DType.f32:
+        product = _whole_product(low, left, right)
+    elif right.constant is not None and len(right.shape) == 2 and left.constant is None:
         product = low.emit("linear", left, _swap_last(low, right))
     else:
         product = low.emit("matmul", left, right)
@@ -50,6 +61,9 @@ def addmm(
     low: Lowering, bias: Value, a: Value, b: Value, *, beta: Number = 1, alpha: Number = 1
 ) -> Value:
     product = matmul(low, a, b)
+    if low.dtype != DType.f32:
+        product = low.mul(product, low.number(alpha, low.dtype))
+        return low.add(product, low.mul(low.cast(bias, low.dtype), low.number(beta, low.dtype)))
     if alpha != 1:
         product = low.affine(product, scale=float(alpha))
     if beta == 0:

@@ -9,15 +9,18 @@ import numpy as np
 
 from satchel.graph.ir import DType, Value
 from satchel.torch.lowering import Lowering, axes_of, axis_of
-from satchel.torch.operators.pool import mix_axis
 from satchel.torch.operators.registry import OperatorError, aten
 
 Axes = int | Sequence[int] | None
 
 
 def _reduce(low: Lowering, op: str, x: Value, axes: Axes, keep: bool) -> Value:
+    """Whole numbers stay whole, in the width of the result."""
     places = axes_of(axes, len(x.shape))
-    result = low.emit(op, low.floats(x), axes=places, keepdims=int(keep))
+    whole = low.dtype in (DType.i32, DType.i64) and op != "reduce_mean"
+    result = low.emit(
+        op, low.cast(x, low.dtype if whole else DType.f32), axes=places, keepdims=int(keep)
+    )
     return low.cast(result, low.dtype)
 
 
@@ -26,6 +29,13 @@ def total(
     low: Lowering, x: Value, axes: Axes = None, keepdim: bool = False, *, dtype: Any = None
 ) -> Value:
     return _reduce(low, "reduce_sum", x, axes, keepdim)
+
+
+@aten("prod")
+def product(
+    low: Lowering, x: Value, axes: Axes = None, keepdim: bool = False, *, dtype: Any = None
+) -> Value:
+    return _reduce(low, "reduce_prod", x, axes, keepdim)
 
 
 @aten("mean")
@@ -56,24 +66,31 @@ def extreme(
     if dim is None:
         return _reduce(low, op, x, None, False)
     axis = axis_of(dim, len(x.shape))
-    where = argmax(low, x if low.operator == "max" else low.neg(low.floats(x)), axis, keepdim)
-    return [_reduce(low, op, x, axis, keepdim), where]
+    return [_reduce(low, op, x, axis, keepdim), _extreme_place(low, x, axis, keepdim, op)]
 
 
-@aten("argmax")
-def argmax(low: Lowering, x: Value, dim: int | None = None, keepdim: bool = False) -> Value:
-    numbers = low.floats(x)
+def _extreme_place(low: Lowering, x: Value, dim: int | None, keep: bool, op: str) -> Value:
+    """Where the first of the greatest (or least) is."""
+    if x.dtype in (DType.i32, DType.i64):  # floats would not tell all of them apart
+        axes = axes_of(dim, len(x.shape))
+        most = low.emit(op, x, axes=axes, keepdims=1)
+        numbers = low.floats(low.compare(x, most, kind="eq"))
+    else:
+        numbers = low.floats(x) if op == "reduce_max" else low.neg(low.floats(x))
     if dim is None:
         size = int(np.prod([low.known(d, "argmax") for d in x.shape], dtype=np.int64))
         found = low.emit("argmax", low.reshape(numbers, (size,)), axis=0)
-        return low.reshape(found, tuple(1 for _ in x.shape) if keepdim else ())
-    axis = axis_of(dim, len(x.shape))
-    return low.emit("argmax", numbers, axis=axis, keepdims=int(keepdim))
+        found = low.reshape(found, tuple(1 for _ in x.shape) if keep else ())
+    else:
+        axis = axis_of(dim, len(x.shape))
+        found = low.emit("argmax", numbers, axis=axis, keepdims=int(keep))
+    return low.cast(found, DType.i64)
 
 
-@aten("argmin")
-def argmin(low: Lowering, x: Value, dim: int | None = None, keepdim: bool = False) -> Value:
-    return argmax(low, low.neg(low.floats(x)), dim, keepdim)
+@aten("argmax", "argmin")
+def argmax(low: Lowering, x: Value, dim: int | None = None, keepdim: bool = False) -> Value:
+    op = "reduce_max" if low.operator == "argmax" else "reduce_min"
+    return _extreme_place(low, x, dim, keepdim, op)
 
 
 @aten("any")
@@ -168,12 +185,9 @@ def logsumexp(low: Lowering, x: Value, axes: Axes, keepdim: bool = False) -> Val
     return low.reshape(low.add(low.log(total), most), low.shape)
 
 
-@aten("cumsum")
-def cumsum(low: Lowering, x: Value, dim: int, *, dtype: Any = None) -> Value:
-    axis = axis_of(dim, len(x.shape))
-    size = low.known(x.shape[axis], "cumsum")
-    if x.constant is not None:
-        summed = np.cumsum(x.constant, axis=axis).astype(low.dtype.numpy)
-        return low.constant(summed, "cumsum")
-    lower = np.tri(size, dtype=np.float32)
-    return low.cast(mix_axis(low, low.floats(x), lower, axis), low.dtype)
+@aten("cumsum", "cumprod")
+def cumulate(low: Lowering, x: Value, dim: int, *, dtype: Any = None) -> Value:
+    if not x.shape:
+        return low.cast(x, low.dtype)
+    kind = low.operator.removeprefix("cum")
+    return low.emit("cumulate", low.cast(x, low.dtype), axis=axis_of(dim, len(x.shape)), kind=kind)

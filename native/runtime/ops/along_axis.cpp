@@ -1,0 +1,210 @@
+// Ops that walk along one axis: scatter, argsort, cumulate.
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <numeric>
+
+#include "../errors.h"
+#include "../op.h"
+
+namespace satchel {
+
+namespace {
+
+constexpr int64_t kSmallestPiece = 4096;
+
+size_t axis_of(const NodeCall& call, const Tensor& x) {
+  const int64_t axis = int_attribute(call, "axis");
+  require(axis >= 0 && axis < static_cast<int64_t>(x.rank), call, "there is no such axis");
+  return static_cast<size_t>(axis);
+}
+
+template <size_t N>
+int64_t kind_of(const NodeCall& call, const char* const (&kinds)[N]) {
+  const std::string kind = text_attribute(call, "kind", "");
+  const auto found = std::find(std::begin(kinds), std::end(kinds), kind);
+  require(found != std::end(kinds), call, "there is no such kind");
+  return found - std::begin(kinds);
+}
+
+// Calls line(first element, step) for every line of x along an axis.
+template <typename Line>
+void for_lines(const Tensor& x, size_t axis, const Workspace& work, Line line) {
+  const int64_t inner = x.product(axis + 1, x.rank), count = x.shape[axis];
+  work.pool.parallel_for(x.product(0, axis) * inner, std::max<int64_t>(1, kSmallestPiece / count),
+                         [&](int64_t begin, int64_t end, int) {
+                           for (int64_t i = begin; i < end; ++i)
+                             line(i / inner * count * inner + i % inner, inner);
+                         });
+}
+
+template <typename Function>
+void of_numbers(DType dtype, Function function) {
+  dtype == DType::f32   ? function(float{})
+  : dtype == DType::i32 ? function(int32_t{})
+                        : function(int64_t{});
+}
+
+template <typename T>
+bool is_nan(T x) {
+  return x != x;
+}
+
+// Whole numbers wrap around; of floats, NaN is the greatest and the least.
+template <typename T>
+T joined(int64_t kind, T a, T b) {
+  if constexpr (std::is_integral_v<T>) {
+    using U = std::make_unsigned_t<T>;
+    if (kind == 0) return static_cast<T>(static_cast<U>(a) + static_cast<U>(b));
+    if (kind == 1) return static_cast<T>(static_cast<U>(a) * static_cast<U>(b));
+  }
+  switch (kind) {
+    case 0:
+      return a + b;
+    case 1:
+      return a * b;
+    case 2:
+      return is_nan(a) || a > b ? a : b;
+    default:
+      return is_nan(a) || a < b ? a : b;
+  }
+}
+
+// --- scatter(x, numbers, source): x with the source's elements put to, or joined with, others ---
+
+constexpr const char* kScatterKinds[] = {"add", "mul", "max", "min", "set"};
+constexpr int64_t kSet = 4;
+
+size_t check_scatter(NodeCall& call, int) {
+  const Tensor &x = call.in(0), &numbers = call.in(1), &source = call.in(2), &y = *call.output;
+  require(y.dtype == DType::f32 || is_whole(y.dtype), call, "x must be f32, i32 or i64");
+  require_array(call, x, y.dtype);
+  require_array(call, source, y.dtype);
+  require_array(call, numbers, DType::i32);
+  const size_t axis = axis_of(call, x);
+  require(same_shape(x, y) && same_shape(numbers, source) && numbers.rank == x.rank, call,
+          "the shapes do not fit");
+  for (size_t i = 0; i < x.rank; ++i) {
+    require(i == axis || numbers.shape[i] <= x.shape[i], call, "there are too many numbers");
+  }
+  call.params.integer[0] = static_cast<int64_t>(axis);
+  call.params.integer[1] = kind_of(call, kScatterKinds);
+  return 0;
+}
+
+void run_scatter(const NodeCall& call, const Workspace& work) {
+  const Tensor &x = call.in(0), &numbers = call.in(1), &source = call.in(2), &y = *call.output;
+  const auto axis = static_cast<size_t>(call.params.integer[0]);
+  const int64_t kind = call.params.integer[1], entries = x.shape[axis];
+  for (int64_t i = 0; i < numbers.elements(); ++i) {
+    const int32_t number = numbers.i32()[i];
+    if (number < 0 || number >= entries) {
+      throw ExecutionError("there is no entry " + std::to_string(number) + " among " +
+                           std::to_string(entries));
+    }
+  }
+  std::memcpy(y.data, x.data, static_cast<size_t>(x.elements()) * dtype_size(x.dtype));
+  int64_t steps[kMaxRank] = {};
+  for (size_t i = 0; i < x.rank; ++i) steps[i] = x.product(i + 1, x.rank);
+  // Lines of numbers along the axis are independent: no two of them write to the same place.
+  of_numbers(y.dtype, [&](auto zero) {
+    using T = decltype(zero);
+    const T* from = reinterpret_cast<const T*>(source.data);
+    T* to = reinterpret_cast<T*>(y.data);
+    for_lines(numbers, axis, work, [&](int64_t first, int64_t step) {
+      int64_t base = 0, rest = first;
+      for (size_t i = numbers.rank; i-- > 0;) {
+        if (i != axis) base += rest % numbers.shape[i] * steps[i];
+        rest /= numbers.shape[i];
+      }
+      for (int64_t i = 0; i < numbers.shape[axis]; ++i) {
+        T& place = to[base + numbers.i32()[first + i * step] * steps[axis]];
+        const T value = from[first + i * step];
+        place = kind == kSet ? value : joined<T>(kind, place, value);
+      }
+    });
+  });
+}
+
+// --- argsort(x): the order of each line, equal ones as they come, NaN as the greatest ---
+
+size_t check_argsort(NodeCall& call, int) {
+  const Tensor &x = call.in(0), &y = *call.output;
+  require(x.dtype == DType::f32 || is_whole(x.dtype), call, "x must be f32, i32 or i64");
+  require_array(call, x, x.dtype);
+  require_array(call, y, DType::i32);
+  require(same_shape(x, y), call, "the output does not fit");
+  const size_t axis = axis_of(call, x);
+  require(x.shape[axis] <= INT32_MAX, call, "the axis is too long");
+  call.params.integer[0] = static_cast<int64_t>(axis);
+  call.params.integer[1] = int_attribute(call, "descending", 0);
+  return 0;
+}
+
+void run_argsort(const NodeCall& call, const Workspace& work) {
+  const Tensor &x = call.in(0), &y = *call.output;
+  const auto axis = static_cast<size_t>(call.params.integer[0]);
+  const bool descending = call.params.integer[1] != 0;
+  const auto count = static_cast<size_t>(x.shape[axis]);
+  of_numbers(x.dtype, [&](auto zero) {
+    using T = decltype(zero);
+    const T* from = reinterpret_cast<const T*>(x.data);
+    for_lines(x, axis, work, [&](int64_t first, int64_t step) {
+      std::vector<int32_t> order(count);
+      std::iota(order.begin(), order.end(), 0);
+      const auto less = [](T a, T b) { return a < b || (is_nan(b) && !is_nan(a)); };
+      std::stable_sort(order.begin(), order.end(), [&](int32_t i, int32_t j) {
+        const T a = from[first + i * step], b = from[first + j * step];
+        return descending ? less(b, a) : less(a, b);
+      });
+      for (size_t i = 0; i < count; ++i) y.i32()[first + static_cast<int64_t>(i) * step] = order[i];
+    });
+  });
+}
+
+// --- cumulate(x): each element joined with all before it ---
+
+constexpr const char* kCumulateKinds[] = {"sum", "prod", "max", "min"};
+
+size_t check_cumulate(NodeCall& call, int) {
+  const Tensor &x = call.in(0), &y = *call.output;
+  require(y.dtype == DType::f32 || is_whole(y.dtype), call, "x must be f32, i32 or i64");
+  require_array(call, x, y.dtype);
+  require_array(call, y, y.dtype);
+  require(same_shape(x, y), call, "the output does not fit");
+  call.params.integer[0] = static_cast<int64_t>(axis_of(call, x));
+  call.params.integer[1] = kind_of(call, kCumulateKinds);
+  return 0;
+}
+
+void run_cumulate(const NodeCall& call, const Workspace& work) {
+  const Tensor &x = call.in(0), &y = *call.output;
+  const auto axis = static_cast<size_t>(call.params.integer[0]);
+  const int64_t kind = call.params.integer[1];
+  of_numbers(y.dtype, [&](auto zero) {
+    using T = decltype(zero);
+    using Wide = std::conditional_t<std::is_same_v<T, float>, double, T>;
+    const T* from = reinterpret_cast<const T*>(x.data);
+    T* to = reinterpret_cast<T*>(y.data);
+    for_lines(x, axis, work, [&](int64_t first, int64_t step) {
+      Wide value = from[first];
+      to[first] = from[first];
+      for (int64_t i = 1; i < x.shape[axis]; ++i) {
+        value = joined<Wide>(kind, value, static_cast<Wide>(from[first + i * step]));
+        to[first + i * step] = static_cast<T>(value);
+      }
+    });
+  });
+}
+
+const OpDef kOps[] = {
+    {"scatter", 3, 3, false, {"axis", "kind"}, check_scatter, run_scatter},
+    {"argsort", 1, 1, false, {"axis", "descending"}, check_argsort, run_argsort},
+    {"cumulate", 1, 1, false, {"axis", "kind"}, check_cumulate, run_cumulate},
+};
+
+}  // namespace
+
+std::span<const OpDef> along_axis_ops() { return kOps; }
+
+}  // namespace satchel

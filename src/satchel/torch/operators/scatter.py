@@ -1,0 +1,203 @@
+"""Everything that puts numbers to places that are named by others."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from satchel.graph.ir import DType, Value
+from satchel.torch.lowering import Lowering, Number, axis_of
+from satchel.torch.operators.compare import where
+from satchel.torch.operators.index import flat_places, from_the_front, size_of, to_front
+from satchel.torch.operators.registry import OperatorError, aten
+from satchel.torch.operators.window import window_places
+
+REDUCTIONS = {"sum": "add", "prod": "mul", "amax": "max", "amin": "min", "mean": "add"}
+REDUCTIONS |= {"add": "add", "multiply": "mul"}  # scatter's own names
+NEUTRAL = {"add": 0.0, "mul": 1.0, "max": -np.inf, "min": np.inf}
+
+
+def _put(low: Lowering, x: Value, axis: int, numbers: Value, source: Value, kind: str) -> Value:
+    """x with the source's elements at numbers, which have its shape."""
+    size = low.known(x.shape[axis], "scatter")
+    dtype = DType.i32 if low.dtype == DType.boolean else low.dtype
+    places = from_the_front(low, low.index(numbers), size)
+    base, added = low.cast(x, dtype), low.cast(source, dtype)
+    return low.cast(low.scatter(base, places, added, axis=axis, kind=kind), low.dtype)
+
+
+def _cut(low: Lowering, source: Value, numbers: Value) -> Value:
+    """As much of the source as there are numbers."""
+    for axis, count in enumerate(numbers.shape):
+        if source.shape[axis] != count:
+            source = low.slice(source, axis, 0, low.known(count, "scatter"))
+    return source
+
+
+def _filled_like(low: Lowering, numbers: Value, number: Number) -> Value:
+    dtype = DType.i32 if low.dtype == DType.boolean else low.dtype
+    one = low.constant(np.asarray(number).astype(dtype.numpy))
+    return low.expand(one, numbers.shape, numbers)
+
+
+def _neutral(low: Lowering, kind: str) -> Number:
+    if low.dtype == DType.f32 or kind in ("add", "mul"):
+        return NEUTRAL[kind]
+    limits = np.iinfo(low.dtype.numpy)
+    return int(limits.min if kind == "max" else limits.max)
+
+
+@aten("scatter", "scatter_add", "scatter_reduce")
+def scatter(
+    low: Lowering,
+    x: Value,
+    dim: int,
+    numbers: Value,
+    source: Value | Number,
+    reduce: str | None = None,
+    *,
+    include_self: bool = True,
+) -> Value:
+    if not x.shape:
+        raise OperatorError("scattering to a single number")
+    axis = axis_of(dim, len(x.shape))
+    added = _cut(low, source, numbers) if isinstance(source, Value) else None
+    if added is None:
+        assert not isinstance(source, Value)
+        added = _filled_like(low, numbers, source)
+    if low.operator == "scatter_add":
+        reduce = "sum"
+    if reduce is None:
+        return _put(low, x, axis, numbers, added, "set")
+    kind = REDUCTIONS[reduce]
+    if not include_self:
+        neutral = _filled_like(low, numbers, _neutral(low, kind))
+        x = _put(low, x, axis, numbers, neutral, "set")
+    total = _put(low, x, axis, numbers, added, kind)
+    if reduce != "mean":
+        return total
+    ones = _filled_like(low, x, 1)
+    if not include_self:
+        ones = _put(low, ones, axis, numbers, _filled_like(low, numbers, 0), "set")
+    count = _put(low, ones, axis, numbers, _filled_like(low, numbers, 1), "add")
+    count = low.maximum(count, low.number(1, low.dtype))
+    if low.dtype == DType.f32:
+        return low.div(total, count)
+    return low.integer(total, count, kind="floor_div")
+
+
+def _along(low: Lowering, numbers: Value, source: Value, axis: int) -> Value:
+    """Numbers of entries, repeated for all that an entry has."""
+    count = size_of(low, numbers)
+    shape = tuple(count if i == axis else 1 for i in range(len(source.shape)))
+    return low.expand(low.reshape(numbers, shape), source.shape, source)
+
+
+@aten("index_add", "index_copy")
+def index_add(
+    low: Lowering, x: Value, dim: int, numbers: Value, source: Value, *, alpha: Number = 1
+) -> Value:
+    axis = axis_of(dim, len(x.shape))
+    if alpha != 1:
+        source = low.mul(source, low.number(alpha, source.dtype))
+    kind = "add" if low.operator == "index_add" else "set"
+    return _put(low, x, axis, _along(low, low.index(numbers), source, axis), source, kind)
+
+
+@aten("index_put", "_unsafe_index_put")
+def index_put(
+    low: Lowering,
+    x: Value,
+    numbers: Sequence[Value | None],
+    source: Value,
+    accumulate: bool = False,
+) -> Value:
+    used = [(axis, n) for axis, n in enumerate(numbers) if n is not None]
+    if len(used) == 1 and used[0][1].dtype == DType.boolean:
+        return _put_by_mask(low, x, *used[0], source, accumulate)
+    if any(n.dtype == DType.boolean for _, n in used):
+        raise OperatorError("several indices of which some are masks")
+    axes = [axis for axis, _ in used]
+    places, shape = flat_places(low, x, used)
+    sizes = [low.known(d, "index_put") for d in x.shape]
+    rest = [i for i in range(len(sizes)) if i not in axes]
+    order = [*axes, *rest]
+    entries = int(np.prod([sizes[i] for i in axes], dtype=np.int64))
+    each = int(np.prod([sizes[i] for i in rest], dtype=np.int64))
+    count = int(np.prod(shape, dtype=np.int64))
+    # Where the numbers' dimensions are in x[numbers]: at the first of them, if they are together.
+    first = axes[0] if axes == list(range(axes[0], axes[0] + len(axes))) else 0
+    picked = [sizes[i] for i in rest]
+    picked[first:first] = shape
+    whole = low.expand(source, tuple(picked))
+    whole = low.transpose(whole, to_front(len(picked), first, len(shape)))
+    flat = low.reshape(low.transpose(x, order), (entries, each))
+    repeated = low.expand(low.reshape(places, (count, 1)), (count, each))
+    added = low.reshape(whole, (count, each))
+    made = _put(low, flat, 0, repeated, added, "add" if accumulate else "set")
+    made = low.reshape(made, tuple(sizes[i] for i in order))
+    return low.transpose(made, [order.index(i) for i in range(len(order))])
+
+
+def _put_by_mask(
+    low: Lowering, x: Value, axis: int, mask: Value, source: Value, accumulate: bool
+) -> Value:
+    """x[mask] = number: how many places there are need not be known."""
+    behind = len(x.shape) - axis - len(mask.shape)
+    if source.shape and any(d != 1 for d in source.shape):
+        raise OperatorError("as many numbers as a mask chooses, whose count is not known")
+    wide = low.reshape(mask, (*mask.shape, *(1 for _ in range(behind))))
+    number = low.reshape(source, ())
+    if accumulate:
+        number = low.add(x, low.cast(number, x.dtype))
+    return where(low, wide, number, x)
+
+
+@aten("masked_scatter")
+def masked_scatter(low: Lowering, x: Value, mask: Value, source: Value) -> Value:
+    """The numbers of the source, one after the other, where the mask holds."""
+    whole = low.expand(mask, x.shape, x)
+    size, count = size_of(low, x), size_of(low, source)
+    flat = low.cast(low.reshape(whole, (size,)), DType.i32)
+    so_far = low.cumulate(flat, axis=0, kind="sum")
+    places = low.sub(so_far, low.number(1, DType.i32))
+    places = low.maximum(places, low.number(0, DType.i32))
+    places = low.minimum(places, low.number(count - 1, DType.i32))
+    taken = low.emit("take", low.reshape(source, (count,)), places, axis=0)
+    return where(low, whole, low.reshape(taken, x.shape), x)
+
+
+@aten("select_scatter")
+def select_scatter(low: Lowering, x: Value, source: Value, dim: int, number: int) -> Value:
+    axis = axis_of(dim, len(x.shape))
+    size = low.known(x.shape[axis], "select_scatter")
+    place = axis_of(number, size)
+    one = low.reshape(source, (*x.shape[:axis], 1, *x.shape[axis + 1 :]))
+    parts = [low.slice(x, axis, 0, place)] if place else []
+    parts += [low.cast(one, x.dtype)]
+    parts += [low.slice(x, axis, place + 1, size)] if place + 1 < size else []
+    return low.concat(parts, axis)
+
+
+@aten("col2im")
+def col2im(
+    low: Lowering,
+    x: Value,
+    size: Sequence[int],
+    kernel: Sequence[int],
+    dilation: Sequence[int],
+    padding: Sequence[int],
+    stride: Sequence[int],
+) -> Value:
+    """Windows [N, C * kernel, windows] added up where they lie in an image."""
+    shape = low.shape
+    *lead, height, width = (low.known(d, "col2im") for d in shape)
+    places = window_places(size, kernel, dilation, padding, stride).reshape(-1)
+    inside = np.flatnonzero(places >= 0)
+    outer = int(np.prod(lead, dtype=np.int64))
+    flat = low.take(low.reshape(x, (outer, places.size)), inside, 1)
+    numbers = np.broadcast_to(places[inside].astype(np.int32), (outer, inside.size))
+    zeros = low.constant(np.zeros((outer, height * width), low.dtype.numpy), "zeros")
+    numbers_value = low.constant(np.ascontiguousarray(numbers), "places")
+    return low.reshape(low.scatter(zeros, numbers_value, flat, axis=1, kind="add"), shape)

@@ -1,0 +1,95 @@
+"""Windows of a tensor written out, and views by strides."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from satchel.graph.ir import Value
+from satchel.torch.lowering import Lowering, axis_of
+from satchel.torch.operators.index import size_of
+from satchel.torch.operators.registry import OperatorError, aten
+
+
+def window_places(
+    size: Sequence[int],
+    kernel: Sequence[int],
+    dilation: Sequence[int],
+    padding: Sequence[int],
+    stride: Sequence[int],
+) -> np.ndarray:
+    """[kernel rows * columns, windows]: the pixel of an image that each tap sees; -1 outside."""
+    at = []
+    for length, taps, gap, edge, step in zip(size, kernel, dilation, padding, stride, strict=True):
+        count = (length + 2 * edge - gap * (taps - 1) - 1) // step + 1
+        at.append(np.arange(taps)[:, None] * gap + np.arange(count)[None] * step - edge)
+    rows, columns = at
+    y, x = rows[:, None, :, None], columns[None, :, None, :]
+    inside = (y >= 0) & (y < size[0]) & (x >= 0) & (x < size[1])
+    places: np.ndarray = np.where(inside, y * size[1] + x, -1)
+    return places.reshape(rows.shape[0] * columns.shape[0], -1)
+
+
+@aten("im2col")
+def im2col(
+    low: Lowering,
+    x: Value,
+    kernel: Sequence[int],
+    dilation: Sequence[int],
+    padding: Sequence[int],
+    stride: Sequence[int],
+) -> Value:
+    *lead, height, width = (low.known(d, "im2col") for d in x.shape)
+    places = window_places((height, width), kernel, dilation, padding, stride).reshape(-1)
+    outer = int(np.prod(lead, dtype=np.int64))
+    flat = low.reshape(x, (outer, height * width))
+    if (places < 0).any():  # what lies outside is the zero behind the last pixel
+        flat = low.pad(flat, (0, 0), (0, 1), 0)
+    taken = low.take(flat, np.where(places < 0, height * width, places), 1)
+    return low.reshape(taken, low.shape)
+
+
+@aten("unfold")
+def unfold(low: Lowering, x: Value, dim: int, size: int, step: int) -> Value:
+    """Windows along one axis, as a new last axis."""
+    rank = len(x.shape)
+    if not rank:
+        return low.reshape(x, low.shape)
+    axis = axis_of(dim, rank)
+    count = low.known(low.shape[axis], "unfold")
+    places = np.arange(count)[:, None] * step + np.arange(size)
+    taken = low.take(x, places.reshape(-1), axis)
+    split = low.reshape(taken, (*x.shape[:axis], count, size, *x.shape[axis + 1 :]))
+    order = [i for i in range(rank + 1) if i != axis + 1]
+    return low.transpose(split, [*order, axis + 1])
+
+
+@aten("diagonal")
+def diagonal(low: Lowering, x: Value, offset: int = 0, first: int = 0, second: int = 1) -> Value:
+    rank = len(x.shape)
+    a, b = axis_of(first, rank), axis_of(second, rank)
+    rest = [i for i in range(rank) if i not in (a, b)]
+    rows, columns = (low.known(x.shape[i], "diagonal") for i in (a, b))
+    count = low.known(low.shape[-1], "diagonal")
+    start = offset if offset >= 0 else -offset * columns
+    lead = tuple(x.shape[i] for i in rest)
+    flat = low.reshape(low.transpose(x, [*rest, a, b]), (*lead, rows * columns))
+    return low.take(flat, start + np.arange(count) * (columns + 1), len(lead))
+
+
+@aten("as_strided")
+def as_strided(
+    low: Lowering, x: Value, size: Sequence[int], stride: Sequence[int], offset: Any = None
+) -> Value:
+    """Of memory in order; what else a view may see is not known here."""
+    if not low.examples or not low.examples[0].is_contiguous():
+        raise OperatorError("a view by strides of memory that is not in order")
+    whole = size_of(low, x)
+    places = np.asarray(int(offset or 0))
+    for count, step in zip(size, stride, strict=True):
+        places = places[..., None] + np.arange(low.known(count, "as_strided")) * step
+    if places.size and int(places.max()) >= whole:
+        raise OperatorError("a view by strides that leaves its tensor")
+    return low.reshape(low.take(low.reshape(x, (whole,)), places.reshape(-1), 0), low.shape)
