@@ -169,7 +169,8 @@ def test_a_turn_that_does_not_fit_does_not_end_the_conversation(
     capsys: Capture, program: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("sys.stdin", io.StringIO("x" * 200 + "\nhi\n"))
-    assert main(["chat", str(program), "--max-new-tokens", "2"]) == 0
+    full = ["--on-context-full", "stop"]
+    assert main(["chat", str(program), "--max-new-tokens", "2", *full]) == 0
     captured = capsys.readouterr()
     assert "the context 96" in captured.err
     assert captured.err.count("new tokens") == 1

@@ -118,7 +118,8 @@ def test_several_turns_reuse_the_cache_and_equal_a_fresh_start(hybrid_program: P
         {"role": "assistant", "content": first.text},
         {"role": "user", "content": "you"},
     ]
-    fresh = LLM(hybrid_program).generate(messages, max_new_tokens=5).finish()
+    sampling = llm.chat_sampling
+    fresh = LLM(hybrid_program).generate(messages, max_new_tokens=5, sampling=sampling).finish()
     assert fresh.stats.reused_tokens == 0
     assert second.tokens == fresh.tokens
 

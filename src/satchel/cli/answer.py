@@ -8,6 +8,7 @@ from dataclasses import asdict
 
 from satchel.cli.generation import generation_options, given_sampling
 from satchel.cli.output import print_json, say
+from satchel.cli.terminal_text import wrapped
 from satchel.llm.generation import Generation
 from satchel.llm.llm import LLM
 
@@ -83,5 +84,5 @@ def summary(generation: Generation) -> str:
         parts.append(f"the context was full {stats.slides} times: the oldest half was forgotten")
     if generation.stop_reason in _WHY:
         parts.append(_WHY[generation.stop_reason])
-    line = "[" + " · ".join(parts) + "]"
+    line = wrapped("[" + " · ".join(parts) + "]")
     return f"\x1b[2m{line}\x1b[0m" if sys.stderr.isatty() else line

@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 import argparse
-import contextlib
-import sys
 from typing import TYPE_CHECKING
 
 from satchel.cli.arguments import add_program_options
-from satchel.cli.generation import add_generation_options, generation_options
+from satchel.cli.generation import add_generation_options, generation_options, given_sampling
 from satchel.cli.output import say
-from satchel.errors import ConfigError, SatchelError, TemplateError
+from satchel.cli.terminal_text import wrapped
+from satchel.errors import ConfigError, TemplateError
 
 if TYPE_CHECKING:
-    from satchel.llm.llm import LLM, Chat
+    from satchel.llm.llm import LLM
 
 HELP = "talk to a model; a known name is fetched and exported on first use"
-
-_COMMANDS = "/reset starts over, /exit leaves (or Ctrl-D); Ctrl-C stops an answer"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -25,7 +22,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "model", metavar="MODEL", help="a program, a name such as smollm2-135m, or a checkpoint"
     )
     prompt = parser.add_mutually_exclusive_group()
-    prompt.add_argument("--prompt", metavar="TEXT", help="answer this and leave")
+    prompt.add_argument("-p", "--prompt", metavar="TEXT", help="answer this and leave")
     prompt.add_argument("--prompt-file", metavar="FILE", help="the same from a file, - for stdin")
     add_generation_options(parser)
     add_program_options(parser)
@@ -47,44 +44,35 @@ def execute(arguments: argparse.Namespace) -> None:
     if prompt is not None:
         answer(llm, prompt, arguments)
     else:
-        _converse(llm, arguments)
+        converse(llm, arguments)
 
 
-def _converse(llm: LLM, arguments: argparse.Namespace) -> None:
-    with contextlib.suppress(ImportError):
-        import readline  # noqa: F401  line editing and history for input()
+def converse(llm: LLM, arguments: argparse.Namespace) -> None:
+    """Read messages and answer them until the person leaves."""
+    from satchel.cli.conversation import COMMANDS, Conversation
+    from satchel.cli.prompt import open_reader, read_message
+    from satchel.sources.cache import cache_folder
+
     name = llm.program.metadata.get("name", llm.program.path.name)
-    say(f"{name}, {llm.session.context} tokens of context. {_COMMANDS}.")
-    options = generation_options(arguments)
-    chat = llm.chat(arguments.system, **options)
-    while True:
+    options = generation_options(arguments) | {"sampling": llm.chat_sampling}
+    options["on_context_full"] = arguments.on_context_full or "slide"
+    # A conversation that slides has no end of its own.
+    options["max_new_tokens"] = arguments.max_new_tokens or llm.session.context
+    conversation = Conversation(llm, arguments.system, options)
+    sampling = llm.chat_sampling.changed(**given_sampling(arguments)).describe()
+    source = "as the model asks for" if llm.program.metadata.get("generation") else "by default"
+    source = (
+        "as chosen" if any(v is not None for v in given_sampling(arguments).values()) else source
+    )
+    say(wrapped(f"{name}: {llm.session.context} tokens of context; {sampling}, {source}."))
+    say("/help shows commands, Ctrl-D leaves.")
+    reader = open_reader(cache_folder() / "chat_history", list(COMMANDS))
+    while not conversation.done:
         try:
-            text = input("> " if sys.stdin.isatty() else "").strip()
+            text = read_message(reader)
         except EOFError:
             break
         except KeyboardInterrupt:
-            say("")
-            break
-        if text == "/exit":
-            break
-        if text == "/reset":
-            chat = llm.chat(arguments.system, **options)
-            say("The conversation starts over.")
-        elif text.startswith("/") and " " not in text:
-            say(_COMMANDS + ".")
-        elif text:
-            _turn(chat, text)
-
-
-def _turn(chat: Chat, text: str) -> None:
-    from satchel.cli.answer import stream, summary
-
-    try:
-        generation = chat.send(text)
-        try:
-            stream(generation)
-        except KeyboardInterrupt:
-            say("")  # the answer so far stays in the conversation
-        say(summary(generation))
-    except SatchelError as error:
-        say(f"satchel: {error}")
+            say("Ctrl-D or /exit leaves.")
+            continue
+        conversation.take(text)

@@ -14,7 +14,7 @@ HELP = "answer one prompt, or classify images"
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("model", metavar="FILE", help="a program, or a model to make one of")
     prompt = parser.add_mutually_exclusive_group(required=True)
-    prompt.add_argument("--prompt", metavar="TEXT", help="what to answer")
+    prompt.add_argument("-p", "--prompt", metavar="TEXT", help="what to answer")
     prompt.add_argument("--prompt-file", metavar="FILE", help="the same from a file, - for stdin")
     prompt.add_argument(
         "--input",

@@ -76,6 +76,11 @@ class LLM:
         """How the model is sampled unless :meth:`generate` is told otherwise."""
         return usual_sampling(self.program.metadata.get("generation"))
 
+    @cached_property
+    def chat_sampling(self) -> SamplingOptions:
+        """The same in a conversation (:meth:`chat`)."""
+        return usual_sampling(self.program.metadata.get("generation"), chats=True)
+
     @property
     def has_chat_template(self) -> bool:
         return self.tokenizer.spec.chat_template is not None
@@ -168,7 +173,7 @@ class LLM:
 
     def chat(self, system: str | None = None, **options: Any) -> Chat:
         """A conversation of several turns; ``options`` are those of :meth:`generate`."""
-        return Chat(self, system, options)
+        return Chat(self, system, {"sampling": self.chat_sampling, **options})
 
 
 class Chat:

@@ -82,6 +82,7 @@ def _is_count(value: Any) -> bool:
 # The fields of generation_config.json that say how to sample.
 STORED = ("do_sample", "temperature", "top_k", "top_p", "min_p", "repetition_penalty")
 _GREEDY = SamplingOptions(temperature=0.0)
+_GREEDY_CHAT = SamplingOptions(temperature=0.0, repetition_penalty=1.05)
 _SAMPLED = SamplingOptions(temperature=1.0, top_k=50, top_p=1.0)  # what transformers takes
 
 
@@ -101,10 +102,12 @@ def stored_generation(generation: Mapping[str, Any]) -> dict[str, Any]:
     return stored
 
 
-def usual_sampling(generation: object) -> SamplingOptions:
+def usual_sampling(generation: object, chats: bool = False) -> SamplingOptions:
     """How a model is sampled where nothing else is said, from its generation_config.json.
 
-    Without one it is greedy. A temperature alone means that it is sampled, as in GGUF files.
+    Without one it is greedy; one that ``chats`` then has a slight penalty of repetition, for small
+    models go round in circles in a conversation. A temperature alone means that it is sampled, as
+    in GGUF files.
 
     >>> usual_sampling({"do_sample": True, "temperature": 0.6}).describe()
     'temperature 0.6, top-k 50'
@@ -112,6 +115,8 @@ def usual_sampling(generation: object) -> SamplingOptions:
     'greedy'
     """
     given = dict(generation) if isinstance(generation, Mapping) else {}
+    if not given and chats:
+        return _GREEDY_CHAT
     sampled = given.pop("do_sample", "temperature" in given)
     if not isinstance(sampled, bool):
         raise ConfigError(f"do_sample is {sampled!r}", "It must be true or false")
