@@ -17,7 +17,7 @@ from satchel.calibration.texts import read_calibration
 from satchel.checkpoints import open_checkpoint
 from satchel.cli.main import main
 from satchel.errors import ConfigError, EvaluationError, RecipeError
-from satchel.exporter import ExportJob, ExportOptions
+from satchel.exporter import ExportOptions, prepare_export
 from satchel.exporter.weights import WeightPacker
 from satchel.llm.tokenizer import Tokenizer, read_tokenizer
 from satchel.models import build_model
@@ -163,7 +163,7 @@ def test_calibrated_layers_lose_less(recipe: str, tmp_path: Path, text: str) -> 
 def test_a_tied_table_serves_both_its_uses(tmp_path: Path, text: str) -> None:
     tied = {"tie_word_embeddings": True}
     folder = write_small(tmp_path / "m", weights_of=tied, **tied)
-    job = ExportJob(folder, ExportOptions(calibrate=text))
+    job = prepare_export(folder, ExportOptions(calibrate=text))
     program = satchel.load(job.run(tmp_path / "m.satchel"), verify=True)
     (kept,) = (w["name"] for w in program.weights if "embed" in w["name"])
     table = open_checkpoint(folder).read(kept, slice(0, 320))
@@ -198,7 +198,7 @@ def test_refused_before_any_weight_is_read(
 ) -> None:
     folder = write_small(tmp_path / "m")
     with pytest.raises(error, match=message):
-        ExportJob(folder, ExportOptions(**choices))
+        prepare_export(folder, ExportOptions(**choices))
 
 
 def test_yaml_may_say_it(tmp_path: Path, text: str) -> None:

@@ -106,7 +106,7 @@ def test_wrong_input_is_said_before_any_work(
         raise AssertionError("the long work has begun")
 
     monkeypatch.setattr("satchel.llm.session.Session.logits_of", never)
-    monkeypatch.setattr("satchel.exporter.job.ExportJob.run", never)
+    monkeypatch.setattr("satchel.exporter.pipeline.Export.run", never)
     (tmp_path / "short").write_text("a")
     (tmp_path / "latin").write_bytes("grün".encode("latin-1"))
     names = {"short": tmp_path / "short", "latin": tmp_path / "latin", "text": text}

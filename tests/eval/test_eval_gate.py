@@ -13,14 +13,14 @@ from satchel.errors import ConfigError, EvaluationError, QualityError
 from satchel.eval import EvaluationOptions, evaluate
 from satchel.eval.gate import GatedExport, QualityGate
 from satchel.eval.layer_costs import LayerCost, describe_costs, keep_in_float
-from satchel.exporter import ExportJob, ExportOptions
+from satchel.exporter import ExportOptions, prepare_export
 from satchel.runtime.program import Program
 
 OPTIONS = ExportOptions(context=64)
 
 
 def gated(checkpoint: Path, text: Path, allowed: float, limit: int = 200) -> GatedExport:
-    job = ExportJob(checkpoint, OPTIONS)
+    job = prepare_export(checkpoint, OPTIONS)
     return GatedExport(checkpoint, job, QualityGate(allowed, text, limit))
 
 
@@ -62,9 +62,9 @@ def test_a_worse_program_is_refused_and_nothing_is_left(
 
 def test_a_kind_of_layer_in_float(checkpoint: Path, text: Path, tmp_path: Path) -> None:
     """With every kind in float, the program computes what an fp32 one with an f16 cache does."""
-    job = ExportJob(checkpoint, OPTIONS)
+    job = prepare_export(checkpoint, OPTIONS)
     for kind in ("model.embed_tokens.weight", "model.layers.*.weight"):
-        keep_in_float(job, kind)
+        job = keep_in_float(job, kind)
     path = job.run(tmp_path / "float.satchel")
     kinds = {w["encoding"] for w in Program(path).weights}
     assert kinds == {"matrix_f32", "f32"}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -16,7 +17,7 @@ from satchel.eval.perplexity import Perplexity, compare
 from satchel.eval.phases import PhaseMaker, check_phases
 from satchel.eval.reference_instance import ReferenceInstance
 from satchel.eval.stored_graphs import read_graphs
-from satchel.exporter import ExportJob, ExportOptions
+from satchel.exporter import ExportOptions, prepare_export
 from satchel.graph.reference import ReferenceInterpreter
 from satchel.llm.session import Session
 from satchel.runtime.program import Program
@@ -37,7 +38,7 @@ def test_graphs_read_from_the_file_are_those_that_were_written(family: str, tmp_
     extra = {"phi3": {"pad_token_id": 0}, "gemma2": {"head_dim": 16}}
     model = tiny_model(family, **extra.get(family, {}))
     folder = write_checkpoint(tmp_path / "model", model)
-    job = ExportJob(folder, ExportOptions(context=64))
+    job = prepare_export(folder, ExportOptions(context=64))
     program = Program(job.run(tmp_path / "p.satchel"))
     written = {graph.name: graph for graph in job.graphs}
     read = read_graphs(program)
@@ -152,12 +153,12 @@ def test_fp_finds_the_checkpoint_of_a_name_in_the_cache(
     kept = own_cache / "checkpoints" / entry.name / "weights.gguf"
     kept.parent.mkdir(parents=True)
     kept.write_bytes(b"")
-    job = ExportJob(checkpoint, ExportOptions(context=64))
-    job.name = entry.name
-    monkeypatch.setattr(job.checkpoint, "path", kept)
-    path = job.run(tmp_path / "named.satchel")
+    job = prepare_export(checkpoint, ExportOptions(context=64))
+    described = {**job.portable.describe({}), "name": entry.name}
+    described["provenance"] = {"file": kept.name}
+    portable = replace(job.portable, describe=lambda _: described)
+    path = job.with_portable(portable).run(tmp_path / "named.satchel")
     monkeypatch.setattr(PhaseMaker, "_check_model", lambda *_: None)
-    monkeypatch.setattr("satchel.eval.phases.ExportJob", lambda source, *_: source)
     assert PhaseMaker(Program(path), ("fp",)).checkpoint == kept
 
 

@@ -18,7 +18,7 @@ from models.family_check import CONTEXT, TOKENS, both_ways
 from models.test_family_formats import tokenizer_metadata
 from satchel.checkpoints import open_checkpoint
 from satchel.errors import RecipeError
-from satchel.exporter import ExportJob, ExportOptions
+from satchel.exporter import ExportOptions, prepare_export
 from support.tiny_models import logits_of, tiny_model
 
 ENCODINGS = {"Q4_0": "matrix_q4", "Q4_1": "matrix_q4_min", "Q8_0": "matrix_q8"}
@@ -151,7 +151,8 @@ def test_an_override_counts_more(tmp_path: Path) -> None:
 
 def test_activations_of_8_bits(tmp_path: Path) -> None:
     path = write(tmp_path, tiny_model("llama"), "Q4_1")
-    jobs = [ExportJob(path, ExportOptions("keep", activation_bits=bits)) for bits in (None, 8, 16)]
+    options = [ExportOptions("keep", activation_bits=bits) for bits in (None, 8, 16)]
+    jobs = [prepare_export(path, chosen) for chosen in options]
     rounded = [
         {n.attrs.get("activations") for n in j.graphs[0].nodes if n.op == "linear"} for j in jobs
     ]
@@ -161,12 +162,12 @@ def test_activations_of_8_bits(tmp_path: Path) -> None:
         "m-cpu-keep-a8.satchel",
         "m-cpu-keep.satchel",
     ]
-    assert jobs[1].recipe.describe() == "keep, activations 8 bits, KV cache f16"
+    assert jobs[1].portable.recipe.describe() == "keep, activations 8 bits, KV cache f16"
 
 
 def test_nothing_to_keep(tmp_path: Path) -> None:
     with pytest.raises(RecipeError, match="nothing quantised to keep: its weights are f32"):
-        ExportJob(write_small(tmp_path / "m"), ExportOptions("keep"))
+        prepare_export(write_small(tmp_path / "m"), ExportOptions("keep"))
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from models.family_check import CONTEXT, TOKENS, both_ways
 from models.family_check import TOLERANCE as FLOAT_TOLERANCE
 from satchel.checkpoints import open_checkpoint
 from satchel.errors import CheckpointError, ConfigError, RecipeError
-from satchel.exporter import ExportJob, ExportOptions
+from satchel.exporter import ExportOptions, prepare_export
 from support.tiny_models import logits_of, tiny_model, write_tokenizer
 
 State = dict[str, torch.Tensor]
@@ -130,8 +130,8 @@ def test_codes_are_those_of_the_file(tmp_path: Path) -> None:
 
 def test_flags_keep_the_codes_with_activations_of_8_bits(tmp_path: Path) -> None:
     folder = write_quantized(tmp_path / "m", tiny_model("llama"))
-    job = ExportJob(folder, ExportOptions(**PREQ))
-    assert job.recipe.describe() == "keep, activations 8 bits, KV cache f16"
+    job = prepare_export(folder, ExportOptions(**PREQ))
+    assert job.portable.recipe.describe() == "keep, activations 8 bits, KV cache f16"
     nodes = [n for n in job.graphs[0].nodes if n.op == "linear"]
     rounded = [n.attrs.get("activations") for n in nodes]
     assert rounded.count("int8") == 2 * 7 + 1 and rounded.count(None) == 2 * 7 * 2
@@ -149,15 +149,15 @@ def test_flags_keep_the_codes_with_activations_of_8_bits(tmp_path: Path) -> None
 def test_flags_that_are_not_so(tmp_path: Path, change: dict[str, Any], message: str) -> None:
     folder = write_quantized(tmp_path / "m", tiny_model("llama"))
     with pytest.raises(ConfigError, match=message):
-        ExportJob(folder, ExportOptions(**{**PREQ, **change}))
+        prepare_export(folder, ExportOptions(**{**PREQ, **change}))
 
 
 def test_what_else_is_refused(tmp_path: Path) -> None:
     folder = write_quantized(tmp_path / "m", tiny_model("llama"), lora=False)
     with pytest.raises(ConfigError, match="lora_rank is 4, and .* has none"):
-        ExportJob(folder, ExportOptions(**PREQ))
+        prepare_export(folder, ExportOptions(**PREQ))
     with pytest.raises(RecipeError, match=r"already quantised \(8da4w\), and 16a4w would round"):
-        ExportJob(folder, ExportOptions("16a4w"))
+        prepare_export(folder, ExportOptions("16a4w"))
     with pytest.raises(ConfigError, match="no preq_mode '4w'"):
         ExportOptions(preq_mode="4w")
     model = tiny_model("llama")
@@ -166,7 +166,7 @@ def test_what_else_is_refused(tmp_path: Path) -> None:
     )
     write_tokenizer(plain)
     with pytest.raises(ConfigError, match="is not a checkpoint of Meta's that comes quantised"):
-        ExportJob(plain, ExportOptions(**PREQ))
+        prepare_export(plain, ExportOptions(**PREQ))
 
 
 def test_scales_of_32_bits_are_rounded_and_told(tmp_path: Path) -> None:
@@ -252,4 +252,4 @@ def test_spinquant_needs_a_power_of_two(tmp_path: Path) -> None:
     arguments = {"spinquant": True}
     folder = write_quantized(tmp_path / "m", tiny_model("llama"), lora=False, arguments=arguments)
     with pytest.raises(CheckpointError, match="96 columns, and a Hadamard transform needs a power"):
-        ExportJob(folder, ExportOptions("keep"))
+        prepare_export(folder, ExportOptions("keep"))

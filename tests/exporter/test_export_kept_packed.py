@@ -16,7 +16,7 @@ from checkpoints.packed_files import write_packed
 from models.family_check import CONTEXT, TOKENS, both_ways
 from satchel.checkpoints import open_checkpoint
 from satchel.errors import CheckpointError, RecipeError
-from satchel.exporter import ExportJob, ExportOptions
+from satchel.exporter import ExportOptions, prepare_export
 from satchel.exporter.cached import program_for
 from support.tiny_models import logits_of, tiny_model
 
@@ -70,7 +70,7 @@ def test_a_layer_s_order_is_taken_once_for_all_that_share_it(tmp_path: Path) -> 
     for layer in ("q_proj", "v_proj"):
         tensors[f"model.layers.0.self_attn.{layer}.g_idx"] = shared.clone()
     save_file(tensors, folder / "model.safetensors")
-    job = ExportJob(folder, ExportOptions("keep"))
+    job = prepare_export(folder, ExportOptions("keep"))
     taken = [node for node in job.graphs[0].nodes if node.op == "take"]
     assert len(taken) == 5  # one for q, k and v; then o, gate, up, down
 
@@ -90,9 +90,9 @@ def test_a_fused_layer_and_a_bias(tmp_path: Path) -> None:
 def test_recipes_that_would_round_again_are_refused(tmp_path: Path) -> None:
     folder = write_packed(tmp_path / "m", tiny_model("llama"), "gptq", sym=True)
     with pytest.raises(RecipeError, match=r"already quantised \(gptq\), and 8da4w would") as caught:
-        ExportJob(folder, ExportOptions("8da4w"))
+        prepare_export(folder, ExportOptions("8da4w"))
     assert "--recipe keep" in caught.value.advice
-    assert ExportJob(folder, ExportOptions("fp16")).plan().file_size > 0
+    assert prepare_export(folder, ExportOptions("fp16")).plan().file_size > 0
 
 
 def test_a_quantised_folder_is_kept_when_it_is_simply_run(

@@ -19,7 +19,7 @@ from exporter.test_export_kept_gguf import write as write_gguf
 from models.family_check import BLOCK, CONTEXT, PREFILL, TOKENS, TOLERANCE, both_ways
 from satchel.bench.lookahead import decode
 from satchel.errors import CheckpointError, ConfigError, RecipeError
-from satchel.exporter import ExportJob, ExportOptions
+from satchel.exporter import ExportOptions, prepare_export
 from satchel.llm.session import Session
 from support.tiny_models import logits_of, tiny_model, write_checkpoint
 
@@ -131,11 +131,13 @@ def test_merging_rounds_once(model: Any, checkpoint: Path, tmp_path: Path) -> No
 
 def test_scale_of_rslora_and_of_patterns(model: Any, checkpoint: Path, tmp_path: Path) -> None:
     lora = write_lora(tmp_path / "a", model, use_rslora=True)
-    job = ExportJob(checkpoint, ExportOptions(lora=(str(lora),)))
-    assert {p.scale for p in job.adapters.merged[0].parts.values()} == {6 / math.sqrt(4)}
+    job = prepare_export(checkpoint, ExportOptions(lora=(str(lora),)))
+    assert {p.scale for p in job.opened.adapters.merged[0].parts.values()} == {6 / math.sqrt(4)}
     lora = write_lora(tmp_path / "b", model, alpha_pattern={"down_proj": 2}, rank_pattern={"x": 1})
-    job = ExportJob(checkpoint, ExportOptions(lora=(str(lora),)))
-    scales = {name.split(".")[-2]: p.scale for name, p in job.adapters.merged[0].parts.items()}
+    job = prepare_export(checkpoint, ExportOptions(lora=(str(lora),)))
+    scales = {
+        name.split(".")[-2]: p.scale for name, p in job.opened.adapters.merged[0].parts.items()
+    }
     assert scales == {"q_proj": 1.5, "v_proj": 1.5, "down_proj": 0.5}
 
 
@@ -182,7 +184,7 @@ def test_configurations_that_are_not_read(
     config = json.loads((lora / "adapter_config.json").read_text()) | change
     (lora / "adapter_config.json").write_text(json.dumps(config))
     with pytest.raises(CheckpointError, match=message):
-        ExportJob(checkpoint, ExportOptions(lora=(str(lora),)))
+        prepare_export(checkpoint, ExportOptions(lora=(str(lora),)))
 
 
 def _rename(tensors: dict[str, torch.Tensor], old: str, new: str) -> None:
@@ -219,18 +221,18 @@ def test_adapters_of_another_model(model: Any, checkpoint: Path, tmp_path: Path,
     save_file(tensors, lora / "adapter_model.safetensors")
     for options in (ExportOptions(lora=(str(lora),)), ExportOptions(adapters={"x": str(lora)})):
         with pytest.raises(CheckpointError, match=message):
-            ExportJob(checkpoint, options)
+            prepare_export(checkpoint, options)
 
 
 def test_what_is_refused(model: Any, checkpoint: Path, tmp_path: Path) -> None:
     lora = str(write_lora(tmp_path / "lora", model))
     with pytest.raises(CheckpointError, match="missing is not a folder"):
-        ExportJob(checkpoint, ExportOptions(lora=(str(tmp_path / "missing"),)))
+        prepare_export(checkpoint, ExportOptions(lora=(str(tmp_path / "missing"),)))
     (tmp_path / "empty").mkdir()
     with pytest.raises(CheckpointError, match="adapter_config.json cannot be read"):
-        ExportJob(checkpoint, ExportOptions(lora=(str(tmp_path / "empty"),)))
+        prepare_export(checkpoint, ExportOptions(lora=(str(tmp_path / "empty"),)))
     with pytest.raises(RecipeError, match="cannot be merged into weights that are kept"):
-        ExportJob(checkpoint, ExportOptions("keep", lora=(lora,)))
+        prepare_export(checkpoint, ExportOptions("keep", lora=(lora,)))
     for name in ("none", "a@b", "", "a b"):
         with pytest.raises(ConfigError, match="is not a name for an adapter"):
             ExportOptions(adapters={name: lora})

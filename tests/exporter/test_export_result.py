@@ -11,7 +11,7 @@ import pytest
 import satchel
 from exporter.small_checkpoint import write_small
 from satchel.checkpoints import open_checkpoint
-from satchel.exporter import ExportJob, ExportOptions
+from satchel.exporter import ExportOptions, prepare_export
 from satchel.exporter.weights import WeightPacker
 from satchel.graph.ir import RowSource, Weight
 from satchel.quantize.encoding import Encoding
@@ -34,7 +34,7 @@ RECIPES: list[dict[str, Any]] = [
 
 @pytest.mark.parametrize("options", RECIPES, ids=str)
 def test_the_plan_tells_the_size(checkpoint: Path, tmp_path: Path, options: dict[str, Any]) -> None:
-    job = ExportJob(checkpoint, ExportOptions(**options))
+    job = prepare_export(checkpoint, ExportOptions(**options))
     plan = job.plan()
     real = job.run(tmp_path / "m.satchel").stat().st_size
     assert abs(plan.file_size - real) <= 0.01 * real
@@ -49,9 +49,9 @@ def test_parameters_are_counted_once(tmp_path: Path) -> None:
     folder = write_small(
         tmp_path / "m", weights_of={"tie_word_embeddings": True}, tie_word_embeddings=True
     )
-    job = ExportJob(folder, ExportOptions(head_bits=8))
-    sizes = [t.shape for t in job.checkpoint.tensors.values()]
-    assert job.parameters == sum(int(np.prod(shape)) for shape in sizes)
+    job = prepare_export(folder, ExportOptions(head_bits=8))
+    sizes = [t.shape for t in job.portable.checkpoint.tensors.values()]
+    assert job.portable.parameters == sum(int(np.prod(shape)) for shape in sizes)
 
 
 @pytest.mark.parametrize(
@@ -75,7 +75,7 @@ def test_the_default_name(
 
 
 def test_a_file_named_model_gets_its_folders_name(checkpoint: Path) -> None:
-    job = ExportJob(checkpoint / "model.safetensors", ExportOptions())
+    job = prepare_export(checkpoint / "model.safetensors", ExportOptions())
     assert job.name == "TinyLlama"
 
 

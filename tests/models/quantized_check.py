@@ -15,10 +15,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from satchel.exporter import ExportJob, ExportOptions
+from satchel.exporter import ExportOptions, prepare_export
 from satchel.graph.ir import Graph, Node, Value
 from satchel.graph.reference import ReferenceInterpreter
-from satchel.program.writer import ProgramWriter
 from satchel.runtime.program import Program
 
 Array = NDArray[Any]
@@ -43,12 +42,11 @@ class QuantizedPair:
     """
 
     def __init__(self, source: Path, output: Path, **options: Any) -> None:
-        self.program = Program(ExportJob(source, ExportOptions(**options)).run(output))
+        self.program = Program(prepare_export(source, ExportOptions(**options)).run(output))
         self.encodings = {w["name"]: (w["encoding"], w["group"]) for w in self.program.weights}
-        job = ExportJob(source, ExportOptions(**options))
+        job = prepare_export(source, ExportOptions(**options))
         for graph in job.graphs:
             _return_what_is_rounded(graph)
-        job.writer = ProgramWriter(job.graphs, job.encodings, job.tokenizer.json.encode())
         self.graphs = {graph.name: graph for graph in job.graphs}
         traced = Program(job.run(output.with_suffix(".traced.satchel")))
         self._plain, self._traced = self.program.instance(threads=2), traced.instance(threads=2)

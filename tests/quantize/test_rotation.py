@@ -13,7 +13,7 @@ from exporter.small_checkpoint import write_small
 from satchel.checkpoints import open_checkpoint
 from satchel.errors import ConfigError, RecipeError
 from satchel.eval.stored_graphs import read_graphs
-from satchel.exporter import ExportJob, ExportOptions
+from satchel.exporter import ExportOptions, prepare_export
 from satchel.models import build_model
 from satchel.quantize.moments import MomentsSum
 from satchel.quantize.rotation import RotatedCheckpoint, plan_rotation, untie_head
@@ -149,9 +149,11 @@ def test_rotated_and_calibrated(tmp_path: Path) -> None:
         tmp_path / "m", weights_of={"tie_word_embeddings": True}, tie_word_embeddings=True
     )
     options = ExportOptions(rotate=True, calibrate="prompt:" + "tell me a story " * 20)
-    job, plain = ExportJob(folder, options), ExportJob(folder, ExportOptions())
+    job, plain = prepare_export(folder, options), prepare_export(folder, ExportOptions())
     assert job.default_output.name == "m-cpu-8da4w-g32-gptq-rotated.satchel"
-    assert job.parameters == plain.parameters  # a head of its own is no new parameter
+    assert (
+        job.portable.parameters == plain.portable.parameters
+    )  # a head of its own is no new parameter
     assert job.plan().file_size > plain.plan().file_size
     program = satchel.load(job.run(tmp_path / "m.satchel"), verify=True)
     assert program.metadata["recipe"]["rotated"] == "folded"
@@ -165,7 +167,7 @@ def test_rotated_and_calibrated(tmp_path: Path) -> None:
 def test_what_cannot_be_rotated_says_so(tmp_path: Path) -> None:
     folder = write_checkpoint(tmp_path / "m", tiny_model("gemma2", head_dim=16))
     with pytest.raises(RecipeError, match="cannot be rotated: rms_norm"):
-        ExportJob(folder, ExportOptions(rotate=True))  # it normalises what its layers add
+        prepare_export(folder, ExportOptions(rotate=True))  # it normalises what its layers add
     sizes = {"n_embd": 64, "n_layer": 1, "n_head": 4, "rotary_dim": 8, "n_positions": 64}
     codegen = build_model({"model_type": "codegen", "vocab_size": 272, **sizes})
     with pytest.raises(RecipeError, match="cannot be rotated: layer_norm"):
@@ -174,7 +176,7 @@ def test_what_cannot_be_rotated_says_so(tmp_path: Path) -> None:
 
 def test_kept_weights_are_not_rotated(tmp_path: Path) -> None:
     with pytest.raises(RecipeError, match="kept as they are cannot be rotated"):
-        ExportJob(write_small(tmp_path / "m"), ExportOptions(recipe="keep", rotate=True))
+        prepare_export(write_small(tmp_path / "m"), ExportOptions(recipe="keep", rotate=True))
 
 
 def test_run_time_rotations_go_with_the_others() -> None:

@@ -12,7 +12,7 @@ import pytest
 import satchel
 from satchel.cli.main import main
 from satchel.errors import ConfigError, RecipeError
-from satchel.exporter import ExportJob, ExportOptions
+from satchel.exporter import ExportOptions, prepare_export
 from satchel.exporter import weights as weights_module
 from satchel.exporter.options import read_options_file
 from satchel.graph.ir import DType, RowSource, Weight
@@ -171,14 +171,14 @@ def test_overrides_are_stored_and_the_last_match_counts(checkpoint: Path, tmp_pa
 def test_an_override_that_matches_nothing(checkpoint: Path, pattern: str, near: str) -> None:
     message = f"the override '{pattern}' matches no layer".replace("*", r"\*")
     with pytest.raises(RecipeError, match=message) as caught:
-        ExportJob(checkpoint, ExportOptions(overrides={pattern: "16a8w"}))
+        prepare_export(checkpoint, ExportOptions(overrides={pattern: "16a8w"}))
     assert caught.value.advice == f"Did you mean {near!r}?"
 
 
 @pytest.mark.parametrize("pattern", ["lm_head", "model.norm.weight"])
 def test_a_tied_head_and_vectors_are_no_layers(checkpoint: Path, pattern: str) -> None:
     with pytest.raises(RecipeError, match="matches no layer"):
-        ExportJob(checkpoint, ExportOptions(overrides={pattern: "16a8w"}))
+        prepare_export(checkpoint, ExportOptions(overrides={pattern: "16a8w"}))
 
 
 @pytest.mark.parametrize(
@@ -194,7 +194,7 @@ def test_a_tied_head_and_vectors_are_no_layers(checkpoint: Path, pattern: str) -
     ],
 )
 def test_the_default_name_tells_it(checkpoint: Path, options: dict[str, Any], name: str) -> None:
-    job = ExportJob(checkpoint, ExportOptions(**options))
+    job = prepare_export(checkpoint, ExportOptions(**options))
     assert job.default_output.name == f"tiny-llama-cpu-{name}.satchel"
 
 
@@ -205,7 +205,7 @@ def test_planes_of_scales_from_blocks_of_rows(
     """However many rows are packed at a time, the file is that of the whole matrix."""
     monkeypatch.setattr(weights_module, "BLOCK_BYTES", 4 * 64 * rows)
     options = {"recipe": "16a4w", "group_size": 64, "context": 32, "overrides": {"*.down": "fp32"}}
-    job = ExportJob(checkpoint, ExportOptions(**options))
+    job = prepare_export(checkpoint, ExportOptions(**options))
     program = satchel.load(job.run(tmp_path / "a.satchel"), verify=True)
     tensors = satchel.load(
         satchel.export(checkpoint, tmp_path / "float.satchel", recipe="fp32", context=32)

@@ -130,3 +130,17 @@ def test_export_by_name_for_an_npu(tmp_path: Path, capsys: pytest.CaptureFixture
     }.items():
         assert main([*source, "--force", *extra]) == 1
         assert message in capsys.readouterr().err
+
+
+def test_a_plan_of_a_module(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Exact about the size, and nothing is written."""
+    output = tmp_path / "squeezenet.satchel"
+    command = ["export", "torchvision:squeezenet1_1", "--random-weights", "-o", str(output)]
+    assert main([*command, "--recipe", "fp16", "--plan", "--json"]) == 0
+    plan = json.loads(capsys.readouterr().out)["plan"]
+    assert not output.exists() and plan["methods"] == ["forward"] and plan["payloads"] == {}
+    assert main([*command, "--recipe", "fp16", "--plan"]) == 0
+    assert "1.24M parameters, fp16" in capsys.readouterr().out
+    assert main([*command, "--recipe", "fp16", "--json"]) == 0
+    size = json.loads(capsys.readouterr().out)["file_size_bytes"]
+    assert abs(plan["file_size_bytes"] - size) < 200  # the digits of the weights' errors

@@ -6,7 +6,7 @@ with the entry-point group ``satchel.targets``, or call :func:`register`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import fields
 from importlib import import_module
 from importlib.metadata import entry_points
@@ -65,8 +65,7 @@ def find_target(name: str | Target, **options: Any) -> Target:
     family, _, chip = name.partition(":")
     found = _find_family(family)
     if found is None:
-        forms = ", ".join(known.form for known in families().values())
-        raise ConfigError(f"there is no target {name!r}", f"Targets: {forms}.")
+        raise ConfigError(f"there is no target {name!r}", f"Targets: {_forms()}.")
     known = {field.name for field in own_options(found)}
     for option in options:
         if option not in known:
@@ -92,8 +91,45 @@ def _with_option(option: str) -> str:
     return " or ".join(having) or "no target"
 
 
-def target_names(targets: Iterable[Target]) -> str:
-    return ", ".join(target.name for target in targets)
+def find_targets(
+    names: str | Target | Sequence[str | Target], **options: Any
+) -> tuple[Target, ...]:
+    """One or several targets; each gets the options that it has, and none may be left over.
+
+    >>> [target.name for target in find_targets("cpu,qnn:SM8750", num_sharding=2)]
+    ['cpu', 'qnn:SM8750']
+    """
+    if isinstance(names, str):
+        names = [part.strip() for part in names.split(",")]
+    listed = [names] if isinstance(names, Target) else list(names)
+    found: dict[str, Target] = {}
+    left = dict(options)
+    for name in listed:
+        family = _find_family(name.partition(":")[0]) if isinstance(name, str) else None
+        own = {field.name for field in own_options(family)} if family else set()
+        target = find_target(name, **{k: v for k, v in options.items() if k in own})
+        left = {k: v for k, v in left.items() if k not in own}
+        if target.name in found:
+            raise ConfigError(f"{target.name} is chosen twice", "Name each target once.")
+        found[target.name] = target
+    if not found:
+        raise ConfigError("there is no target", f"Targets: {_forms()}.")
+    for option in left:
+        named = ", ".join(found)
+        raise ConfigError(
+            f"{option} is for {_with_option(option)}, and the target is {named}",
+            "Leave it out, or choose another target.",
+        )
+    return tuple(found.values())
+
+
+def leading_target(targets: Sequence[Target]) -> Target:
+    """The one whose defaults and methods count: that which cannot run just any portable method."""
+    return next((target for target in targets if not target.portable), targets[0])
+
+
+def _forms() -> str:
+    return ", ".join(family.form for family in families().values())
 
 
 def open_instance(program: Program, threads: int = 0, reference: bool = False) -> Instance:
@@ -103,5 +139,5 @@ def open_instance(program: Program, threads: int = 0, reference: bool = False) -
     >>> open_instance(Program("model.satchel"), reference=True).kernels
     'reference'
     """
-    target = find_target(str(program.metadata.get("target", DEFAULT)))
+    target = find_target(program.target)
     return target.open_reference(program) if reference else target.open(program, threads)

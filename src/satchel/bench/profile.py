@@ -6,14 +6,14 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from satchel.backends import DEFAULT, find_target
+from satchel.backends import find_target
 from satchel.errors import ConfigError
 from satchel.runtime.program import Instance, Program
 
 
 def require_profile(program: Program) -> None:
     """Refuse a program whose ops are not run by the native core."""
-    target = find_target(str(program.metadata.get("target", DEFAULT)))
+    target = find_target(program.target)
     if not target.portable:
         raise ConfigError(
             f"{program.path} is for {target.name}, whose ops cannot be timed one by one",

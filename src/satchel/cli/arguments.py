@@ -70,8 +70,9 @@ def add_export_options(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("what to make of the model")
     group.add_argument(
         "--target",
+        action="append",
         metavar="CHIP",
-        help=f"what chip to export for: {forms} (cpu)",
+        help=f"what to export for: {forms}; several with commas, or repeated (cpu)",
     )
     group.add_argument(
         "--recipe",
@@ -235,7 +236,7 @@ def lookahead_sizes(arguments: argparse.Namespace) -> LookaheadSizes | None:
 
 def export_choices(arguments: argparse.Namespace) -> dict[str, Any]:
     """What the YAML file and the flags chose, flags first; includes source and output."""
-    from satchel.backends import DEFAULT, find_target, target_options
+    from satchel.backends import DEFAULT, find_targets, target_options
     from satchel.exporter.options import ExportOptions, read_options_file
 
     choices = read_options_file(arguments.config) if arguments.config else {}
@@ -244,13 +245,15 @@ def export_choices(arguments: argparse.Namespace) -> dict[str, Any]:
     given = {name: getattr(arguments, name) for name in names}
     if given["overrides"] is not None:  # those of the command line come last, and so count
         given["overrides"] = choices.get("overrides", {}) | dict(given["overrides"])
+    if given["target"] is not None:
+        given["target"] = ",".join(given["target"])
     if given["lora"] is not None:
         given["lora"] = (*choices.get("lora", ()), *given["lora"])
     if given["adapters"] is not None:
         given["adapters"] = choices.get("adapters", {}) | dict(given["adapters"])
     choices |= {name: value for name, value in given.items() if value is not None}
     chosen = {name: choices.pop(name) for name in own if name in choices}
-    choices["target"] = find_target(choices.get("target", DEFAULT), **chosen)
+    choices["target"] = find_targets(choices.get("target", DEFAULT), **chosen)
     return choices
 
 
@@ -262,6 +265,11 @@ def add_program_options(parser: argparse.ArgumentParser) -> None:
         default=argparse.SUPPRESS,
         metavar="N",
         help="threads to use (default: one per core)",
+    )
+    group.add_argument(
+        "--target",
+        metavar="CHIP",
+        help="where to run it, if it is for several targets (the one it names first); cpu runs all",
     )
     group.add_argument(
         "--verify", action="store_true", help="check every checksum, the weights' too, before use"

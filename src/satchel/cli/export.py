@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 from satchel.cli.arguments import add_export_options, export_choices, positive
 from satchel.cli.export_vision import PREFIX, add_vision_options, export_vision
-from satchel.cli.output import ProgressBar, count, print_json, say, whole
+from satchel.cli.output import ProgressBar, print_json, say, whole
+from satchel.cli.plan import describe_export, print_plan
 from satchel.errors import ConfigError
 from satchel.units import megabytes
 
 if TYPE_CHECKING:
     from satchel.eval.gate import GatedExport
-    from satchel.exporter import ExportJob
+    from satchel.exporter import ModelExport
 
 HELP = "pack a checkpoint into one .satchel file"
 
@@ -52,8 +53,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def execute(arguments: argparse.Namespace) -> None:
-    from satchel.exporter import ExportJob, ExportOptions
-    from satchel.runtime.program import Program
+    from satchel.exporter import ExportOptions, prepare_export
 
     started = time.perf_counter()
     choices = export_choices(arguments)
@@ -64,32 +64,20 @@ def execute(arguments: argparse.Namespace) -> None:
         export_vision(arguments, source, named, choices)
         return
     bar = ProgressBar()
-    job = ExportJob(source, ExportOptions(**choices), bar)
-    for note in job.compilation.notes if job.compilation else ():
+    job = prepare_export(source, ExportOptions(**choices), bar)
+    for note in job.notes:
         say(note)
     gated = _gated(arguments, source, job, bar)
     output = Path(named) if named else job.default_output
     plan = job.plan()
-    document: dict[str, Any] = {
-        "output": str(output),
-        "name": job.name,
-        "architecture": job.checkpoint.config["model_type"],
-        "recipe": job.description,
-        "context": job.context,
-        "plan": plan.to_dict(),
-    }
+    document = describe_export(job, plan, output)
     if arguments.plan:
         if arguments.json:
             print_json(document)
             return
-        print(f"{job.name}: {count(plan.parameters)} parameters, {job.description}")
-        print(f"file         {output}, {megabytes(plan.file_size)}")
-        print(f"peak memory  {megabytes(plan.peak_memory)}")
-        if job.options.rotate and job.model.tied:
-            print("head         stored apart from the embedding, because it is rotated")
-        print(f"methods      {', '.join(plan.methods)}, context {job.context}")
-        for payload in plan.payloads.values():
-            print("\n".join(payload.lines))
+        apart = "head         stored apart from the embedding, because it is rotated"
+        tied = job.opened.rotated and job.opened.model.tied
+        print_plan(job, plan, output, [apart] if tied else [])
         return
     document["quality"] = None
     if gated is None:
@@ -97,12 +85,11 @@ def execute(arguments: argparse.Namespace) -> None:
     else:
         document["quality"] = gated.run(output, arguments.force)
     bar.close()
-    job.options.chip.after_export(Program(output))
     _report(arguments, document, output, time.perf_counter() - started)
 
 
 def _gated(
-    arguments: argparse.Namespace, source: str, job: ExportJob, bar: ProgressBar
+    arguments: argparse.Namespace, source: str, job: ModelExport, bar: ProgressBar
 ) -> GatedExport | None:
     if arguments.max_ppl_increase is None or arguments.eval_text is None:
         if arguments.max_ppl_increase is None and arguments.eval_text is None:

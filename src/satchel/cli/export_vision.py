@@ -9,11 +9,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from satchel.cli.output import ProgressBar, print_json, table
+from satchel.cli.plan import describe_export, print_plan
 from satchel.errors import ConfigError
 from satchel.units import megabytes
 
 if TYPE_CHECKING:
     from satchel.backends import Target
+    from satchel.exporter import Export
 
 PREFIX = "torchvision:"
 _SHOWN_LAYERS = 8
@@ -46,21 +48,32 @@ def export_vision(
     arguments: argparse.Namespace, source: str, output: str | None, choices: dict[str, Any]
 ) -> None:
     other = sorted(set(choices) - _KNOWN)
-    if other or arguments.plan:
-        named = other[0].replace("_", "-") if other else "plan"
+    if other:
+        named = other[0].replace("_", "-")
         raise ConfigError(f"--{named} is for language models, and {source} is not one")
-    job = _job(arguments, source, choices)
+    bar = ProgressBar()
+    job = _job(arguments, source, choices, bar)
     started = time.perf_counter()
-    path = job.run(Path(output) if output else job.default_output, arguments.force)
-    job.progress.close()
-    _report(arguments, path, time.perf_counter() - started, job.options.chip)
+    path = Path(output) if output else job.default_output
+    if arguments.plan:
+        plan = job.plan()
+        if arguments.json:
+            print_json(describe_export(job, plan, path))
+        else:
+            print_plan(job, plan, path, [])
+        return
+    job.run(path, arguments.force)
+    bar.close()
+    _report(arguments, path, time.perf_counter() - started, job.targets)
 
 
-def _job(arguments: argparse.Namespace, source: str, choices: dict[str, Any]) -> Any:
+def _job(
+    arguments: argparse.Namespace, source: str, choices: dict[str, Any], bar: ProgressBar
+) -> Export:
     from satchel.files import refuse_existing
 
     try:
-        from satchel.torch.job import LEAST_SNR, ModuleExportJob, ModuleOptions
+        from satchel.torch.job import LEAST_SNR, ModuleOptions, prepare_module_export
         from satchel.torch.vision_models import VisionModel
     except ImportError as error:
         raise ConfigError(
@@ -94,13 +107,13 @@ def _job(arguments: argparse.Namespace, source: str, choices: dict[str, Any]) ->
         "architecture": f"{PREFIX}{model.name}",
         **class_metadata(model.preprocessing, model.classes),
     }
-    return ModuleExportJob(
+    return prepare_module_export(
         model.module,
         (model.example(),),
         replace(options, metadata=metadata),
         name=model.name,
         calibration=examples,
-        progress=ProgressBar(),
+        progress=bar,
     )
 
 
@@ -118,12 +131,13 @@ def _images(folder: str, limit: int) -> list[Any]:
     return [open_image(path, str(path)) for path in paths[:limit]]
 
 
-def _report(arguments: argparse.Namespace, path: Path, seconds: float, target: Target) -> None:
+def _report(
+    arguments: argparse.Namespace, path: Path, seconds: float, targets: tuple[Target, ...]
+) -> None:
     from satchel.machine import peak_rss
     from satchel.runtime.program import Program
 
     program = Program(path)
-    target.after_export(program)
     meta = program.metadata
     document = {
         "output": str(path),
@@ -146,8 +160,8 @@ def _report(arguments: argparse.Namespace, path: Path, seconds: float, target: T
         print_json(document)
         return
     print(f"{path}  {megabytes(program.size)}, {document['recipe']}")
-    for line in target.report(program):
-        print(line)
+    for target in targets:
+        print("".join(f"{line}\n" for line in target.report(program)), end="")
     for entry in meta["placement"]["fallbacks"]:
         print(f"on the CPU: {entry['nodes']} {entry['op']} ({entry['reason']})")
     noise = meta["layer_snr_db"]

@@ -86,7 +86,8 @@ def _print(document: dict[str, Any], path: str) -> None:
     recipe = document["recipe"] or {}
     print(f"recipe     {recipe.get('description', 'none')}")
     size, mode = meta.get("context"), meta.get("mode")
-    print(f"target     {meta.get('target')}; context {size} tokens; mode {mode}")
+    targets = ", ".join(meta.get("targets") or [str(meta.get("target"))])
+    print(f"target     {targets}; context {size} tokens; mode {mode}")
     placement = document["placement"] or {}
     placed = ", ".join(f"{n} nodes on {where}" for where, n in placement.get("nodes", {}).items())
     print(f"placement  {placed}; {len(placement.get('fallbacks', []))} fallbacks")

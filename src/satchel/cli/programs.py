@@ -19,7 +19,7 @@ def find_program(source: str) -> Path:
 
 
 def open_program(path: str, arguments: argparse.Namespace) -> Program:
-    program = Program(path)
+    program = Program(path, target=getattr(arguments, "target", None))
     if arguments.verify:
         bar = ProgressBar()
         program.verify(lambda done, total: bar("Verifying", done, total))

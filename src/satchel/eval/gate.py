@@ -17,7 +17,7 @@ from satchel.eval.perplexity import Perplexity, measure_perplexity
 from satchel.eval.record import Record
 from satchel.eval.texts import digest_of, leading_tokens, read_text, text_tokens
 from satchel.eval.windows import Window, split_windows
-from satchel.exporter import ExportJob, ExportOptions
+from satchel.exporter import ExportOptions, ModelExport, prepare_export
 from satchel.files import refuse_existing, take_place
 from satchel.llm.session import Session
 from satchel.llm.tokenizer import Tokenizer
@@ -49,21 +49,21 @@ class GatedExport:
     def __init__(
         self,
         source: str | os.PathLike[str],
-        job: ExportJob,
+        export: ModelExport,
         gate: QualityGate,
         progress: Progress = silent,
         counted: Progress = silent,
     ) -> None:
-        self.source, self.job, self.gate = source, job, gate
+        self.source, self.export, self.gate = source, export, gate
         self.progress, self.counted = progress, counted
-        tokenizer = Tokenizer(job.tokenizer)
+        tokenizer = Tokenizer(export.tokenizer)
         self.lead = leading_tokens(tokenizer)
         text = read_text(Path(gate.text))
         self.tokens = text_tokens(tokenizer, text, gate.limit, str(gate.text))
         self.windows = self._windows(self.tokens)
 
     def _windows(self, tokens: Sequence[int]) -> list[Window]:
-        return split_windows(tokens, self.lead, min(self.gate.window, self.job.context))
+        return split_windows(tokens, self.lead, min(self.gate.window, self.export.opened.context))
 
     def run(self, output: Path, overwrite: bool = False, threads: int = 0) -> dict[str, Any]:
         """Write the program if it is good enough; else QualityError, and no file is left.
@@ -72,15 +72,15 @@ class GatedExport:
         """
         refuse_existing(output, overwrite)
         with partial_folder(output.absolute().parent) as folder:
-            made = self.job.run(folder / "program.satchel", threads=threads)
-            options = self.job.options
+            made = self.export.run(folder / "program.satchel", threads=threads)
+            options = self.export.opened.options
             as_float = ExportOptions(
                 recipe="fp32",
-                context=self.job.context,
+                context=self.export.opened.context,
                 prefill_ar_len=options.prefill_ar_len,
                 lora=options.lora,
             )
-            floating = ExportJob(self.source, as_float, self.progress)
+            floating = prepare_export(self.source, as_float, self.progress)
             plain = self._measure("fp", floating.run(folder / "float.satchel", threads=threads))
             os.unlink(folder / "float.satchel")
             ours = self._measure("device", made)
@@ -113,11 +113,11 @@ class GatedExport:
         return measure_perplexity(session, self.windows, Record(key), told)
 
     def _costs(self, made: Path, folder: Path, threads: int) -> list[LayerCost]:
-        def job() -> ExportJob:
-            return ExportJob(self.source, self.job.options)
+        def again() -> ModelExport:
+            return prepare_export(self.source, self.export.opened.options)
 
         told = partial(self.counted, "Looking for the layers that did it")
-        return layer_costs(Program(made), job, self.tokens, self._windows, folder, threads, told)
+        return layer_costs(Program(made), again, self.tokens, self._windows, folder, threads, told)
 
     def _refusal(
         self, plain: Perplexity, ours: Perplexity, costs: Sequence[LayerCost]

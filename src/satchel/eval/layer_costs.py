@@ -7,18 +7,18 @@ are tried in the order of their weight error, as long as the time allows.
 
 from __future__ import annotations
 
+import copy
 import fnmatch
 import math
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from satchel.eval.perplexity import score_window
 from satchel.eval.windows import Window
-from satchel.exporter import ExportJob
+from satchel.exporter import ModelExport
 from satchel.llm.session import Session
-from satchel.program.writer import ProgramWriter
 from satchel.quantize.encoding import Encoding
 from satchel.runtime.program import Program
 
@@ -37,22 +37,27 @@ class LayerCost:
     tokens: int = 0
 
 
-def keep_in_float(job: ExportJob, kind: str) -> None:
-    """Store the weights of one kind of layer as they are, and round nothing in front of them."""
-    for name, encoding in job.encodings.items():
-        if encoding.is_matrix and fnmatch.fnmatchcase(name, kind):
-            job.encodings[name] = Encoding("matrix_f32")
-    for graph in job.graphs:
+def keep_in_float(export: ModelExport, kind: str) -> ModelExport:
+    """The weights of one kind of layer stored as they are, and nothing rounded in front of them."""
+    portable = export.portable
+    encodings = {
+        name: Encoding("matrix_f32")
+        if encoding.is_matrix and fnmatch.fnmatchcase(name, kind)
+        else encoding
+        for name, encoding in portable.encodings.items()
+    }
+    graphs = copy.deepcopy(portable.graphs)
+    for graph in graphs:
         for node in graph.nodes:
             weight = node.inputs[1].weight if node.op == "linear" and node.inputs[1] else None
             if weight is not None and fnmatch.fnmatchcase(weight.name, kind):
                 node.attrs.pop("activations", None)
-    job.writer = ProgramWriter(job.graphs, job.encodings, job.tokenizer.json.encode())
+    return export.with_portable(replace(portable, graphs=graphs, encodings=encodings))
 
 
 def layer_costs(
     program: Program,
-    new_job: Callable[[], ExportJob],
+    new_export: Callable[[], ModelExport],
     tokens: Sequence[int],
     windows_of: Callable[[Sequence[int]], list[Window]],
     folder: Path,
@@ -71,17 +76,17 @@ def layer_costs(
         told(number, len(ranked))
         gain = None
         if time.monotonic() < deadline:
-            gain = base - _with_kind_in_float(new_job(), kind, windows, folder, threads)
+            gain = base - _with_kind_in_float(new_export(), kind, windows, folder, threads)
         costs.append(LayerCost(kind, errors[kind], gain, counted))
     told(len(ranked), len(ranked))
     return sorted(costs, key=lambda c: (c.ppl is None, -(c.ppl or 0.0), -c.weight_error))
 
 
 def _with_kind_in_float(
-    job: ExportJob, kind: str, windows: Sequence[Window], folder: Path, threads: int
+    export: ModelExport, kind: str, windows: Sequence[Window], folder: Path, threads: int
 ) -> float:
-    keep_in_float(job, kind)
-    path = job.run(folder / "one-kind.satchel", overwrite=True, threads=threads)
+    floating = keep_in_float(export, kind)
+    path = floating.run(folder / "one-kind.satchel", overwrite=True, threads=threads)
     try:
         return _perplexity(Program(path), windows, threads)
     finally:

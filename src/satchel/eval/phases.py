@@ -13,8 +13,9 @@ from pathlib import Path
 
 from satchel.backends import open_instance
 from satchel.errors import EvaluationError
-from satchel.exporter import ExportJob, ExportOptions
+from satchel.exporter import ExportOptions
 from satchel.exporter.cached import program_for
+from satchel.exporter.checkpoint import check_weights, encode_model, open_model
 from satchel.llm.session import Session
 from satchel.runtime.program import Program
 from satchel.sources.cache import checkpoints_folder
@@ -54,14 +55,15 @@ class PhaseMaker:
         if "fp" in self.names:
             self.checkpoint = self.checkpoint or find_checkpoint(self.program)
             self._float = ExportOptions(recipe="fp32", context=self.context)
-            self._check_model(ExportJob(self.checkpoint, self._float, self.progress))
+            self._check_model(self.checkpoint)
 
-    def _check_model(self, job: ExportJob) -> None:
+    def _check_model(self, checkpoint: str | os.PathLike[str]) -> None:
         mine = self.program.metadata
+        opened = open_model(checkpoint, self._float, self.progress)
         theirs = {
-            "architecture": job.checkpoint.config["model_type"],
-            "parameters": job.parameters,
-            "vocab_size": job.model.vocab_size,
+            "architecture": opened.checkpoint.config["model_type"],
+            "parameters": check_weights(opened, encode_model(opened)),
+            "vocab_size": opened.model.vocab_size,
         }
         for field, value in theirs.items():
             if mine.get(field, value) != value:

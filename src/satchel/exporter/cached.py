@@ -10,7 +10,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 from satchel.checkpoints import open_checkpoint
-from satchel.exporter.job import ExportJob, model_name, target_name
+from satchel.exporter.checkpoint import model_name, prepare_export
 from satchel.exporter.options import ExportOptions
 from satchel.program.format import MAGIC
 from satchel.sources import CATALOG, pull
@@ -52,14 +52,15 @@ def program_for(
         entry = CATALOG.get(os.fspath(source).lower())
         options = ExportOptions(**entry.advised) if entry else usual_options(checkpoint)
     folder = programs_folder()
-    stem = f"{model_name(source, checkpoint)}-{target_name(options)}-{options.recipe_name}"
+    target = "+".join(target.name.replace(":", "-") for target in options.targets)
+    stem = f"{model_name(source, checkpoint)}-{target}-{options.recipe_name}"
     path = folder / f"{stem}-{_fingerprint(checkpoint, options)}.satchel"
     if not path.exists():
         with locked(folder):
             if not path.exists():
                 recipe = options.make_recipe().describe()
                 say(f"Exporting {checkpoint.name} for the first time ({recipe}) into {folder}")
-                ExportJob(source, options, progress).run(path)
+                prepare_export(source, options, progress).run(path)
     return path
 
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from satchel.backends import DEFAULT, Target, find_target, target_options
+from satchel.backends import DEFAULT, Target, find_targets, leading_target, target_options
 from satchel.errors import ConfigError
 from satchel.llm.lookahead.options import LookaheadSizes
 from satchel.quantize.overrides import split_override
@@ -41,7 +41,8 @@ class ExportOptions:
     ``metadata`` overrides what the checkpoint says of its
     tokens: ``{"get_bos_id": 128000, "get_eos_ids": [128009, 128001]}``. ``lora`` has folders of
     adapters that are added to the weights, ``adapters`` those that are kept apart, by name.
-    ``target`` is the name of a chip, or a :class:`~satchel.backends.Target` with its own options.
+    ``target`` is the name of a chip, a :class:`~satchel.backends.Target` with its own options, or
+    several of them: the file then holds the portable methods once, and what each target needs.
 
     ``preq_mode``, ``preq_group_size``, ``preq_embedding`` and ``lora_rank`` say what a checkpoint
     of Meta's that comes quantised must be like; with ``preq_mode`` it is kept as it is.
@@ -72,10 +73,10 @@ class ExportOptions:
     preq_group_size: int | None = None
     preq_embedding: tuple[int, int] | None = None
     lora_rank: int | None = None
-    target: str | Target = DEFAULT
+    target: str | Target | Sequence[str | Target] = DEFAULT
 
     def __post_init__(self) -> None:
-        self.chip  # noqa: B018  (there is such a target)
+        self.targets  # noqa: B018  (there are such targets)
         if self.mode not in MODES:
             raise ConfigError(f"there is no mode {self.mode!r}", f"Modes: {', '.join(MODES)}.")
         if self.most_tokens < 2:
@@ -130,9 +131,14 @@ class ExportOptions:
         return None
 
     @cached_property
+    def targets(self) -> tuple[Target, ...]:
+        """All targets that the program is made for."""
+        return find_targets(self.target)
+
+    @property
     def chip(self) -> Target:
-        """The target that the program is made for."""
-        return find_target(self.target)
+        """The target whose defaults count."""
+        return leading_target(self.targets)
 
     @property
     def recipe_name(self) -> str:
@@ -180,7 +186,7 @@ def _check_ids(metadata: Mapping[str, Any]) -> None:
 # What a file may say besides the fields of ExportOptions.
 _FILE_KEYS = {"source": str, "output": str}
 _TYPES: dict[str, tuple[type, ...]] = {
-    "target": (str,),
+    "target": (str, list),
     "recipe": (str,),
     "group_size": (int,),
     "embedding": (str, list),

@@ -26,3 +26,12 @@ def split_name(name: str) -> tuple[str, str | None]:
     """
     method, at, adapter = name.partition("@")
     return method, adapter if at else None
+
+
+def payload_name(target: str, file: str) -> str:
+    """What a file that was compiled for a target is called among the weights.
+
+    >>> payload_name("qnn:SM8750", "manifest.json")
+    'qnn:SM8750/manifest.json'
+    """
+    return f"{target}/{file}"

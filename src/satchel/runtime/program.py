@@ -15,6 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from satchel import _native
 from satchel.errors import ChecksumError, ExecutionError, ProgramFormatError
+from satchel.program.names import payload_name
 from satchel.quantize.encoding import Encoding
 
 _DTYPES = {"f32": "float32", "f16": "float16", "i32": "int32", "i64": "int64"}
@@ -99,11 +100,41 @@ class Program:
     (1, 320)
     """
 
-    def __init__(self, path: str | os.PathLike[str], verify: bool = False) -> None:
+    def __init__(
+        self, path: str | os.PathLike[str], verify: bool = False, target: str | None = None
+    ) -> None:
         self.path = Path(path)
         self._native = _native.Program.open(_checked_path(path))
         if verify:
             self.verify()
+        self._target = target
+        if target is not None and target not in self.targets:
+            self._require_portable(target)
+
+    @cached_property
+    def targets(self) -> tuple[str, ...]:
+        """The targets that it can run on, the usual one first."""
+        listed = self.metadata.get("targets")
+        if listed is None:
+            return (str(self.metadata.get("target", "cpu")),)
+        if not isinstance(listed, list) or not listed or not all(map(_is_text, listed)):
+            raise self._metadata_error("the targets in the metadata are not a list of names")
+        return tuple(listed)
+
+    def _require_portable(self, target: str) -> None:
+        """Targets that run the portable methods take any program."""
+        from satchel.backends import find_target
+
+        if not find_target(target).portable:
+            raise ExecutionError(
+                f"{self.path} is not for {target}",
+                f"It is for {', '.join(self.targets)}; export it with --target {target}.",
+            )
+
+    @property
+    def target(self) -> str:
+        """The one that it runs on: that which was chosen, or the usual one."""
+        return self._target or self.targets[0]
 
     @property
     def size(self) -> int:
@@ -194,6 +225,26 @@ class Program:
     def method(self, name: str = "forward") -> Method:
         """A method of this program's own instance."""
         return self._default_instance.method(name)
+
+    def payload_names(self) -> list[str]:
+        """The files that the program holds for its target."""
+        prefix = payload_name(self.target, "")
+        names = (str(w["name"]) for w in self.weights)
+        return [name.removeprefix(prefix) for name in names if name.startswith(prefix)]
+
+    def payload(self, file: str) -> bytes:
+        """One of these files, after checking its checksum."""
+        name = payload_name(self.target, file)
+        info = next((w for w in self.weights if w["name"] == name), None)
+        if info is None or info["encoding"] != "u8":
+            message = f"there is no {file} for {self.target} in {self.path}"
+            raise ProgramFormatError(message, "Export the file again.", "weights")
+        with self.path.open("rb") as opened:
+            data = b"".join(_blocks(opened.fileno(), info["offset"], info["codes_size"]))
+        if hashlib.sha256(data).digest() != info["digest"]:
+            message = f"the bytes of {file} are not those that were written"
+            raise ChecksumError(message, _AGAIN, "weights", info["offset"])
+        return data
 
     def verify(self, progress: VerifyProgress | None = None) -> None:
         """Read everything and check every checksum, the weights' included."""
@@ -287,6 +338,10 @@ def _checked_path(path: str | os.PathLike[str]) -> str:
     if "\0" in text or any("\ud800" <= c <= "\udfff" for c in text):
         raise ProgramFormatError(f"{path!r} is not a path", "Give the file another name.", "file")
     return text
+
+
+def _is_text(value: object) -> bool:
+    return isinstance(value, str)
 
 
 def _blocks(file: int, offset: int, size: int) -> Iterator[bytes]:

@@ -2,25 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from satchel.backends import DEFAULT, find_target
-from satchel.backends.target import Draft, ModuleGraph, Samples, Target
+from satchel.backends import DEFAULT, find_targets, leading_target
+from satchel.backends.target import ModuleGraph, Samples, Target
 from satchel.errors import ConfigError
-from satchel.exporter.checks import check_free_space
-from satchel.exporter.compiled import write_compiled
-from satchel.exporter.weights import WeightPacker
-from satchel.files import refuse_existing
-from satchel.graph.ir import Weight
+from satchel.exporter.pipeline import Export, Portable
 from satchel.graph.passes import optimize
-from satchel.machine import cores
-from satchel.program.writer import ProgramWriter, encode_metadata
-from satchel.quantize.encoding import Encoding
 from satchel.quantize.recipe import Recipe, apply_recipe, store_steps
 from satchel.quantize.static import make_observer
 from satchel.quantize.static.module import calibration_examples
@@ -37,7 +30,7 @@ class ModuleOptions:
     """What can be chosen when a module is exported."""
 
     recipe: str | None = None  # None: the target's
-    target: str | Target = DEFAULT
+    target: str | Target | Sequence[str | Target] = DEFAULT
     overrides: Mapping[str, str] = field(default_factory=dict)
     observer: str = "minmax"
     least_snr: float = LEAST_SNR  # int8: layers that 8 bits leave with less (dB) get more
@@ -45,12 +38,18 @@ class ModuleOptions:
 
     def __post_init__(self) -> None:
         make_observer(self.observer)
-        self.chip.check_module(self.recipe_name, bool(self.overrides))
+        for target in self.targets:
+            target.check_module(self.recipe_name, bool(self.overrides))
 
     @cached_property
+    def targets(self) -> tuple[Target, ...]:
+        """All targets that the program is made for."""
+        return find_targets(self.target)
+
+    @property
     def chip(self) -> Target:
-        """The target that the program is made for."""
-        return find_target(self.target)
+        """The target whose defaults count."""
+        return leading_target(self.targets)
 
     @property
     def recipe_name(self) -> str:
@@ -63,123 +62,67 @@ class ModuleOptions:
         return self.chip.needs_examples(self.recipe_name)
 
 
-class ModuleExportJob:
-    """A module that has become a graph and can be written."""
-
-    def __init__(
-        self,
-        module: Any,
-        example_inputs: Sequence[Any],
-        options: ModuleOptions,
-        *,
-        name: str | None = None,
-        kwargs: Mapping[str, Any] | None = None,
-        dynamic_shapes: Any = None,
-        calibration: Any = None,
-        progress: Progress | None = None,
-    ) -> None:
-        self.options, chip = options, options.chip
-        self.recipe = Recipe.named(
-            chip.module_recipe(options.recipe_name), overrides=options.overrides
-        )
-        self.name = name or type(module).__name__.lower()
-        self.progress = progress or silent
-        program = capture(module, example_inputs, kwargs, dynamic_shapes)
-        graph = optimize(import_program(program).graph, chip.module_passes)
-        arrays = take_weights(graph)
-        self.parameters = sum(int(p.numel()) for p in module.parameters())
-        encodings = store_steps([graph], apply_recipe([graph], self.recipe), {})
-        examples = calibration_examples(graph, calibration) if options.needs_examples else []
-        samples = Samples(examples=examples, observer=options.observer, least_snr=options.least_snr)
-        finished = chip.finish_module(
-            ModuleGraph(graph, arrays, encodings, self.recipe, options.recipe_name, samples),
-            self.progress,
-        )
-        self.noise, self.kept = dict(finished.noise), list(finished.kept_in_float)
-        self.encodings = dict(finished.encodings)
-        self.checkpoint = ArrayCheckpoint(finished.arrays, Path(self.name))
-        placed = chip.place([finished.graph])
-        self.graphs, self.placement = placed.graphs, placed.to_dict()
-        self.writer = ProgramWriter(self.graphs, self.encodings)
-        self.compilation = chip.prepare(
-            Draft(
-                self.graphs,
-                (),
-                self.encodings,
-                {w.value.name: w.codes_size + w.scales_size for w in self.writer.weights},
-                self.recipe,
-                options.recipe_name,
-                samples=samples,
-            )
-        )
-
-    @property
-    def default_output(self) -> Path:
-        mixed = ["mixed"] if self.recipe.overrides else []
-        target = self.options.chip.name.replace(":", "-")
-        return Path("-".join([self.name, target, self.options.recipe_name, *mixed]) + ".satchel")
-
-    def run(self, output: Path, overwrite: bool = False, threads: int = 0) -> Path:
-        """Write the program. Nothing is left behind if it fails or is interrupted."""
-        refuse_existing(output, overwrite)
-        size = self.writer.file_size(len(encode_metadata(self._metadata({}))))
-        check_free_space(output.absolute().parent, size * (3 if self.compilation else 1))
-        if self.compilation:
-            write_compiled(
-                self.options.chip.name,
-                self.compilation,
-                lambda base: self._write(base, threads=threads),
-                lambda files: ProgramWriter(self.graphs, self.encodings, b"", files),
-                output,
-                overwrite,
-                self.progress,
-            )
-        else:
-            self._write(output, overwrite, threads)
-        return output
-
-    def _write(self, output: Path, overwrite: bool = False, threads: int = 0) -> None:
-        packer = WeightPacker(self.checkpoint, threads or cores())
-        total, done = self.writer.weights_size, 0
-
-        def encode(weight: Weight, encoding: Encoding) -> Iterator[bytes | memoryview]:
-            nonlocal done
-            for block in packer.encode(weight, encoding):
-                yield block
-                done += len(block)
-                self.progress(f"Packing {self.name}", done, total)
-
-        def metadata() -> dict[str, Any]:
-            return self._metadata({n: round(e.relative, 6) for n, e in packer.errors.items()})
-
-        self.writer.write(output, encode, metadata, overwrite)
-        self.progress(f"Packing {self.name}", total, total)
-
-    def _metadata(self, weight_error: dict[str, float]) -> dict[str, Any]:
-        overrides = {o.pattern: o.value for o in self.recipe.overrides}
-        return {
+def prepare_module_export(
+    module: Any,
+    example_inputs: Sequence[Any],
+    options: ModuleOptions,
+    *,
+    name: str | None = None,
+    kwargs: Mapping[str, Any] | None = None,
+    dynamic_shapes: Any = None,
+    calibration: Any = None,
+    progress: Progress | None = None,
+) -> Export:
+    """A module's export, which has been checked and can be planned or run."""
+    chip, told = options.chip, progress or silent
+    recipe = Recipe.named(chip.module_recipe(options.recipe_name), overrides=options.overrides)
+    name = name or type(module).__name__.lower()
+    captured = capture(module, example_inputs, kwargs, dynamic_shapes)
+    graph = optimize(import_program(captured).graph, chip.module_passes)
+    arrays = take_weights(graph)
+    encodings = store_steps([graph], apply_recipe([graph], recipe), {})
+    examples = calibration_examples(graph, calibration) if options.needs_examples else []
+    samples = Samples(examples=examples, observer=options.observer, least_snr=options.least_snr)
+    finished = chip.finish_module(
+        ModuleGraph(graph, arrays, encodings, recipe, options.recipe_name, samples), told
+    )
+    parameters = sum(int(p.numel()) for p in module.parameters())
+    overrides = list(map(str, recipe.overrides))
+    description = ", ".join([options.recipe_name, *overrides])
+    portable = Portable(
+        name=name,
+        graphs=(finished.graph,),
+        encodings=finished.encodings,
+        checkpoint=ArrayCheckpoint(finished.arrays, Path(name)),
+        recipe=recipe,
+        recipe_name=options.recipe_name,
+        description=description,
+        choices=("mixed",) if overrides else (),
+        parameters=parameters,
+        describe=lambda errors: {
             "satchel_version": version("satchel"),
             "kind": "module",
-            "name": self.name,
+            "name": name,
             "architecture": "pytorch",
-            "parameters": self.parameters,
-            "target": self.options.chip.name,
+            "parameters": parameters,
+            "target": None,  # this and the placement are filled in by the pipeline
             "recipe": {
-                "name": self.options.recipe_name,
-                "overrides": overrides,
-                "observer": self.options.observer if self.options.needs_examples else None,
-                "description": ", ".join(
-                    [self.options.recipe_name, *map(str, self.recipe.overrides)]
-                ),
+                "name": options.recipe_name,
+                "overrides": {o.pattern: o.value for o in recipe.overrides},
+                "observer": options.observer if options.needs_examples else None,
+                "description": description,
             },
-            "layer_snr_db": self.noise,
-            "kept_in_float": self.kept,
+            "layer_snr_db": finished.noise,
+            "kept_in_float": list(finished.kept_in_float),
             "in_16_bits": [],
-            "placement": self.placement,
-            "weight_error": weight_error,
-            "provenance": {"format": "pytorch", "file": self.name},
-            **self.options.metadata,
-        }
+            "placement": None,
+            "weight_error": {n: round(e.relative, 6) for n, e in errors.items()},
+            "provenance": {"format": "pytorch", "file": name},
+            **options.metadata,
+        },
+        samples=samples,
+    )
+    return Export.of(portable, options.targets, told)
 
 
 def export_module(
@@ -188,7 +131,7 @@ def export_module(
     output: str | Path | None = None,
     *,
     recipe: str | None = None,
-    target: str | Target = DEFAULT,
+    target: str | Target | Sequence[str | Target] = DEFAULT,
     overrides: Mapping[str, str] | None = None,
     calibration: Any = None,
     observer: str = "minmax",
@@ -219,7 +162,7 @@ def export_module(
             "example_inputs must be a tuple of tensors", "Write satchel.export(module, (x,))."
         )
     options = ModuleOptions(recipe, target, overrides or {}, observer, least_snr, metadata or {})
-    job = ModuleExportJob(
+    job = prepare_module_export(
         module,
         example_inputs,
         options,

@@ -16,7 +16,7 @@ import satchel
 from satchel.backends import open_instance
 from satchel.backends.qnn.kit import write_kit
 from satchel.backends.qnn.manifest import Manifest
-from satchel.backends.qnn.payload import MANIFEST, extract, read_manifest, read_payload
+from satchel.backends.qnn.payload import MANIFEST, extract, read_manifest
 from satchel.backends.qnn.prepared import PreparedProgram
 from satchel.errors import ChecksumError, ProgramFormatError
 from satchel.graph.builder import GraphBuilder
@@ -61,7 +61,7 @@ def _input(document: dict[str, Any]) -> dict[str, Any]:
 @pytest.mark.parametrize("name", BROKEN)
 def test_broken_manifests(name: str, npu_program: Path) -> None:
     program = Program(npu_program)
-    document = json.loads(read_payload(program, MANIFEST))
+    document = json.loads(program.payload(MANIFEST))
     change, message = BROKEN[name]
     change(document)
     with pytest.raises(ProgramFormatError, match=message) as caught:
@@ -147,6 +147,6 @@ def test_names_that_lead_elsewhere(tmp_path: Path) -> None:
     writer = ProgramWriter([b.finish()], {}, payloads={"qnn/../evil": file})
     writer.write(path, lambda w, e: iter(()), lambda: {})
     program = Program(path, verify=True)
-    assert read_payload(program, "../evil") == b"abc"
+    assert program.payload("../evil") == b"abc"
     with pytest.raises(ProgramFormatError, match="is not a file name"):
         extract(program, tmp_path / "out")

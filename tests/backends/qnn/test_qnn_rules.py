@@ -14,7 +14,7 @@ from satchel.backends.qnn.chips import find_chip
 from satchel.backends.qnn.target import QnnTarget
 from satchel.cli.main import main
 from satchel.errors import BackendError, ConfigError, RecipeError, SatchelError
-from satchel.exporter import ExportJob, ExportOptions
+from satchel.exporter import ExportOptions, prepare_export
 
 REFUSED = {
     "of the CPU": ({"recipe": "8da4w"}, RecipeError, "does not run the recipe 8da4w.*16a4w"),
@@ -51,15 +51,16 @@ def test_refused(name: str, tiny_checkpoint: Path, monkeypatch: pytest.MonkeyPat
         name = options.pop("target", "qnn:SM8750")
         own = {k: options.pop(k) for k in ("num_sharding",) if k in options}
         target = satchel.find_target(name, **own)
-        ExportJob(tiny_checkpoint, ExportOptions(**{"target": target, **options}))
+        prepare_export(tiny_checkpoint, ExportOptions(**{"target": target, **options}))
 
 
 def test_usual_recipes(tiny_checkpoint: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(vendor, "PACKAGES", ())
     names = {}
     for target in ("cpu", "qnn:SM8350", "qnn:SM8750"):
-        job = ExportJob(tiny_checkpoint, ExportOptions(target=target, group_size=None))
-        names[target] = (job.recipe.name, job.recipe.kv_bits, str(job.default_output))
+        job = prepare_export(tiny_checkpoint, ExportOptions(target=target, group_size=None))
+        recipe = job.portable.recipe
+        names[target] = (recipe.name, recipe.kv_bits, str(job.default_output))
     assert names["cpu"][:2] == ("8da4w", 16)
     assert names["qnn:SM8350"][:2] == ("16a8w", 8)
     assert names["qnn:SM8750"] == ("16a4w", 8, "tiny-qnn-SM8750-16a4w-g32.satchel")
@@ -71,7 +72,7 @@ def test_a_context_above_the_chips_limit(
     monkeypatch.setattr(vendor, "PACKAGES", ())
     target = QnnTarget(replace(find_chip("qnn:SM8750"), context_limit=50_000), num_sharding=1)
     with pytest.raises(ConfigError, match="shard 0 takes .* GB, and a context of SM8750 holds"):
-        ExportJob(tiny_checkpoint, ExportOptions(target=target))
+        prepare_export(tiny_checkpoint, ExportOptions(target=target))
 
 
 def test_the_missing_extra(
@@ -81,7 +82,7 @@ def test_the_missing_extra(
     assert main(["export", str(tiny_checkpoint), "--target", "qnn:SM8750"]) == 1
     assert "pip install 'satchel[qnn]'" in capsys.readouterr().err
     with pytest.raises(BackendError, match="needs onnxruntime-absent"):
-        ExportJob(tiny_checkpoint, ExportOptions(target="qnn:SM8750"))
+        prepare_export(tiny_checkpoint, ExportOptions(target="qnn:SM8750"))
 
 
 def test_plan(

@@ -17,7 +17,7 @@ from satchel.backends.qnn.chips import Chip
 from satchel.backends.qnn.compiler import NpuCompiler
 from satchel.backends.qnn.feeds import ExampleFeeds, TextFeeds
 from satchel.backends.qnn.lowering import lower
-from satchel.backends.qnn.payload import MANIFEST, named_files
+from satchel.backends.qnn.payload import MANIFEST
 from satchel.backends.qnn.place import METHOD, NPU
 from satchel.backends.qnn.rules import check_matrices, check_recipe
 from satchel.backends.qnn.shards import choose_cuts, needed_shards, split
@@ -156,7 +156,7 @@ class NpuLanguageModel:
             progress,
         )
         files = compiler.compile(folder)
-        return Compiled(named_files(files), summary(files))
+        return Compiled(files, summary(files))
 
     def _feeds(self) -> TextFeeds:
         from satchel.eval.texts import leading_tokens
@@ -216,7 +216,7 @@ class NpuModule:
         files = compiler.compile(folder)
         calibrated = compiler.calibrated
         found = {"layer_snr_db": calibrated.noise, "in_16_bits": calibrated.wide}
-        return Compiled(named_files(files), summary(files), found)
+        return Compiled(files, summary(files), found)
 
 
 def check_module(recipe: str, has_overrides: bool) -> None:

@@ -91,7 +91,7 @@ class NpuInstance(_CompiledProgram):
         message = {
             "program": str(program.path.absolute()),
             "folder": str(folder),
-            "target": manifest.target,
+            "target": program.target,
         }
         self._child.ask("load", message)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from satchel.backends.qnn.chips import Chip, find_chip
-from satchel.backends.qnn.payload import MANIFEST, extract, read_manifest, read_payload
+from satchel.backends.qnn.payload import MANIFEST, extract, read_manifest
 from satchel.errors import OutputExistsError
 from satchel.runtime.program import Program
 
@@ -103,7 +103,7 @@ def write_kit(program: Program, folder: Path) -> list[str]:
     manifest = read_manifest(program)
     chip = find_chip(manifest.target)
     extract(program, folder)
-    (folder / MANIFEST).write_bytes(read_payload(program, MANIFEST))
+    (folder / MANIFEST).write_bytes(program.payload(MANIFEST))
     is_module = program.metadata.get("kind") == "module"
     if not is_module:
         (folder / "tokenizer.json").write_bytes(program.section("tokenizer"))

@@ -21,14 +21,14 @@ Array = NDArray[Any]
 Sessions = dict[tuple[int, str], Any]
 
 
-def load_program(path: Path, folder: Path) -> Runner:
+def load_program(path: Path, target: str, folder: Path) -> Runner:
     """Opens sessions of all shards and methods; the runner feeds them.
 
     They are the program's own binaries. Only the emulator cannot load binaries that share
     weights, so for it each method is compiled by itself from the same graphs and weights; that is
     done once and kept in ``folder``.
     """
-    program = Program(path)
+    program = Program(path, target=target)
     manifest = read_manifest(program)
     if is_emulated() and manifest.shared:
         sessions = _compiled_apart(program, manifest, folder)

@@ -58,7 +58,9 @@ class Worker:
 
     def load(self, message: Message, _: Arrays) -> tuple[Message, Arrays]:
         """Open a program, with whatever of it must be compiled first."""
-        self._program = load_program(Path(message["program"]), Path(message["folder"]))
+        self._program = load_program(
+            Path(message["program"]), message["target"], Path(message["folder"])
+        )
         return {}, {}
 
     def call(self, message: Message, arrays: Arrays) -> tuple[Message, Arrays]:

@@ -1,0 +1,38 @@
+"""What ``satchel export --plan`` says of a checkpoint or a module."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from satchel.cli.output import count
+from satchel.units import megabytes
+
+if TYPE_CHECKING:
+    from satchel.exporter import Export, ExportPlan
+
+
+def describe_export(export: Export, plan: ExportPlan, output: Path) -> dict[str, Any]:
+    """The document of ``--json``, as far as it is known beforehand."""
+    metadata = export.portable.describe({})
+    return {
+        "output": str(output),
+        "name": export.name,
+        "architecture": metadata["architecture"],
+        "recipe": export.portable.description,
+        "context": export.portable.context or None,
+        "plan": plan.to_dict(),
+    }
+
+
+def print_plan(export: Export, plan: ExportPlan, output: Path, remarks: list[str]) -> None:
+    portable = export.portable
+    print(f"{export.name}: {count(plan.parameters)} parameters, {portable.description}")
+    print(f"file         {output}, {megabytes(plan.file_size)}")
+    print(f"peak memory  {megabytes(plan.peak_memory)}")
+    for remark in remarks:
+        print(remark)
+    context = f", context {portable.context}" if portable.context else ""
+    print(f"methods      {', '.join(plan.methods)}{context}")
+    for payload in plan.payloads.values():
+        print("\n".join(payload.lines))

@@ -1,0 +1,289 @@
+"""The export pipeline from where checkpoints and modules are alike.
+
+    source -> graphs -> encodings        checkpoint.py, torch/export.py: a :class:`Portable`
+           -> placed -> laid out         :meth:`Export.of`, which asks the targets
+           -> planned, or packed -> compiled -> written
+
+All of it up to the plan is done before the first weight is read. Nothing here is changed once it
+is made: each step gives the next one a new value.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any, TypeVar
+
+from satchel.backends import leading_target
+from satchel.backends.target import (
+    Compilation,
+    CompilePlan,
+    Draft,
+    MethodWish,
+    Placement,
+    Samples,
+    Target,
+)
+from satchel.checkpoints.base import Checkpoint
+from satchel.errors import GraphError
+from satchel.exporter.checks import check_free_space
+from satchel.exporter.weights import BLOCK_BYTES, WeightError, WeightPacker
+from satchel.files import refuse_existing
+from satchel.graph.ir import Graph, Weight
+from satchel.machine import cores, current_rss, peak_rss
+from satchel.program.names import payload_name
+from satchel.program.writer import ProgramWriter, encode_metadata
+from satchel.quantize.encoding import Encoding
+from satchel.quantize.recipe import Recipe
+from satchel.quantize.rounding import Rounder
+from satchel.runtime.program import Program
+from satchel.sources.cache import partial_folder
+from satchel.sources.progress import Progress, silent
+
+# As long as a real weight error is when written out, for predicting the metadata's size.
+_TYPICAL_ERROR = WeightError(squared_error=0.007469, squared_weight=1.0)
+_COPY_BLOCK = 8 << 20
+
+Errors = Mapping[str, WeightError]  # by weight
+E = TypeVar("E", bound="Export")
+
+
+def plain_rounding(packer: WeightPacker) -> Rounder | None:
+    """Weights are rounded by the native core."""
+    return None
+
+
+@dataclass(frozen=True)
+class Portable:
+    """A model as any target takes it: what is known before a chip has its say."""
+
+    name: str
+    graphs: tuple[Graph, ...]
+    encodings: Mapping[str, Encoding]
+    checkpoint: Checkpoint
+    recipe: Recipe
+    recipe_name: str
+    description: str  # the recipe and what else was chosen, in one line
+    choices: tuple[str, ...]  # as parts of the file's name
+    parameters: int
+    describe: Callable[[Errors], Mapping[str, Any]]  # the metadata, but for the targets' part
+    samples: Samples = field(default_factory=Samples)
+    wishes: tuple[MethodWish, ...] = ()  # of a language model
+    context: int = 0
+    adapters: tuple[str, ...] = ()  # that are kept apart
+    tokenizer: bytes = b""
+    pre_quantized: frozenset[str] = frozenset()  # weights whose codes the checkpoint has
+    rounder: Callable[[WeightPacker], Rounder | None] = plain_rounding
+    rounding_memory: int = 0
+
+
+@dataclass(frozen=True)
+class ExportPlan:
+    """What an export will take, known before any weight is read."""
+
+    file_size: int
+    peak_memory: int
+    weights: int  # how many
+    parameters: int
+    methods: tuple[str, ...]
+    payloads: Mapping[str, CompilePlan] = field(default_factory=dict)  # by target
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "payloads": {name: dict(plan.document) for name, plan in self.payloads.items()},
+            "file_size_bytes": self.file_size,
+            "peak_memory_bytes": self.peak_memory,
+            "weights": self.weights,
+            "parameters": self.parameters,
+            "methods": list(self.methods),
+        }
+
+
+@dataclass(frozen=True)
+class Export:
+    """An export that has been checked and can be planned or run."""
+
+    portable: Portable
+    targets: tuple[Target, ...]
+    placement: Placement
+    graphs: tuple[Graph, ...]  # all methods, those that only a compiler needs included
+    compilations: Mapping[str, Compilation]  # by target
+    progress: Progress = silent
+
+    @staticmethod
+    def of(portable: Portable, targets: Sequence[Target], progress: Progress = silent) -> Export:
+        """Place the graphs and let every target check what it is to compile."""
+        leading = leading_target(targets)
+        placements = {target.name: target.place(portable.graphs) for target in targets}
+        graphs = _joined(placed.graphs for placed in placements.values())
+        sizes = {
+            w.value.name: w.codes_size + w.scales_size
+            for w in ProgramWriter(graphs, portable.encodings).weights
+        }
+        compilations = {}
+        for target in targets:
+            draft = Draft(
+                placements[target.name].graphs,
+                portable.wishes,
+                portable.encodings,
+                sizes,
+                portable.recipe,
+                portable.recipe_name,
+                portable.context,
+                portable.adapters,
+                portable.samples,
+            )
+            compilation = target.prepare(draft)
+            if compilation is not None:
+                compilations[target.name] = compilation
+                graphs = _joined([graphs, compilation.graphs])
+        placement = placements[leading.name]
+        return Export(portable, tuple(targets), placement, graphs, compilations, progress)
+
+    def with_portable(self: E, portable: Portable) -> E:
+        """The same export of something else, checked again."""
+        return replace(self, **vars(Export.of(portable, self.targets, self.progress)))
+
+    @property
+    def name(self) -> str:
+        return self.portable.name
+
+    @property
+    def notes(self) -> list[str]:
+        """What the user should know before it starts."""
+        return [note for compilation in self.compilations.values() for note in compilation.notes]
+
+    @property
+    def kept_graphs(self) -> list[Graph]:
+        """The methods of the finished file."""
+        dropped = {wish.name for wish in self.portable.wishes if wish.temporary}
+        return [graph for graph in self.graphs if graph.name.partition(".")[0] not in dropped]
+
+    @property
+    def default_output(self) -> Path:
+        """Tells model, target, recipe, and every choice that is not the default."""
+        targets = "+".join(target.name.replace(":", "-") for target in self.targets)
+        own = [choice for target in self.targets for choice in target.choices()]
+        portable = self.portable
+        parts = [portable.name, targets, portable.recipe_name, *portable.choices, *own]
+        return Path("-".join(parts) + ".satchel")
+
+    @cached_property
+    def writer(self) -> ProgramWriter:
+        """Writes the portable form."""
+        return ProgramWriter(self.graphs, self.portable.encodings, self.portable.tokenizer)
+
+    def plan(self) -> ExportPlan:
+        """File size and peak memory, from shapes alone."""
+        weights = self.writer.weights
+        names = [w.value.name for w in weights if w.encoding.is_matrix]
+        metadata = encode_metadata(self._metadata(dict.fromkeys(names, _TYPICAL_ERROR)))
+        payloads = {name: compilation.plan() for name, compilation in self.compilations.items()}
+        file_size = self.writer.file_size(len(metadata))
+        file_size += sum(plan.payload_bytes for plan in payloads.values())
+        # A block being packed, the next one being read and decoded, the codes, and all scales of
+        # the weight that has most of them (they are written after its codes).
+        blocks = 7 * BLOCK_BYTES // 2
+        scales = max((w.scales_size for w in weights), default=0)
+        packing = current_rss() + blocks + scales + self.portable.rounding_memory
+        peak = max(peak_rss(), packing, *(plan.peak_memory for plan in payloads.values()))
+        methods = tuple(graph.name for graph in self.kept_graphs)
+        parameters = self.portable.parameters
+        return ExportPlan(file_size, peak, len(weights), parameters, methods, payloads)
+
+    def run(self, output: Path, overwrite: bool = False, threads: int = 0) -> Path:
+        """Write the program. Nothing is left behind if it fails or is interrupted."""
+        refuse_existing(output, overwrite)
+        # With something to compile, the portable form is there a second time.
+        size = self.plan().file_size * (2 if self.compilations else 1)
+        check_free_space(output.absolute().parent, size)
+        if self.compilations:
+            self._compile(output, overwrite, threads)
+        else:
+            self._pack(output, overwrite, threads)
+        self.portable.checkpoint.close()
+        program = Program(output)
+        for target in self.targets:
+            target.after_export(program)
+        return output
+
+    def _pack(self, output: Path, overwrite: bool, threads: int) -> None:
+        """Write the portable form."""
+        portable = self.portable
+        packer = WeightPacker(portable.checkpoint, threads or cores(), portable.pre_quantized)
+        packer.rounder = portable.rounder(packer)
+        label, total, done = f"Packing {portable.name}", self.writer.weights_size, 0
+
+        def encode(weight: Weight, encoding: Encoding) -> Iterator[bytes | memoryview]:
+            nonlocal done
+            for block in packer.encode(weight, encoding):
+                yield block
+                done += len(block)
+                self.progress(label, done, total)
+
+        self.writer.write(output, encode, lambda: self._metadata(packer.errors), overwrite)
+        self.progress(label, total, total)
+
+    def _compile(self, output: Path, overwrite: bool, threads: int) -> None:
+        """Write the portable form, compile it for the targets, and write both into one file.
+
+        The portable form stays: it holds the embedding and the tokenizer, and it is what the
+        reference and emulators compute from.
+        """
+        with partial_folder(output.absolute().parent) as work:
+            self._pack(work / "portable.satchel", False, threads)
+            program = Program(work / "portable.satchel")
+            metadata = {**program.metadata, "payloads": {}}
+            files: dict[str, Path] = {}
+            for number, (name, compilation) in enumerate(self.compilations.items()):
+                folder = work / f"payload{number}"
+                folder.mkdir()
+                compiled = compilation.compile(program, folder, self.progress)
+                made = sorted(compiled.files.items())
+                files |= {payload_name(name, file): path for file, path in made}
+                metadata |= compiled.found
+                metadata["payloads"][name] = dict(compiled.summary)
+            portable = self.portable
+            writer = ProgramWriter(self.kept_graphs, portable.encodings, portable.tokenizer, files)
+            writer.write(output, _copying(program), lambda: metadata, overwrite)
+
+    def _metadata(self, errors: Errors) -> dict[str, Any]:
+        described = dict(self.portable.describe(errors))
+        described["target"] = self.targets[0].name
+        described["placement"] = self.placement.to_dict()
+        if len(self.targets) > 1:
+            described["targets"] = [target.name for target in self.targets]
+        return described
+
+
+def _joined(groups: Any) -> tuple[Graph, ...]:
+    """All graphs, each name once: targets that divide a graph must do it alike to share a file."""
+    found: dict[str, Graph] = {}
+    for graphs in groups:
+        for graph in graphs:
+            known = found.setdefault(graph.name, graph)
+            if known is not graph and repr(known.nodes) != repr(graph.nodes):
+                raise GraphError(
+                    f"two targets divide {graph.name} differently", "Export a file for each."
+                )
+    return tuple(found.values())
+
+
+def _copying(program: Program) -> Callable[[Weight, Encoding], Iterator[bytes]]:
+    """Gives each weight's bytes as another program has them."""
+    places = {w["name"]: w for w in program.weights}
+
+    def encode(weight: Weight, _: Encoding) -> Iterator[bytes]:
+        info = places[weight.name]
+        with program.path.open("rb") as file:
+            for part in ("", "scales_"):
+                left = info["codes_size" if not part else "scales_size"]
+                file.seek(info[f"{part}offset"])
+                while left:
+                    block = file.read(min(left, _COPY_BLOCK))
+                    left -= len(block)
+                    yield block
+
+    return encode
