@@ -116,3 +116,21 @@ def test_a_full_disk_leaves_nothing(tmp_path: Path) -> None:
     result = subprocess.run(command, capture_output=True, text=True, check=True)
     assert "could not be written" in result.stdout and "Make room" in result.stdout
     assert os.listdir(tmp_path) == []
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="there are no pipes with names here")
+@pytest.mark.parametrize("overwrite", [True, False])
+def test_only_files_are_replaced(overwrite: bool, tmp_path: Path) -> None:
+    """A device, a pipe or a folder stays what it is, for root too."""
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "folder").mkdir()
+    for name, kind in (("pipe", "device or a pipe"), ("folder", "a folder")):
+        with (
+            pytest.raises(OutputExistsError, match=kind),
+            atomic_write(tmp_path / name, overwrite) as file,
+        ):
+            file.write(b"x")
+    with pytest.raises(OutputExistsError, match="device"), atomic_write(Path("/dev/full")):
+        pass
+    assert sorted(os.listdir(tmp_path)) == ["folder", "pipe"]
+    assert (tmp_path / "pipe").is_fifo()

@@ -6,6 +6,19 @@ prints both on one line and exits with status 1.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+# What comes of a text in the place of a number, a list that is too short, 10^400, …
+_OF_WRONG_VALUES = (
+    ArithmeticError,
+    AttributeError,
+    LookupError,
+    RecursionError,
+    TypeError,
+    ValueError,
+)
+
 
 class SatchelError(Exception):
     """The base of all errors that are the input's fault and not a bug."""
@@ -14,6 +27,16 @@ class SatchelError(Exception):
         super().__init__(f"{message}. {advice}" if advice else message)
         self.message = message
         self.advice = advice
+
+
+@contextmanager
+def blaming(kind: type[SatchelError], what: str, advice: str) -> Iterator[None]:
+    """While values of a file are read: what they break is an error of the file, and not a bug."""
+    try:
+        yield
+    except _OF_WRONG_VALUES as error:
+        reason = " ".join(str(error).split())[:200] or type(error).__name__
+        raise kind(f"{what}: {reason}", advice) from error
 
 
 class CheckpointError(SatchelError):

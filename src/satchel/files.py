@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import secrets
+import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -72,14 +73,33 @@ def _give_name(file: int, path: Path) -> None:
 
 
 def refuse_existing(path: Path, overwrite: bool) -> None:
-    """Raise OutputExistsError if there is something at ``path`` that may not be overwritten."""
+    """Raise OutputExistsError if there is something at ``path`` that may not be overwritten.
+
+    Only a file ever is: a device or a pipe would be gone, and a folder cannot be.
+    """
+    if path.exists() and not path.is_file():
+        kind = "a folder" if path.is_dir() else "a device or a pipe"
+        raise OutputExistsError(f"{path} is {kind}", "Give the name of a file with -o.")
     if not overwrite and (path.exists() or path.is_symlink()):
         raise OutputExistsError(f"{path} exists", "Give another name with -o, or --force.")
+
+
+def open_regular(path: str, flags: int) -> int:
+    """An ``opener`` for files that others give us: a pipe or a device is an error.
+
+    A pipe that nobody writes to would be waited for, and a device may have no end.
+    """
+    file = os.open(path, flags | getattr(os, "O_NONBLOCK", 0))
+    if not stat.S_ISREG(os.fstat(file).st_mode):
+        os.close(file)
+        raise OSError(errno.EINVAL, "it is not a file", path)
+    return file
 
 
 def take_place(partial: Path, path: Path, overwrite: bool) -> None:
     """Give a finished file its name; one that exists is replaced only if it may be."""
     if overwrite:
+        refuse_existing(path, overwrite)
         os.replace(partial, path)
         return
     try:

@@ -6,6 +6,7 @@ import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from satchel.checkpoints.stored import StoredTensor
 from satchel.checkpoints.torch_file import read_state_dict
 from satchel.checkpoints.weightfile import WeightFile, open_files
 from satchel.errors import CheckpointError
+from satchel.patterns import Pattern
 
 CONFIG = "adapter_config.json"
 FILES = {"adapter_model.safetensors": read_header, "adapter_model.bin": read_state_dict}
@@ -136,18 +138,37 @@ def _parts(
 
 
 def _rank_and_scale(module: str, config: dict[str, Any], folder: Path) -> tuple[int, float]:
-    rank = positive_int(config, "r", folder / CONFIG)
-    alpha = config.get("lora_alpha", 8)
-    for pattern, value in (config.get("rank_pattern") or {}).items():
-        if re.fullmatch(rf"(.*\.)?({pattern})", module):
-            rank = int(value)
-            break
-    for pattern, value in (config.get("alpha_pattern") or {}).items():
-        if re.fullmatch(rf"(.*\.)?({pattern})", module):
-            alpha = value
-            break
-    if isinstance(alpha, bool) or not isinstance(alpha, (int, float)):
+    values = {
+        "r": _by_pattern(module, config, "rank_pattern", folder) or config.get("r"),
+        "lora_alpha": _by_pattern(module, config, "alpha_pattern", folder),
+    }
+    rank = positive_int(values, "r", folder / CONFIG)
+    alpha = config.get("lora_alpha", 8) if values["lora_alpha"] is None else values["lora_alpha"]
+    if isinstance(alpha, bool) or not isinstance(alpha, (int, float)) or not abs(alpha) < 1e30:
         raise CheckpointError(
             f"{folder / CONFIG}: lora_alpha is {alpha!r}, not a number", "Fetch the file again"
         )
     return rank, float(alpha) / (math.sqrt(rank) if config.get("use_rslora") else rank)
+
+
+def _by_pattern(module: str, config: dict[str, Any], field: str, folder: Path) -> Any:
+    """What the first pattern that matches the module, or the end of its name, gives it."""
+    patterns = config.get(field) or {}
+    if not isinstance(patterns, dict):
+        raise CheckpointError(
+            f"{folder / CONFIG}: {field} is not an object", "Fetch the file again"
+        )
+    for source, value in patterns.items():
+        try:
+            if _pattern(source).matches(module):
+                return value
+        except ValueError as error:
+            raise CheckpointError(
+                f"{folder / CONFIG}: {field} is not usable: {error}", "Fetch the file again"
+            ) from None
+    return None
+
+
+@lru_cache(maxsize=1024)
+def _pattern(source: str) -> Pattern:
+    return Pattern(rf"(.*\.)?({source})")

@@ -62,7 +62,7 @@ def open_safetensors_file(path: Path) -> Checkpoint:
 
 
 def _one_safetensors(folder: Path) -> Path | None:
-    found = sorted(folder.glob("*.safetensors"))
+    found = sorted(path for path in folder.glob("*.safetensors") if path.is_file())
     return found[0] if len(found) == 1 else None
 
 

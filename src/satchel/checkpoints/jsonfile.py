@@ -7,12 +7,14 @@ from pathlib import Path
 from typing import Any
 
 from satchel.errors import CheckpointError
+from satchel.files import open_regular
 
 
 def read_json(path: Path) -> dict[str, Any]:
     """The object in a JSON file; a missing or damaged file is an error that names it."""
     try:
-        value = json.loads(path.read_bytes())
+        with open(path, "rb", opener=open_regular) as file:
+            value = json.loads(file.read())
     except OSError as error:
         raise CheckpointError(
             f"{path} cannot be read: {error.strerror}", "Fetch the whole checkpoint again"
@@ -34,7 +36,8 @@ def read_json_if_there(path: Path) -> dict[str, Any]:
 def positive_int(values: dict[str, Any], field: str, where: Path) -> int:
     """A field that has to be a whole number above zero."""
     value = values.get(field)
-    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-        problem = "is missing" if value is None else f"is {value!r}, not a whole number above zero"
+    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value < 1 << 53:
+        shown = repr(value)[:80]
+        problem = "is missing" if value is None else f"is {shown}, not a whole number above zero"
         raise CheckpointError(f"{where}: field {field} {problem}", "Fetch the checkpoint again")
     return value

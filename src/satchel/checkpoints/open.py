@@ -15,7 +15,7 @@ from satchel.checkpoints.huggingface import (
 )
 from satchel.checkpoints.llama2c import is_llama2c_file, open_llama2c
 from satchel.checkpoints.meta import is_meta_folder, open_meta, open_pth
-from satchel.errors import CheckpointError
+from satchel.errors import CheckpointError, blaming
 
 ACCEPTED = (
     "A checkpoint is a Hugging Face folder (config.json and safetensors), a .gguf file, a folder "
@@ -31,10 +31,12 @@ def open_checkpoint(path: str | os.PathLike[str]) -> Checkpoint:
     64
     """
     path = Path(path).expanduser()
-    if path.is_dir():
-        return _open_folder(path)
-    if path.is_file():
-        return _open_file(path)
+    advice = "The checkpoint is damaged or hostile: fetch it again, from a source that you trust."
+    with blaming(CheckpointError, f"{path} holds a value of the wrong kind", advice):
+        if path.is_dir():
+            return _open_folder(path)
+        if path.is_file():
+            return _open_file(path)
     raise CheckpointError(f"{path} does not exist", "Give a file or a folder, or a model's name")
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from typing import Any
 
 from satchel.checkpoints.decoding import FLOATS
@@ -52,7 +53,6 @@ def read_header(file: WeightFile) -> dict[str, StoredTensor]:
 def _without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     result = dict(pairs)
     if len(result) != len(pairs):
-        names = [name for name, _ in pairs]
-        twice = next(name for name in names if names.count(name) > 1)
+        (twice, _), *_ = Counter(name for name, _ in pairs).most_common(1)
         raise ValueError(f"{twice} is in it twice")
     return result

@@ -5,6 +5,7 @@ Nothing is mapped: the pages of a mapped file would count into the peak memory o
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from satchel.errors import CheckpointError
+from satchel.files import open_regular
 
 
 class WeightFile:
@@ -22,8 +24,8 @@ class WeightFile:
     def __init__(self, path: Path) -> None:
         self.path = path
         try:
-            self._file = open(path, "rb", buffering=0)  # noqa: SIM115 (closed by close)
-            self.size = path.stat().st_size
+            self._file = open(path, "rb", buffering=0, opener=open_regular)  # noqa: SIM115
+            self.size = os.fstat(self._file.fileno()).st_size
         except OSError as error:
             raise CheckpointError(
                 f"{path} cannot be opened: {error.strerror}", "Check the path and its permissions"

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from dataclasses import asdict
 
 from satchel.cli.generation import generation_options, given_sampling
-from satchel.cli.output import print_json, say
+from satchel.cli.output import Aside, emit, emit_answer, print_json, say
 from satchel.cli.terminal_text import wrapped
 from satchel.llm.generation import Generation
 from satchel.llm.llm import LLM
@@ -60,10 +59,8 @@ def _say_what_is_off(generation: Generation, arguments: argparse.Namespace) -> N
 
 def stream(generation: Generation) -> None:
     for piece in generation:
-        sys.stdout.write(piece)
-        sys.stdout.flush()
-    sys.stdout.write("\n")
-    sys.stdout.flush()
+        emit_answer(piece)
+    emit()
 
 
 def summary(generation: Generation) -> str:
@@ -84,5 +81,4 @@ def summary(generation: Generation) -> str:
         parts.append(f"the context was full {stats.slides} times: the oldest half was forgotten")
     if generation.stop_reason in _WHY:
         parts.append(_WHY[generation.stop_reason])
-    line = wrapped("[" + " · ".join(parts) + "]")
-    return f"\x1b[2m{line}\x1b[0m" if sys.stderr.isatty() else line
+    return Aside(wrapped("[" + " · ".join(parts) + "]"))

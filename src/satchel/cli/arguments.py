@@ -14,9 +14,9 @@ if TYPE_CHECKING:
 
 
 def positive(text: str) -> int:
-    number = int(text) if text.isdigit() else 0
-    if number < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number above 0")
+    number = int(text) if text.isascii() and text.isdigit() and len(text) < 20 else 0
+    if not 1 <= number < 1 << 31:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number above 0, or too large")
     return number
 
 

@@ -12,7 +12,7 @@ from satchel.cli.arguments import (
     positive,
     threads,
 )
-from satchel.cli.output import print_json, say
+from satchel.cli.output import emit, print_json, say
 from satchel.errors import ConfigError
 from satchel.units import megabytes
 
@@ -89,15 +89,15 @@ def _bench_module(program: Program, arguments: argparse.Namespace) -> None:
         print_json(result)
         return
     for name, key in (("median", "median_s"), ("mean", "mean_s"), ("95th percentile", "p95_s")):
-        print(f"{name:<16} {result[key] * 1000:9.2f} ms")
-    print(f"{'calls':<16} {result['calls_s']:9.1f} a second")
-    print(
+        emit(f"{name:<16} {result[key] * 1000:9.2f} ms")
+    emit(f"{'calls':<16} {result['calls_s']:9.1f} a second")
+    emit(
         f"{'peak memory':<16} {megabytes(result['peak_rss_bytes']):>12}  (arena "
         f"{megabytes(result['arena_bytes'])}, file {megabytes(result['file_size_bytes'])})"
     )
-    print(f"{'with':<16} {result['threads']} threads, {result['kernels']} kernels")
+    emit(f"{'with':<16} {result['threads']} threads, {result['kernels']} kernels")
     if result["emulated"]:
-        print(_EMULATED)
+        emit(_EMULATED)
     _print_profile(result)
 
 
@@ -105,8 +105,8 @@ def _print_profile(result: dict[str, Any]) -> None:
     from satchel.bench.profile import profile_lines
 
     for name, profile in (result["profile"] or {}).items():
-        print()
-        print("\n".join(profile_lines(name, profile)))
+        emit()
+        emit("\n".join(profile_lines(name, profile)))
 
 
 def execute(arguments: argparse.Namespace) -> None:
@@ -131,37 +131,37 @@ def execute(arguments: argparse.Namespace) -> None:
         print_json(result)
         return
     low, high = result["prefill_tok_s_spread"]
-    print(f"prefill              {result['prefill_tok_s']:9.1f} tok/s  ({low:.1f} to {high:.1f})")
+    emit(f"prefill              {result['prefill_tok_s']:9.1f} tok/s  ({low:.1f} to {high:.1f})")
     low, high = result["decode_tok_s_spread"]
-    print(f"decode               {result['decode_tok_s']:9.1f} tok/s  ({low:.1f} to {high:.1f})")
-    print(
+    emit(f"decode               {result['decode_tok_s']:9.1f} tok/s  ({low:.1f} to {high:.1f})")
+    emit(
         f"time to first token  {result['ttft_s']:9.3f} s      {result['mode']}, "
         f"{result['prompt_tokens']} prompt tokens"
     )
     if result["mode"] == "hybrid":
         ratio = result["ttft_kv_s"] / result["ttft_s"]
-        print(
+        emit(
             f"                     {result['ttft_kv_s']:9.3f} s      kv, {ratio:.1f} times as long"
         )
-    print(f"load to first token  {result['load_s']:9.3f} s      of a prompt of one token")
+    emit(f"load to first token  {result['load_s']:9.3f} s      of a prompt of one token")
     guessing = result["lookahead"]
     if guessing:
         low, high = guessing["speedup_spread"]
-        print(
+        emit(
             f"lookahead            {guessing['tok_s']:9.1f} tok/s  {guessing['speedup']:.2f} times "
             f"plain decoding ({low:.2f} to {high:.2f}), "
             f"{guessing['tokens_per_step']:.2f} tokens a step"
         )
-    print(f"read per token       {megabytes(result['bytes_per_token']):>12}")
-    print(
+    emit(f"read per token       {megabytes(result['bytes_per_token']):>12}")
+    emit(
         f"memory bandwidth     {result['bandwidth_share']:9.0%}        "
         f"of {result['read_bandwidth_bytes_s'] / 1e9:.1f} GB/s, measured in this run"
     )
-    print(
+    emit(
         f"peak memory          {megabytes(result['peak_rss_bytes']):>12}  "
         f"(file {megabytes(result['file_size_bytes'])})"
     )
-    print(f"with                 {result['threads']} threads, {result['kernels']} kernels")
+    emit(f"with                 {result['threads']} threads, {result['kernels']} kernels")
     if result["emulated"]:
-        print(_EMULATED)
+        emit(_EMULATED)
     _print_profile(result)

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from satchel.cli.answer import stream, summary
-from satchel.cli.output import say
+from satchel.cli.output import say, shown
 from satchel.cli.terminal_text import TerminalText, wants_style, wrapped
 from satchel.errors import ConfigError, InputError, SatchelError
 
@@ -250,11 +250,11 @@ def _show(generation: Generation) -> None:
     def write(text: str) -> None:
         sys.stdout.write(text)
 
-    shown = TerminalText(write, shutil.get_terminal_size().columns, wants_style())
+    lines = TerminalText(write, shutil.get_terminal_size().columns, wants_style())
     try:
         for piece in generation:
-            shown.push(piece)
+            lines.push(shown(piece))
             sys.stdout.flush()
     finally:
-        shown.finish()
+        lines.finish()
         sys.stdout.flush()

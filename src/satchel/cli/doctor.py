@@ -10,7 +10,7 @@ import shutil
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
-from satchel.cli.output import print_json
+from satchel.cli.output import emit, print_json
 from satchel.machine import cores
 from satchel.units import megabytes
 
@@ -97,18 +97,18 @@ def _version(package: str) -> str | None:
 def _print(report: dict[str, Any]) -> None:
     kernels = report["kernels"]
     memory = megabytes(report["memory_bytes"]) if report["memory_bytes"] else "unknown"
-    print(f"satchel {report['satchel']}, Python {report['python']}, {report['platform']}")
-    print(f"threads   {report['threads']}, memory {memory}")
-    print(f"CPU       {', '.join(report['cpu_features']) or 'baseline'}")
-    print(f"kernels   {kernels['selected']} (available: {', '.join(kernels['available'])})")
-    print(f"AMX       {kernels['amx']}")
+    emit(f"satchel {report['satchel']}, Python {report['python']}, {report['platform']}")
+    emit(f"threads   {report['threads']}, memory {memory}")
+    emit(f"CPU       {', '.join(report['cpu_features']) or 'baseline'}")
+    emit(f"kernels   {kernels['selected']} (available: {', '.join(kernels['available'])})")
+    emit(f"AMX       {kernels['amx']}")
     cache = report["cache"]
-    print(f"cache     {cache['folder']}, {megabytes(cache['free_bytes'])} free")
+    emit(f"cache     {cache['folder']}, {megabytes(cache['free_bytes'])} free")
     packages = (f"{name} {number or 'missing'}" for name, number in report["packages"].items())
-    print(f"packages  {', '.join(packages)}")
+    emit(f"packages  {', '.join(packages)}")
     for extra, state in report["extras"].items():
         there = "installed" if state["installed"] else f"missing: pip install 'satchel[{extra}]'"
-        print(f"extra     {extra} ({state['for']}): {there}")
+        emit(f"extra     {extra} ({state['for']}): {there}")
     for problem in report["problems"]:
-        print(f"PROBLEM   {problem}")
-    print("All is well." if report["ok"] else "Some things need attention.")
+        emit(f"PROBLEM   {problem}")
+    emit("All is well." if report["ok"] else "Some things need attention.")

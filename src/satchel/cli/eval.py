@@ -6,7 +6,7 @@ import argparse
 from typing import Any
 
 from satchel.cli.arguments import add_program_options, positive, threads
-from satchel.cli.output import ProgressBar, print_json, say, table, whole
+from satchel.cli.output import ProgressBar, emit, print_json, say, table, whole
 
 HELP = "measure perplexity on a text and accuracy on tasks, in float, quantised and as it runs"
 
@@ -124,12 +124,12 @@ def execute(arguments: argparse.Namespace) -> None:
 
 
 def _print(document: dict[str, Any]) -> None:
-    print(f"{document['program']}  {document['recipe']}")
-    print(f"checksum {document['checksum']}")
+    emit(f"{document['program']}  {document['recipe']}")
+    emit(f"checksum {document['checksum']}")
     phases = document["phases"]
     if phases:
         stride = f", one every {document['stride']:,}" if document["stride"] else ""
-        print(
+        emit(
             f"\nperplexity on {document['text']}, {document['tokens']:,} tokens "
             f"in windows of {document['window']:,}{stride}"
         )
@@ -144,24 +144,24 @@ def _print(document: dict[str, Any]) -> None:
             ]
             for phase, found in phases.items()
         ]
-        print(table(rows, ["phase", "perplexity", "over fp", "nll", "seconds"]))
+        emit(table(rows, ["phase", "perplexity", "over fp", "nll", "seconds"]))
         chance = document["device_over_qdq"]
         if chance and chance["stderr"] is not None:
-            print(
+            emit(
                 f"device is {chance['difference']:+.2%} from qdq, of which about "
                 f"{chance['stderr']:.2%} is chance: they round apart where a number lies "
                 "between two codes"
             )
         if any(found["resumed_windows"] for found in phases.values()):
-            print("(went on from an earlier run; --restart starts over)")
+            emit("(went on from an earlier run; --restart starts over)")
     for task, by_phase in document["tasks"].items():
         metrics = [m for m in next(iter(by_phase.values())) if not m.endswith("stderr")]
-        print(f"\n{task}")
+        emit(f"\n{task}")
         rows = [
             [phase, *(_number(found.get(metric)) for metric in metrics)]
             for phase, found in by_phase.items()
         ]
-        print(table(rows, ["phase", *metrics]))
+        emit(table(rows, ["phase", *metrics]))
 
 
 def _number(value: Any) -> str:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from satchel.cli.arguments import add_export_options, export_choices, positive
 from satchel.cli.export_vision import PREFIX, add_vision_options, export_vision
-from satchel.cli.output import ProgressBar, print_json, say, whole
+from satchel.cli.output import ProgressBar, emit, print_json, say, whole
 from satchel.cli.plan import describe_export, print_plan
 from satchel.errors import ConfigError
 from satchel.units import megabytes
@@ -121,18 +121,18 @@ def _report(
     if arguments.json:
         print_json(document)
         return
-    print(f"{output}  {megabytes(program.size)}, {document['recipe']}")
+    emit(f"{output}  {megabytes(program.size)}, {document['recipe']}")
     quality = document["quality"]
     if quality:
-        print(
+        emit(
             f"perplexity {quality['device_ppl']:.3f}, {quality['increase']:+.3f} over float's, "
             f"on {quality['tokens']} tokens of {arguments.eval_text}"
         )
     kept = program.metadata["recipe"]["kept"]
     if kept:
-        print(f"kept as they are: {kept}")
-    print(f"in {seconds:.1f} s with at most {megabytes(peak_rss())} of memory")
+        emit(f"kept as they are: {kept}")
+    emit(f"in {seconds:.1f} s with at most {megabytes(peak_rss())} of memory")
     if any(errors.values()):
-        print("relative weight error by kind of layer:")
+        emit("relative weight error by kind of layer:")
         for name, error in sorted(errors.items(), key=lambda item: -item[1]):
-            print(f"  {error:7.4f}  {name}")
+            emit(f"  {error:7.4f}  {name}")

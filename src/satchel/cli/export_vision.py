@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from satchel.cli.output import ProgressBar, print_json, table
+from satchel.cli.output import ProgressBar, emit, print_json, table
 from satchel.cli.plan import describe_export, print_plan
 from satchel.errors import ConfigError
 from satchel.units import megabytes
@@ -159,15 +159,15 @@ def _report(
     if arguments.json:
         print_json(document)
         return
-    print(f"{path}  {megabytes(program.size)}, {document['recipe']}")
+    emit(f"{path}  {megabytes(program.size)}, {document['recipe']}")
     for target in targets:
-        print("".join(f"{line}\n" for line in target.report(program)), end="")
+        emit("".join(f"{line}\n" for line in target.report(program)), end="")
     for entry in meta["placement"]["fallbacks"]:
-        print(f"on the CPU: {entry['nodes']} {entry['op']} ({entry['reason']})")
+        emit(f"on the CPU: {entry['nodes']} {entry['op']} ({entry['reason']})")
     noise = meta["layer_snr_db"]
     if meta["kept_in_float"]:
-        print(f"in floats, because 8 bits would cost too much: {', '.join(meta['kept_in_float'])}")
+        emit(f"in floats, because 8 bits would cost too much: {', '.join(meta['kept_in_float'])}")
     if noise:
-        print("signal-to-noise ratio of the noisiest layers:")
+        emit("signal-to-noise ratio of the noisiest layers:")
         rows = [[f"{value:.1f} dB", name] for name, value in list(noise.items())[:_SHOWN_LAYERS]]
-        print(table(rows, ["SNR", "layer"]))
+        emit(table(rows, ["SNR", "layer"]))

@@ -6,7 +6,7 @@ import argparse
 from collections import Counter
 from typing import Any
 
-from satchel.cli.output import count, print_json, table
+from satchel.cli.output import count, emit, print_json, table
 from satchel.units import megabytes
 
 HELP = "show what a program holds, without reading its weights"
@@ -31,8 +31,8 @@ def execute(arguments: argparse.Namespace) -> None:
             [w["name"], w["encoding"], "x".join(map(str, w["shape"])), megabytes(w["bytes"])]
             for w in document["weights"]
         ]
-        print()
-        print(table(rows, ["weight", "encoding", "shape", "size"]))
+        emit()
+        emit(table(rows, ["weight", "encoding", "shape", "size"]))
 
 
 def describe(program: Any) -> dict[str, Any]:
@@ -78,41 +78,41 @@ def _readable(method: dict[str, Any]) -> dict[str, Any]:
 
 def _print(document: dict[str, Any], path: str) -> None:
     meta = document["metadata"]
-    print(f"{path}  {megabytes(document['file_size_bytes'])}")
-    print(
+    emit(f"{path}  {megabytes(document['file_size_bytes'])}")
+    emit(
         f"model      {meta.get('name')}, {meta.get('architecture')}, "
         f"{count(meta.get('parameters') or 0)} parameters"
     )
     recipe = document["recipe"] or {}
-    print(f"recipe     {recipe.get('description', 'none')}")
+    emit(f"recipe     {recipe.get('description', 'none')}")
     size, mode = meta.get("context"), meta.get("mode")
     targets = ", ".join(meta.get("targets") or [str(meta.get("target"))])
-    print(f"target     {targets}; context {size} tokens; mode {mode}")
+    emit(f"target     {targets}; context {size} tokens; mode {mode}")
     placement = document["placement"] or {}
     placed = ", ".join(f"{n} nodes on {where}" for where, n in placement.get("nodes", {}).items())
-    print(f"placement  {placed}; {len(placement.get('fallbacks', []))} fallbacks")
+    emit(f"placement  {placed}; {len(placement.get('fallbacks', []))} fallbacks")
     for method in document["methods"]:
         ins = ", ".join(_typed(v) for v in method["inputs"])
         outs = ", ".join(_typed(v) for v in method["outputs"])
-        print(f"method     {method['name']}({ins}) -> {outs}")
-        print(
+        emit(f"method     {method['name']}({ins}) -> {outs}")
+        emit(
             f"           {method['nodes']} nodes, arena {megabytes(method['arena_bytes'])}, "
             f"reads {megabytes(method['weight_bytes_read'])} of weights a call"
         )
     states = sum(s["bytes"] for s in document["states"])
-    print(f"KV cache   {megabytes(states)} in {len(document['states'])} states")
+    emit(f"KV cache   {megabytes(states)} in {len(document['states'])} states")
     kinds: Counter[str] = Counter()
     sizes: Counter[str] = Counter()
     for w in document["weights"]:
         kinds[w["encoding"]] += 1
         sizes[w["encoding"]] += w["bytes"]
     for kind, size in sizes.most_common():
-        print(f"weights    {kinds[kind]} as {kind}, {megabytes(size)}")
+        emit(f"weights    {kinds[kind]} as {kind}, {megabytes(size)}")
     errors = sorted((document["weight_error"] or {}).items(), key=lambda item: -item[1])
     for name, error in errors:
         if error > 0:
-            print(f"error      {error:.4f}  {name}")
-    print(f"checksum   {document['checksum']}")
+            emit(f"error      {error:.4f}  {name}")
+    emit(f"checksum   {document['checksum']}")
 
 
 def _typed(value: dict[str, Any]) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from satchel.cli.output import count, print_json, table
+from satchel.cli.output import count, emit, print_json, table
 
 HELP = "list the models that have a name"
 
@@ -32,4 +32,4 @@ def execute(arguments: argparse.Namespace) -> None:
         print_json({"models": listed})
         return
     rows = [[e.name, e.architecture, count(e.parameters), str(e.source)] for e in entries]
-    print(table(rows, ["name", "architecture", "parameters", "from"]))
+    emit(table(rows, ["name", "architecture", "parameters", "from"]))

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import sys
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 from satchel.units import megabytes
@@ -15,13 +17,55 @@ _REDRAW_S = 0.1
 _LINE_STEP = 0.25
 
 
+# Control characters but for tab and new line, marks that turn the direction of a text, and halves
+# of characters: names and texts come from files, and could steer the terminal or hide something.
+_HIDDEN = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]"
+)
+
+
+def shown(text: str) -> str:
+    """A text that a terminal can show; what it could be steered with is spelled out.
+
+    >>> shown("a\x1b[31mb")
+    'a\\\\x1b[31mb'
+    """
+    return _HIDDEN.sub(lambda hidden: hidden[0].encode("unicode_escape").decode(), text)
+
+
+def emit(text: object = "", end: str = "\n") -> None:
+    """A part of the result. All that commands print goes through here or through :func:`say`."""
+    print(shown(str(text)), end=end, flush=True)
+
+
+def emit_answer(piece: str) -> None:
+    """A piece of what a model says: as it is to a pipe or a file, filtered on a terminal."""
+    print(shown(piece) if sys.stdout.isatty() else piece, end="", flush=True)
+
+
+class Aside(str):
+    """A remark that is not to catch the eye."""
+
+
 def say(text: str) -> None:
-    """A remark for the person at the terminal; never part of the result."""
-    print(text, file=sys.stderr, flush=True)
+    """A remark for the person at the terminal; never part of the result.
+
+    If nobody can read it any more, the work goes on without it.
+    """
+    line = shown(text)
+    if isinstance(text, Aside) and _on_terminal():
+        line = f"\x1b[2m{line}\x1b[0m"
+    with suppress(OSError, ValueError):
+        print(line, file=sys.stderr, flush=True)
+
+
+def _on_terminal() -> bool:
+    return sys.stderr is not None and not sys.stderr.closed and sys.stderr.isatty()
 
 
 def print_json(document: dict[str, Any]) -> None:
-    print(json.dumps(document, ensure_ascii=False), flush=True)
+    text = json.dumps(document, ensure_ascii=False)
+    print(_HIDDEN.sub(lambda hidden: f"\\u{ord(hidden[0]):04x}", text), flush=True)
 
 
 def whole(number: float) -> str:
@@ -56,7 +100,7 @@ class ProgressBar:
         self._drawn = 0.0
         self._told = 0.0
         self._open = False
-        self._terminal = sys.stderr.isatty()
+        self._terminal = _on_terminal()
 
     def __call__(self, label: str, done: int, total: int | None) -> None:
         if label != self._label:
@@ -85,14 +129,16 @@ class ProgressBar:
             text = f"{self._label} [{'█' * filled}{'░' * (width - filled)}]{tail}"
         else:
             text = f"{self._label} {self._amount(done)}"
-        sys.stderr.write(f"\r\x1b[K{text[: columns - 1]}")
-        sys.stderr.flush()
+        with suppress(OSError, ValueError):
+            sys.stderr.write(f"\r\x1b[K{shown(text)[: columns - 1]}")
+            sys.stderr.flush()
         self._open = True
 
     def close(self) -> None:
         if self._open:
-            sys.stderr.write("\n")
-            sys.stderr.flush()
+            with suppress(OSError, ValueError):
+                sys.stderr.write("\n")
+                sys.stderr.flush()
         self._open = False
 
 

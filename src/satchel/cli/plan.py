@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from satchel.cli.output import count
+from satchel.cli.output import count, emit
 from satchel.units import megabytes
 
 if TYPE_CHECKING:
@@ -27,12 +27,12 @@ def describe_export(export: Export, plan: ExportPlan, output: Path) -> dict[str,
 
 def print_plan(export: Export, plan: ExportPlan, output: Path, remarks: list[str]) -> None:
     portable = export.portable
-    print(f"{export.name}: {count(plan.parameters)} parameters, {portable.description}")
-    print(f"file         {output}, {megabytes(plan.file_size)}")
-    print(f"peak memory  {megabytes(plan.peak_memory)}")
+    emit(f"{export.name}: {count(plan.parameters)} parameters, {portable.description}")
+    emit(f"file         {output}, {megabytes(plan.file_size)}")
+    emit(f"peak memory  {megabytes(plan.peak_memory)}")
     for remark in remarks:
-        print(remark)
+        emit(remark)
     context = f", context {portable.context}" if portable.context else ""
-    print(f"methods      {', '.join(plan.methods)}{context}")
+    emit(f"methods      {', '.join(plan.methods)}{context}")
     for payload in plan.payloads.values():
-        print("\n".join(payload.lines))
+        emit("\n".join(payload.lines))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from satchel.cli.output import ProgressBar, print_json
+from satchel.cli.output import ProgressBar, emit, print_json
 
 HELP = "fetch a model's weights into the cache"
 
@@ -23,4 +23,4 @@ def execute(arguments: argparse.Namespace) -> None:
     if arguments.json:
         print_json({"name": arguments.name, "path": str(path)})
     else:
-        print(path)
+        emit(path)

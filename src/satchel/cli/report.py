@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from satchel.cli.arguments import add_program_options, positive, threads
-from satchel.cli.output import ProgressBar, print_json, say, whole
+from satchel.cli.output import ProgressBar, emit, print_json, say, whole
 from satchel.units import megabytes
 
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ def execute(arguments: argparse.Namespace) -> None:
         shown = [{k: v for k, v in p.items() if k not in hidden} for p in programs]
         print_json({"output": str(output), "programs": shown})
     else:
-        print(f"{output}  {megabytes(len(page.encode()))}, {len(programs)} programs")
+        emit(f"{output}  {megabytes(len(page.encode()))}, {len(programs)} programs")
 
 
 def _measure(program: Program, arguments: argparse.Namespace) -> list[dict[str, Any]]:

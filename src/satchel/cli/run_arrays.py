@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from satchel.cli.arguments import threads
-from satchel.cli.output import print_json
+from satchel.cli.output import emit, print_json
 from satchel.errors import InputError
 from satchel.runtime.program import Program
 
@@ -92,9 +92,9 @@ def _classify(classifier: Any, arguments: argparse.Namespace) -> None:
         results.append({"input": name, "classes": classes})
         if not arguments.json:
             if len(inputs) > 1:
-                print(name)
+                emit(name)
             for one in found:
-                print(f"{one.probability:7.2%}  {one.label}")
+                emit(f"{one.probability:7.2%}  {one.label}")
     if arguments.json:
         document = {"threads": classifier.threads, "kernels": classifier.kernels}
         print_json({"results": results, **document})
@@ -144,8 +144,8 @@ def _compute(program: Program, arguments: argparse.Namespace) -> None:
         print_json({"results": shown, **document})
         return
     for one, array in zip(shown, results, strict=True):
-        print(f"{one['name']}: {one['dtype']}{one['shape']}")
-        print(np.array2string(array, threshold=64, precision=5))
+        emit(f"{one['name']}: {one['dtype']}{one['shape']}")
+        emit(np.array2string(array, threshold=64, precision=5))
 
 
 def _matched(inputs: list[dict[str, Any]], arrays: list[Array]) -> list[Array]:

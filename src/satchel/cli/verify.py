@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from satchel.cli.output import ProgressBar, print_json
+from satchel.cli.output import ProgressBar, emit, print_json
 from satchel.units import megabytes
 
 HELP = "check all structure and every checksum of a program"
@@ -25,5 +25,5 @@ def execute(arguments: argparse.Namespace) -> None:
         print_json({"ok": True, "file_size_bytes": program.size, "checksum": program.checksum})
     else:
         weights = len(program.weights)
-        print(f"{arguments.file}: {megabytes(program.size)} and {weights} weights are intact")
-        print(f"checksum {program.checksum}")
+        emit(f"{arguments.file}: {megabytes(program.size)} and {weights} weights are intact")
+        emit(f"checksum {program.checksum}")

@@ -10,9 +10,11 @@ from importlib.metadata import version
 from pathlib import Path
 
 from satchel.checkpoints import open_checkpoint
+from satchel.errors import ProgramFormatError
 from satchel.exporter.checkpoint import model_name, prepare_export
 from satchel.exporter.options import ExportOptions
 from satchel.program.format import MAGIC
+from satchel.runtime.program import Program
 from satchel.sources import CATALOG, pull
 from satchel.sources.cache import file_facts, locked, programs_folder
 from satchel.sources.progress import Progress
@@ -55,13 +57,29 @@ def program_for(
     target = "+".join(target.name.replace(":", "-") for target in options.targets)
     stem = f"{model_name(source, checkpoint)}-{target}-{options.recipe_name}"
     path = folder / f"{stem}-{_fingerprint(checkpoint, options)}.satchel"
-    if not path.exists():
+    if not _is_good(path):
         with locked(folder):
-            if not path.exists():
+            if not _is_good(path):
+                if path.exists():
+                    say(f"{path.name} in the cache is damaged, and is made again.")
+                    path.unlink()
                 recipe = options.make_recipe().describe()
                 say(f"Exporting {checkpoint.name} for the first time ({recipe}) into {folder}")
                 prepare_export(source, options, progress).run(path)
     return path
+
+
+def _is_good(path: Path) -> bool:
+    """Whether a kept program is there and whole, its weights' bytes aside."""
+    if not path.exists():
+        return False
+    try:
+        program = Program(path)
+        for section in ("tokenizer", "metadata"):
+            program.section(section)
+    except ProgramFormatError:
+        return False
+    return True
 
 
 def _fingerprint(checkpoint: Path, options: ExportOptions) -> str:

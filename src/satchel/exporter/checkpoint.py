@@ -14,7 +14,7 @@ from satchel.checkpoints import open_checkpoint
 from satchel.checkpoints.base import Checkpoint
 from satchel.errors import CheckpointError, ConfigError
 from satchel.exporter.adapters import Adapters, add_branches
-from satchel.exporter.checks import check_tensors
+from satchel.exporter.checks import check_sizes, check_tensors
 from satchel.exporter.hadamard import rotate_inputs
 from satchel.exporter.kept import KeptTensors, check_preq, check_recipe, take_columns
 from satchel.exporter.options import METADATA, ExportOptions
@@ -137,6 +137,7 @@ def open_model(
     check_recipe(checkpoint, recipe)
     adapters = Adapters.open(options.lora, options.adapters, checkpoint, recipe, source)
     whole = adapters.over(checkpoint)
+    check_sizes(whole)
     model = build_model(whole.config)
     return OpenedModel(model_name(source, path), path, options, recipe, whole, model, adapters)
 

@@ -20,6 +20,32 @@ def _some(names: Sequence[str]) -> str:
     return ", ".join(names[:_SHOWN]) + more
 
 
+# Fields that say how many layers there are, and those that some tensor is at least as large as.
+_LAYERS = ("num_hidden_layers", "n_layer")
+_SIZES = """head_dim hidden_size intermediate_size n_embd n_head n_inner num_attention_heads
+    num_key_value_heads rotary_dim vocab_size""".split()
+
+
+def check_sizes(checkpoint: Checkpoint) -> None:
+    """The configuration's numbers are none that these tensors cannot have.
+
+    Graphs are built from them before tensors are compared one by one, which takes time and memory
+    in proportion: a configuration must not be able to ask for a billion layers.
+    """
+    shapes = [tensor.shape for tensor in checkpoint.tensors.values()]
+    largest = max((max(shape, default=1) for shape in shapes), default=0)
+    limits = dict.fromkeys(_LAYERS, len(shapes)) | dict.fromkeys(_SIZES, largest)
+    for field, limit in limits.items():
+        value = checkpoint.config.get(field)
+        if isinstance(value, int) and value > limit:
+            held = f"only {limit} tensors" if field in _LAYERS else f"no tensor larger than {limit}"
+            number = value if value < 1 << 53 else "absurdly large"
+            raise CheckpointError(
+                f"the configuration's {field} is {number}, and {checkpoint.path} has {held}",
+                "The configuration is of another model, or the checkpoint is incomplete.",
+            )
+
+
 def check_tensors(checkpoint: Checkpoint, weights: Iterable[Weight], unused: Sequence[str]) -> None:
     """Every weight has its tensor, of the right shape, and no tensor is left over."""
     tensors = checkpoint.tensors

@@ -252,9 +252,17 @@ def read_options_file(path: str | Path) -> dict[str, Any]:
     """The choices in a YAML file: ``source``, ``output`` and the fields of ExportOptions."""
     import yaml
 
+    class WithoutAliases(yaml.SafeLoader):  # type: ignore[misc]
+        """With them, a short file can stand for a document without end."""
+
+        def compose_node(self, parent: Any, index: Any) -> Any:
+            if self.check_event(yaml.AliasEvent):
+                raise yaml.YAMLError("aliases (*name) are not supported: write the value again")
+            return super().compose_node(parent, index)
+
     try:
-        document = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        document = yaml.load(Path(path).read_text(encoding="utf-8"), WithoutAliases)
+    except (yaml.YAMLError, UnicodeDecodeError, RecursionError, ValueError) as error:
         reason = " ".join(str(error).split())
         raise ConfigError(f"{path} is not YAML: {reason}") from None
     if document is None:

@@ -9,8 +9,11 @@ each value lies at the lowest offset that is free for its whole life.
 
 from __future__ import annotations
 
+from bisect import bisect_right, insort
+from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 
 from satchel.graph.ir import DType, Graph, Value
 
@@ -30,12 +33,9 @@ class _Life:
     first: int
     last: int
 
-    @property
+    @cached_property
     def size(self) -> int:
         return -(-self.value.type.max_bytes // ALIGNMENT) * ALIGNMENT
-
-    def meets(self, other: _Life) -> bool:
-        return self.first <= other.last and other.first <= self.last
 
 
 def needs_memory(value: Value) -> bool:
@@ -109,27 +109,40 @@ def plan_memory(graph: Graph) -> MemoryPlan:
 
 def _tightest(lives: list[_Life]) -> MemoryPlan:
     """Each at the lowest offset that is free for its whole life."""
-    placed: list[tuple[_Life, int]] = []
-    for life in lives:
+    alive: dict[int, list[int]] = defaultdict(list)  # step -> numbers of those placed by then
+    offsets: list[int] = []
+    for number, life in enumerate(lives):
+        steps = range(life.first, life.last + 1)
         offset = 0
-        for other, start in sorted(placed, key=lambda entry: entry[1]):
-            overlap = start < offset + life.size and offset < start + other.size
-            if overlap and life.meets(other):
-                offset = start + other.size
-        placed.append((life, offset))
-    size = max((at + life.size for life, at in placed), default=0)
-    return MemoryPlan({id(life.value): at for life, at in placed}, size)
+        for start, other in sorted((offsets[n], n) for n in {n for s in steps for n in alive[s]}):
+            end = start + lives[other].size
+            if start < offset + life.size and offset < end:
+                offset = end
+        offsets.append(offset)
+        for step in steps:
+            alive[step].append(number)
+    size = max((at + life.size for life, at in zip(lives, offsets, strict=True)), default=0)
+    return MemoryPlan({id(life.value): at for life, at in zip(lives, offsets, strict=True)}, size)
+
+
+def _has_room(taken: list[tuple[int, int]], life: _Life) -> bool:
+    """Whether none of these turns, which are in order and apart, meets a life."""
+    at = bisect_right(taken, (life.first, life.last))
+    free_before = at == 0 or taken[at - 1][1] < life.first
+    return free_before and (at == len(taken) or taken[at][0] > life.last)
 
 
 def _in_slots(lives: list[_Life]) -> MemoryPlan:
     """Each in the middle of the first slot whose other values do not meet it; largest first."""
     slots: list[list[_Life]] = []
+    turns: list[list[tuple[int, int]]] = []  # of each slot, in order: from which step to which
     for life in lives:
-        free = (slot for slot in slots if not any(life.meets(other) for other in slot))
-        slot = next(free, None)
-        if slot is None:
-            slots.append(slot := [])
-        slot.append(life)
+        number = next((n for n, taken in enumerate(turns) if _has_room(taken, life)), len(slots))
+        if number == len(slots):
+            slots.append([])
+            turns.append([])
+        slots[number].append(life)
+        insort(turns[number], (life.first, life.last))
     offsets: dict[int, int] = {}
     start = 0
     for slot in slots:

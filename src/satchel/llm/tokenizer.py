@@ -9,8 +9,8 @@ from functools import cached_property
 from typing import Any
 
 from satchel.checkpoints.base import TokenizerSource
-from satchel.errors import TokenizerError
-from satchel.llm.tokenizer_sources.backend import check_special_ids, load_backend
+from satchel.errors import TokenizerError, blaming
+from satchel.llm.tokenizer_sources.backend import check_special_ids, load_backend, panics
 from satchel.llm.tokenizer_sources.spec import TokenizerSpec
 
 __all__ = ["Tokenizer", "TokenizerSpec", "read_tokenizer"]
@@ -24,7 +24,10 @@ def read_tokenizer(source: TokenizerSource) -> TokenizerSpec:
         spec = read_tokenizer(TokenizerSource("huggingface", Path("SmolLM2-135M-Instruct")))
         Tokenizer(spec).encode("Hello")
     """
-    spec = _reader(source.kind)(source)
+    read = _reader(source.kind)
+    advice = "The tokenizer's files are damaged or hostile: fetch them again."
+    with blaming(TokenizerError, "The tokenizer holds a value of the wrong kind", advice):
+        spec = read(source)
     if source.kind != "huggingface":  # that one has loaded its JSON already
         Tokenizer(spec)  # what a damaged vocabulary breaks, it breaks here
     return spec
@@ -75,12 +78,8 @@ class Tokenizer:
         """
         with self._mode_lock:
             self._backend.encode_special_tokens = not parse_special
-            try:
+            with panics("The text cannot be encoded", "Check that it is valid Unicode"):
                 ids: list[int] = self._backend.encode(text, add_special_tokens=False).ids
-            except Exception as error:
-                raise TokenizerError(
-                    f"The text cannot be encoded ({error})", "Check that it is valid Unicode"
-                ) from None
         wants_bos = self.spec.add_bos if add_bos is None else add_bos
         bos = self.spec.bos_id
         if wants_bos and bos is not None and ids[:1] != [bos]:
@@ -96,7 +95,8 @@ class Tokenizer:
 
     def decode(self, ids: Sequence[int], skip_special: bool = True) -> str:
         """The text of some ids."""
-        text: str = self._backend.decode(list(ids), skip_special_tokens=skip_special)
+        with panics("The tokens cannot be decoded", "The tokenizer is damaged: export it again"):
+            text: str = self._backend.decode(list(ids), skip_special_tokens=skip_special)
         return text
 
     @cached_property

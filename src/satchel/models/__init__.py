@@ -7,7 +7,7 @@ import pkgutil
 from collections.abc import Mapping
 from typing import Any
 
-from satchel.errors import UnsupportedModelError
+from satchel.errors import ConfigError, UnsupportedModelError, blaming
 from satchel.models.base import Decoder
 
 _HELPERS = {"base", "config", "rope"}
@@ -27,5 +27,7 @@ def build_model(config: Mapping[str, Any]) -> Decoder:
             f"Supported: {', '.join(architectures())}.",
         )
     module = importlib.import_module(f"{__name__}.{model_type}")
-    model: Decoder = module.Model(config)
+    advice = "Use the config.json that came with the weights."
+    with blaming(ConfigError, f"the configuration of this {model_type} model is wrong", advice):
+        model: Decoder = module.Model(config)
     return model

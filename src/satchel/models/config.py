@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import re
+import sys
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
@@ -55,6 +56,17 @@ ACTIVATIONS = {
 }
 
 
+def _finite(number: float) -> bool:
+    """Also of whole numbers, which JSON may have of any length."""
+    return abs(number) <= sys.float_info.max
+
+
+def _short(value: Any) -> str:
+    """For messages: a file may hold anything, of any length."""
+    text = repr(value)
+    return text if len(text) <= 80 else f"{text[:77]}…"
+
+
 class ConfigReader:
     """Hands out fields and remembers which; ``finish`` names any that nobody asked for.
 
@@ -84,8 +96,8 @@ class ConfigReader:
 
     def integer(self, name: str, default: int | None = None) -> int:
         value = self._get(name, default)
-        if isinstance(value, bool) or not isinstance(value, int) or value < 0:
-            raise ConfigError(f"{name!r} must be a whole number, not {value!r}")
+        if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < 1 << 53:
+            raise ConfigError(f"{name!r} must be a whole number, not {_short(value)}")
         return value
 
     def positive(self, name: str, default: int | None = None) -> int:
@@ -96,8 +108,8 @@ class ConfigReader:
 
     def number(self, name: str, default: float | None = None) -> float:
         value = self._get(name, default)
-        if isinstance(value, bool) or not isinstance(value, (int, float)):
-            raise ConfigError(f"{name!r} must be a number, not {value!r}")
+        if isinstance(value, bool) or not isinstance(value, (int, float)) or not _finite(value):
+            raise ConfigError(f"{name!r} must be a number, not {_short(value)}")
         return float(value)
 
     def boolean(self, name: str, default: bool) -> bool:
@@ -124,8 +136,10 @@ class ConfigReader:
         value = self.optional(name)
         if value is None:
             return None
-        if not isinstance(value, list) or not all(isinstance(x, (int, float)) for x in value):
-            raise ConfigError(f"{name!r} must be a list of numbers, not {value!r}")
+        if not isinstance(value, list) or not all(
+            isinstance(x, (int, float)) and _finite(x) for x in value
+        ):
+            raise ConfigError(f"{name!r} must be a list of numbers, not {_short(value)}")
         if len(value) < length:
             raise ConfigError(f"{name!r} has {len(value)} numbers, and {length} are needed")
         return [float(x) for x in value]

@@ -21,6 +21,7 @@ from satchel.quantize.encoding import Encoding
 _DTYPES = {"f32": "float32", "f16": "float16", "i32": "int32", "i64": "int64"}
 _DTYPES |= {"i8": "int8", "u8": "uint8", "bool": "bool"}
 _BLOCK = 8 << 20
+_MOST_THREADS = 1024
 _AGAIN = "Copy or export the file again."
 
 VerifyProgress = Callable[[int, int], None]  # bytes done, bytes in all
@@ -304,6 +305,8 @@ class Instance:
 
     def __init__(self, program: Program, threads: int = 0) -> None:
         self.program = program
+        if not 0 <= threads <= _MOST_THREADS:
+            raise ExecutionError(f"there may be 1 to {_MOST_THREADS} threads, not {threads}")
         self._native = _native.Instance(program._native, threads)
         self.threads: int = self._native.threads
         self.kernels: str = self._native.kernels

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from satchel.errors import TokenizerError
@@ -15,18 +17,23 @@ def load_backend(text: str, where: str) -> Backend:
     """A `tokenizers.Tokenizer` that neither truncates nor pads."""
     from tokenizers import Tokenizer as Backend
 
-    try:
+    advice = "Get the file again, or update the package 'tokenizers' if it is newer than yours"
+    with panics(f"{where} is not a usable tokenizer", advice):
         backend = Backend.from_str(text)
-    except BaseException as error:  # a panic in Rust is not an Exception
-        if isinstance(error, KeyboardInterrupt | SystemExit | GeneratorExit):
-            raise
-        raise TokenizerError(
-            f"{where} is not a usable tokenizer ({error})",
-            "Get the file again, or update the package 'tokenizers' if it is newer than yours",
-        ) from None
-    backend.no_truncation()
-    backend.no_padding()
+        backend.no_truncation()
+        backend.no_padding()
     return backend
+
+
+@contextmanager
+def panics(message: str, advice: str) -> Iterator[None]:
+    """What goes wrong in the library is an error of ours; a panic in Rust is not an Exception."""
+    try:
+        yield
+    except (KeyboardInterrupt, SystemExit, GeneratorExit):
+        raise
+    except BaseException as error:
+        raise TokenizerError(f"{message} ({error})", advice) from None
 
 
 def check_special_ids(spec: TokenizerSpec, backend: Backend) -> None:

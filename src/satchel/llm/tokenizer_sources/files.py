@@ -7,11 +7,13 @@ from pathlib import Path
 from typing import Any
 
 from satchel.errors import TokenizerError
+from satchel.files import open_regular
 
 
 def read_bytes(path: Path) -> bytes:
     try:
-        return path.read_bytes()
+        with open(path, "rb", opener=open_regular) as file:
+            return file.read()
     except OSError as error:
         raise TokenizerError(
             f"The tokenizer file {path} cannot be read ({error.strerror or error})",
@@ -34,7 +36,7 @@ def read_json_object(path: Path) -> dict[str, Any]:
         return {}
     try:
         value = json.loads(read_text(path))
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise TokenizerError(
             f"{path} is not valid JSON ({error})", "Get the file again, it is damaged"
         ) from None

@@ -9,6 +9,7 @@ from enum import IntEnum
 from typing import Any
 
 from satchel.errors import TokenizerError
+from satchel.llm.tokenizer_sources.merges import check_merges
 from satchel.llm.tokenizer_sources.tokenizers_json import (
     AddedToken,
     bpe_model,
@@ -83,6 +84,7 @@ def find_merges(vocabulary: PieceVocabulary, index: dict[str, int]) -> list[tupl
     for piece in normal:
         if len(piece) < 2:
             continue
+        check_merges(len(ranked), piece, len(index))
         rank = -scores[index[piece]]
         for cut in range(1, len(piece)):
             left = piece[:cut]

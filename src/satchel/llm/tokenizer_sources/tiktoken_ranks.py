@@ -9,6 +9,7 @@ from satchel.checkpoints.base import TokenizerSource
 from satchel.errors import TokenizerError
 from satchel.llm.tokenizer_sources import byte_level
 from satchel.llm.tokenizer_sources.files import read_bytes
+from satchel.llm.tokenizer_sources.merges import check_merges
 from satchel.llm.tokenizer_sources.pre_tokenizers import LLAMA3
 from satchel.llm.tokenizer_sources.spec import TokenizerSpec
 from satchel.llm.tokenizer_sources.tokenizers_json import AddedToken, bpe_model, tokenizer_json
@@ -117,6 +118,7 @@ def _find_merges(vocab: dict[str, int]) -> list[tuple[str, str]]:
     # Any two tokens may join when what they make is a token; the lowest rank joins first.
     ranked: list[tuple[int, int, int, str, str]] = []
     for token, rank in vocab.items():
+        check_merges(len(ranked), token, len(vocab))
         for cut in range(1, len(token)):
             left, right = token[:cut], token[cut:]
             if left in vocab and right in vocab:
