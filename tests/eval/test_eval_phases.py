@@ -10,16 +10,16 @@ import pytest
 
 import satchel
 from models.quantized_check import QuantizedPair
+from satchel.backends.reference import ReferenceInstance
 from satchel.errors import EvaluationError, ExecutionError
 from satchel.eval import EvaluationOptions, evaluate
 from satchel.eval.likelihood import log_likelihoods
 from satchel.eval.perplexity import Perplexity, compare
 from satchel.eval.phases import PhaseMaker, check_phases
-from satchel.eval.reference_instance import ReferenceInstance
-from satchel.eval.stored_graphs import read_graphs
 from satchel.exporter import ExportOptions, prepare_export
 from satchel.graph.reference import ReferenceInterpreter
 from satchel.llm.session import Session
+from satchel.program.stored_graphs import read_graphs
 from satchel.runtime.program import Program
 from satchel.sources.catalog import CATALOG
 from support.tiny_llm import write_tiny_llm

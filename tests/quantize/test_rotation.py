@@ -12,9 +12,9 @@ import satchel
 from exporter.small_checkpoint import write_small
 from satchel.checkpoints import open_checkpoint
 from satchel.errors import ConfigError, RecipeError
-from satchel.eval.stored_graphs import read_graphs
 from satchel.exporter import ExportOptions, prepare_export
 from satchel.models import build_model
+from satchel.program.stored_graphs import read_graphs
 from satchel.quantize.moments import MomentsSum
 from satchel.quantize.rotation import RotatedCheckpoint, plan_rotation, untie_head
 from satchel.quantize.rotation.matrices import hadamard, orthogonal

@@ -2,21 +2,19 @@
 
 A backend is a folder with a subclass of :class:`Target`, and one line in ``backends/__init__.py``
 that names it, or ``register`` from outside. Exporter, commands and runtime ask a target, and never
-what it is called. What a target leaves out is done as for the CPU.
+what it is called. :class:`satchel.backends.base.BaseTarget` does all as for the CPU, so that a
+subclass of it says only what differs.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
-from satchel.errors import ConfigError, GraphError
-from satchel.graph.ir import Dim, Graph, Node, Sym
-from satchel.program.names import KV_METHOD, LOOKAHEAD_METHOD, PREFILL_METHOD
+from satchel.graph.ir import Dim, Graph, Node
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -27,8 +25,6 @@ if TYPE_CHECKING:
     from satchel.quantize.recipe import Recipe
     from satchel.runtime.program import Instance, Program
     from satchel.sources.progress import Progress
-
-STATIC = "int8"  # the recipe that measures the ranges of a module's values
 
 
 @dataclass(frozen=True)
@@ -169,80 +165,62 @@ class Extra:
 class Target(ABC):
     """A chip that programs are made for. Its fields are its own options (see ``satchel.options``).
 
-    Subclasses are frozen dataclasses. ``supports`` and ``open`` are all that one must have;
-    ``prepare`` is for those with a compiler.
+    Subclasses are frozen dataclasses.
     """
 
     family: ClassVar[str]  # what names begin with
     form: ClassVar[str]  # how names are written, for help
-    defaults: ClassVar[Defaults] = Defaults()
     extra: ClassVar[Extra | None] = None
     # Whether it runs the portable methods themselves, which are in every file.
     portable: ClassVar[bool] = False
 
+    # What it is called.
+
     @classmethod
+    @abstractmethod
     def parse(cls, chip: str, options: Mapping[str, Any]) -> Target:
         """A target of this family; ``chip`` is what follows the colon of its name."""
-        if chip:
-            raise ConfigError(
-                f"there is no target {cls.family + ':' + chip!r}", f"Write {cls.form}."
-            )
-        return cls(**options)
 
     @property
+    @abstractmethod
     def name(self) -> str:
-        return self.family
+        """With the chip, if the family has several."""
 
+    @abstractmethod
     def choices(self) -> Iterator[str]:
         """Its own options that are not the usual ones, as parts of a file's name."""
-        return iter(())
 
     # Before any work: what it wants, and what it refuses.
 
     @property
+    @abstractmethod
     def usual(self) -> Defaults:
-        return self.defaults
+        """What an export for it has unless it is told otherwise."""
 
+    @abstractmethod
     def methods(self, asked: LanguageModelRequest) -> list[MethodWish]:
         """The methods of a language model, each with the tokens of a call."""
-        from satchel.llm.lookahead.options import MAX_ROWS
 
-        wanted = [MethodWish(KV_METHOD, 1)]
-        if asked.mode != "kv":
-            rows = Sym("S", min(asked.prefill_tokens, asked.context))
-            # It shares all weights and caches, so that it costs a few kilobytes.
-            tree = Sym("S", min(MAX_ROWS, asked.context))
-            wanted += [MethodWish(PREFILL_METHOD, rows), MethodWish(LOOKAHEAD_METHOD, tree)]
-        return wanted
-
+    @abstractmethod
     def check_module(self, recipe: str, has_overrides: bool) -> None:
         """Refuse a recipe that it cannot run a module with."""
-        return
 
+    @abstractmethod
     def needs_examples(self, recipe: str) -> bool:
         """Whether a module's ranges are measured before anything is written."""
-        return recipe == STATIC
 
+    @abstractmethod
     def module_recipe(self, recipe: str) -> str:
         """How a module's weights are stored before they are quantised, if the recipe does that."""
-        # What does not run in integers stays in floats, or is what an override says.
-        return "fp32" if recipe == STATIC else recipe
 
     @property
+    @abstractmethod
     def module_passes(self) -> tuple[Pass, ...]:
         """What is done to a module's graph before its weights are taken."""
-        from satchel.graph.passes import IMPORTED
 
-        return IMPORTED
-
+    @abstractmethod
     def finish_module(self, module: ModuleGraph, progress: Progress) -> ModuleGraph:
-        """Quantise a module with the recipe ``int8``, or prepare its graph to run in floats."""
-        from satchel.graph.passes import FLOATS, optimize
-
-        if module.recipe_name == STATIC:
-            return _in_integers(module, progress)
-        optimize(module.graph, FLOATS)
-        return module
+        """Bring a module's graph and weights to what the recipe says."""
 
     # Where the nodes run.
 
@@ -250,35 +228,23 @@ class Target(ABC):
     def supports(self, node: Node) -> str | None:
         """None if it runs this node, or the reason why it does not."""
 
+    @abstractmethod
     def place(self, graphs: Sequence[Graph]) -> Placement:
-        """Where the nodes of a program run. What it does not take is the CPU's, with the reason."""
-        counts: Counter[str] = Counter()
-        fallbacks: dict[str, dict[str, Any]] = {}
-        for graph in graphs:
-            for node in graph.nodes:
-                reason = self.supports(node)
-                counts[self.family if reason is None else "cpu"] += 1
-                if reason is None:
-                    continue
-                if self.portable:
-                    raise GraphError(f"{graph.name}: {reason}")
-                entry = fallbacks.setdefault(node.op, {"op": node.op, "nodes": 0, "reason": reason})
-                entry["nodes"] += 1
-        return Placement(tuple(graphs), dict(counts), tuple(fallbacks.values()))
+        """Where the nodes of a program run, and the graphs divided accordingly."""
 
     # Compiling, and afterwards.
 
+    @abstractmethod
     def prepare(self, draft: Draft) -> Compilation | None:
         """The work that is left, after all that can be refused has been; None if there is none."""
-        return None
 
+    @abstractmethod
     def after_export(self, program: Program) -> None:
         """What is done with a finished file, as the target's own options ask for."""
-        return
 
+    @abstractmethod
     def report(self, program: Program) -> list[str]:
         """Lines that ``satchel export`` prints of what was made."""
-        return []
 
     # Running.
 
@@ -286,36 +252,6 @@ class Target(ABC):
     def open(self, program: Program, threads: int = 0) -> Instance:
         """The program running on this chip."""
 
+    @abstractmethod
     def open_reference(self, program: Program) -> Instance:
         """What the chip should compute, in the reference."""
-        from satchel.eval.reference_instance import ReferenceInstance
-
-        return ReferenceInstance(program)
-
-
-def _in_integers(module: ModuleGraph, progress: Progress) -> ModuleGraph:
-    """All layers that no override names run in integers."""
-    from satchel.quantize.encoding import Encoding
-    from satchel.quantize.static.module import quantize_static
-
-    arrays, samples = module.arrays, module.samples
-    kept = {n for n in arrays for o in module.recipe.overrides if o.matches(n)}
-    count = len(samples.examples)
-    progress("Calibrating", 0, count)
-    result = quantize_static(
-        module.graph,
-        lambda weight: arrays[weight.name],
-        samples.examples,
-        samples.observer,
-        kept,
-        samples.least_snr,
-    )
-    progress("Calibrating", count, count)
-    return replace(
-        module,
-        graph=result.graph,
-        arrays={**arrays, **result.codes},
-        encodings={**module.encodings, **dict.fromkeys(result.codes, Encoding("matrix_i8"))},
-        noise=result.noise,
-        kept_in_float=tuple(result.kept),
-    )

@@ -7,79 +7,52 @@ data; states (KV caches, buffers) live as long as a session and are written by n
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, field
-from enum import Enum
 from typing import Any
 
-import numpy as np
 from numpy.typing import NDArray
 
 from satchel.errors import GraphError
+from satchel.graph.ops import infer_types
+from satchel.graph.types import (
+    Attribute,
+    Dim,
+    DType,
+    Shape,
+    Sym,
+    TensorType,
+    attr_float,
+    attr_int,
+    attr_ints,
+    attr_str,
+    largest,
+    same_elements,
+)
+
+__all__ = [
+    "STATE_WRITERS",
+    "Attribute",
+    "DType",
+    "Dim",
+    "Graph",
+    "Node",
+    "RowSource",
+    "Shape",
+    "Sym",
+    "TensorType",
+    "Value",
+    "Weight",
+    "attr_float",
+    "attr_int",
+    "attr_ints",
+    "attr_str",
+    "constant_name",
+    "largest",
+    "same_elements",
+]
 
 STATE_WRITERS = ("cache_write", "cache_move", "state_write")  # ops that write the state they read
-
-
-class DType(Enum):
-    """Element types. The value is the numpy name, so ``np.dtype(dtype.value)`` works."""
-
-    f32 = "float32"
-    f16 = "float16"
-    i32 = "int32"
-    i64 = "int64"
-    i8 = "int8"
-    u8 = "uint8"
-    boolean = "bool"
-
-    @property
-    def numpy(self) -> np.dtype[Any]:
-        return np.dtype(self.value)
-
-    @property
-    def size(self) -> int:
-        return self.numpy.itemsize
-
-
-@dataclass(frozen=True)
-class Sym:
-    """A dimension that is known only when a method is called: 1 ≤ size ≤ maximum."""
-
-    name: str
-    maximum: int
-
-    def __post_init__(self) -> None:
-        if self.maximum < 1:
-            raise GraphError(f"the size {self.name} must have a maximum of at least 1")
-
-    def __str__(self) -> str:
-        return f"{self.name}≤{self.maximum}"
-
-
-Dim = int | Sym
-Shape = tuple[Dim, ...]
-
-
-def largest(shape: Shape) -> tuple[int, ...]:
-    """The shape with every symbolic dimension at its maximum."""
-    return tuple(d.maximum if isinstance(d, Sym) else d for d in shape)
-
-
-@dataclass(frozen=True)
-class TensorType:
-    shape: Shape
-    dtype: DType = DType.f32
-
-    def __post_init__(self) -> None:
-        if any(isinstance(d, int) and d < 1 for d in self.shape):
-            raise GraphError(f"the shape {list(self.shape)} has a dimension below 1")
-
-    def __str__(self) -> str:
-        return f"{self.dtype.name}[{', '.join(map(str, self.shape))}]"
-
-    @property
-    def max_bytes(self) -> int:
-        """Bytes it takes with every symbolic dimension at its maximum."""
-        return int(np.prod(largest(self.shape), dtype=np.int64)) * self.dtype.size
 
 
 @dataclass(frozen=True)
@@ -102,9 +75,6 @@ class Weight:
     shape: tuple[int, ...]
     role: str  # "linear", "embedding", "head", "vector"
     source: RowSource
-
-
-Attribute = int | float | str | tuple[int, ...]
 
 
 class Value:
@@ -186,8 +156,6 @@ class Graph:
 
     def check(self) -> None:
         """Raise GraphError unless every node obeys its op's rules and reads what exists."""
-        from satchel.graph.ops import infer_types
-
         self._check_names()
         made: set[int] = set()
         known = {id(v) for v in self.inputs}
@@ -237,41 +205,3 @@ def constant_name(name: str, data: NDArray[Any]) -> str:
     """A name that tells the content, so that in all methods of a program it means the same."""
     described = f"{data.dtype.name}{data.shape}".encode() + data.tobytes()
     return f"{name}.{hashlib.sha256(described).hexdigest()[:16]}"
-
-
-def attr_int(attrs: Mapping[str, Attribute], name: str, default: int | None = None) -> int:
-    value = attrs.get(name, default)
-    if isinstance(value, bool) or not isinstance(value, int):
-        raise GraphError(f"the attribute {name} must be an integer, not {value!r}")
-    return value
-
-
-def attr_float(attrs: Mapping[str, Attribute], name: str, default: float | None = None) -> float:
-    value = attrs.get(name, default)
-    if not isinstance(value, (int, float)):
-        raise GraphError(f"the attribute {name} must be a number, not {value!r}")
-    return float(value)
-
-
-def attr_ints(attrs: Mapping[str, Attribute], name: str) -> tuple[int, ...]:
-    value = attrs.get(name)
-    if not isinstance(value, tuple):
-        raise GraphError(f"the attribute {name} must be a tuple of integers, not {value!r}")
-    return value
-
-
-def attr_str(attrs: Mapping[str, Attribute], name: str, default: str | None = None) -> str:
-    value = attrs.get(name, default)
-    if not isinstance(value, str):
-        raise GraphError(f"the attribute {name} must be a string, not {value!r}")
-    return value
-
-
-def same_elements(a: Shape, b: Shape) -> bool:
-    """Whether two shapes hold the same number of elements for every size of their symbols."""
-
-    def split(shape: Shape) -> tuple[int, Sequence[str]]:
-        fixed = int(np.prod([d for d in shape if isinstance(d, int)], dtype=np.int64))
-        return fixed, sorted(d.name for d in shape if isinstance(d, Sym))
-
-    return split(a) == split(b)

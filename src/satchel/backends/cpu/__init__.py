@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from satchel import _native
-from satchel.backends.target import Target
+from satchel.backends.base import BaseTarget
 from satchel.graph.ir import Node
 from satchel.runtime.program import Instance, Program
 
 
 @dataclass(frozen=True)
-class CpuTarget(Target):
+class CpuTarget(BaseTarget):
     """Nothing lies below the CPU, so what it refuses is an error."""
 
     family = "cpu"

@@ -40,7 +40,9 @@ class PreparedProgram:
     """
 
     def __init__(self, program: Program, methods: dict[str, int], bits: int) -> None:
-        from satchel.eval.stored_graphs import read_graphs  # it needs the exporter, which needs us
+        from satchel.program.stored_graphs import (
+            read_graphs,  # it needs the exporter, which needs us
+        )
 
         self.program, self.bits = program, bits
         self.graphs: dict[str, Graph] = read_graphs(program)

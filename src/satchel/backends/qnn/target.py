@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from satchel.backends.base import BaseTarget
 from satchel.backends.qnn.chips import Chip, find_chip, usual_recipe
 from satchel.backends.target import (
     Compilation,
@@ -17,7 +18,6 @@ from satchel.backends.target import (
     MethodWish,
     ModuleGraph,
     Placement,
-    Target,
 )
 from satchel.graph.ir import Graph, Node, Sym
 from satchel.options import option, positive
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class QnnTarget(Target):
+class QnnTarget(BaseTarget):
     """A chip by its name or its version: ``qnn:SM8750``, ``qnn:v79``."""
 
     chip: Chip

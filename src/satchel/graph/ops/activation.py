@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from satchel.graph.ir import attr_str
 from satchel.graph.ops.elementwise import erf, gelu_tanh, hardsigmoid, sigmoid
 from satchel.graph.ops.registry import Attrs, require
+from satchel.graph.types import attr_str
 
 Array = NDArray[Any]
 

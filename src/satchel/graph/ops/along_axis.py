@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from satchel.graph.ir import DType, TensorType, attr_int, attr_str
 from satchel.graph.ops.elementwise import WHOLE
 from satchel.graph.ops.registry import Arrays, Attrs, Types, check_rows, define, require
+from satchel.graph.types import DType, TensorType, attr_int, attr_str
 
 Array = NDArray[Any]
 NUMBERS = (DType.f32, *WHOLE)

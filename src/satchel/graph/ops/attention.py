@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from satchel.errors import ExecutionError
-from satchel.graph.ir import Dim, DType, TensorType, attr_float, attr_int
 from satchel.graph.ops.registry import Arrays, Attrs, Types, define, require
+from satchel.graph.types import Dim, DType, TensorType, attr_float, attr_int
 from satchel.quantize.cache import TAIL, dequantize_cache, quantize_cache
 
 Array = NDArray[Any]

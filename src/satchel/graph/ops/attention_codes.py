@@ -18,10 +18,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from satchel.graph.ir import DType, TensorType, attr_float
 from satchel.graph.ops.attention_full import check_windows, rows_back, windows_of
 from satchel.graph.ops.registry import Arrays, Attrs, Types, define, require
 from satchel.graph.ops.requantize import check_step, codes_of
+from satchel.graph.types import DType, TensorType, attr_float
 
 Array = NDArray[Any]
 ZERO = 128  # the code of zero

@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from satchel.errors import ExecutionError
-from satchel.graph.ir import DType, Shape, TensorType, attr_float, same_elements
 from satchel.graph.ops.registry import Arrays, Attrs, Types, check_rows, define, require
+from satchel.graph.types import DType, Shape, TensorType, attr_float, same_elements
 
 Array = NDArray[Any]
 

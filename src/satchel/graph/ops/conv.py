@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from satchel.graph.ir import DType, TensorType, attr_int
 from satchel.graph.ops.activation import activate, check_activation
 from satchel.graph.ops.registry import Arrays, Attrs, Types, define, require
 from satchel.graph.ops.window import Window, groups_of, image_size, image_type
+from satchel.graph.types import DType, TensorType, attr_int
 
 Array = NDArray[Any]
 

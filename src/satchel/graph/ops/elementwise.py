@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from satchel.errors import ExecutionError
-from satchel.graph.ir import Dim, DType, Shape, TensorType, attr_float, attr_int, attr_str
 from satchel.graph.ops.registry import Arrays, Attrs, Types, define, require
+from satchel.graph.types import Dim, DType, Shape, TensorType, attr_float, attr_int, attr_str
 
 Array = NDArray[Any]
 WHOLE = (DType.i32, DType.i64)

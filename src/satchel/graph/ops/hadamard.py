@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from satchel.graph.ir import DType, TensorType, attr_int
 from satchel.graph.ops.registry import Arrays, Attrs, Types, define, require
+from satchel.graph.types import DType, TensorType, attr_int
 
 Array = NDArray[Any]
 

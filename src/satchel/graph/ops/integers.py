@@ -9,9 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from satchel.errors import ExecutionError
-from satchel.graph.ir import TensorType, attr_str
 from satchel.graph.ops.elementwise import WHOLE, broadcast
 from satchel.graph.ops.registry import Arrays, Attrs, Types, define, require
+from satchel.graph.types import TensorType, attr_str
 
 Array = NDArray[Any]
 

@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from satchel.graph.ir import DType, TensorType, attr_float, attr_int
 from satchel.graph.ops.registry import Arrays, Attrs, Types, define, require
 from satchel.graph.ops.requantize import check_step, codes_of
+from satchel.graph.types import DType, TensorType, attr_float, attr_int
 
 Array = NDArray[Any]
 

@@ -26,11 +26,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from satchel.graph.ir import DType, TensorType, attr_float, attr_int
 from satchel.graph.ops.activation import activate, check_activation
 from satchel.graph.ops.conv import check_weight, window_sums
 from satchel.graph.ops.registry import Arrays, Attrs, Types, define, require
 from satchel.graph.ops.window import Window, image_size
+from satchel.graph.types import DType, TensorType, attr_float, attr_int
 
 Array = NDArray[Any]
 

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from satchel.graph.ir import DType, Shape, TensorType, attr_int, attr_ints
 from satchel.graph.ops.elementwise import WHOLE
 from satchel.graph.ops.registry import Arrays, Attrs, Types, define, require
+from satchel.graph.types import DType, Shape, TensorType, attr_int, attr_ints
 
 Array = NDArray[Any]
 

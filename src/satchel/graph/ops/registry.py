@@ -10,7 +10,7 @@ from typing import Any
 from numpy.typing import NDArray
 
 from satchel.errors import ExecutionError, GraphError
-from satchel.graph.ir import Attribute, TensorType
+from satchel.graph.types import Attribute, TensorType
 
 Types = Sequence[TensorType | None]
 Arrays = Sequence[NDArray[Any]]

@@ -11,11 +11,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from satchel.graph.ir import DType, TensorType, attr_float, attr_int, attr_ints
 from satchel.graph.ops.activation import activate, check_activation
 from satchel.graph.ops.elementwise import broadcast
 from satchel.graph.ops.reduce import reduced_shape
 from satchel.graph.ops.registry import Arrays, Attrs, Types, define, require
+from satchel.graph.types import DType, TensorType, attr_float, attr_int, attr_ints
 
 Array = NDArray[Any]
 

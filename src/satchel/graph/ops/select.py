@@ -8,7 +8,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from satchel.graph.ir import (
+from satchel.graph.ops.elementwise import WHOLE, broadcast
+from satchel.graph.ops.registry import Arrays, Attrs, Types, check_rows, define, require
+from satchel.graph.types import (
     Dim,
     DType,
     Sym,
@@ -18,8 +20,6 @@ from satchel.graph.ir import (
     attr_ints,
     attr_str,
 )
-from satchel.graph.ops.elementwise import WHOLE, broadcast
-from satchel.graph.ops.registry import Arrays, Attrs, Types, check_rows, define, require
 
 Array = NDArray[Any]
 NUMBERS = (DType.f32, *WHOLE)

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from satchel.graph.ir import DType, Shape, Sym, TensorType, attr_int, attr_ints, same_elements
 from satchel.graph.ops.registry import Arrays, Attrs, Types, check_rows, define, require
+from satchel.graph.types import DType, Shape, Sym, TensorType, attr_int, attr_ints, same_elements
 
 Array = NDArray[Any]
 

@@ -6,8 +6,8 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from satchel.graph.ir import TensorType
 from satchel.graph.ops.registry import Arrays, Attrs, Types, define, require
+from satchel.graph.types import TensorType
 
 Array = NDArray[Any]
 

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from satchel.graph.ir import TensorType, attr_int, attr_ints
 from satchel.graph.ops.registry import Attrs, Types, require
+from satchel.graph.types import TensorType, attr_int, attr_ints
 
 Array = NDArray[Any]
 

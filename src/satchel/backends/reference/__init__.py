@@ -13,10 +13,10 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from satchel.errors import ExecutionError
-from satchel.eval.stored_graphs import read_graphs
 from satchel.graph.ir import Graph
 from satchel.graph.reference import ReferenceInterpreter
 from satchel.machine import cores
+from satchel.program.stored_graphs import read_graphs
 from satchel.runtime.program import Instance, Method, Program
 
 
