@@ -102,6 +102,10 @@ class ChecksumError(ProgramFormatError):
     """The bytes of a section or a weight are not those that were written."""
 
 
+class SignatureError(SatchelError):
+    """A program is not signed by whom it should be, or a key or signature is not usable."""
+
+
 class BackendError(SatchelError):
     """A chip's compiler or runtime is missing, or failed. ``code`` is the vendor's, if any."""
 

@@ -43,6 +43,7 @@ def test_fields(
         "`satchel inspect`": ("inspect", program),
         "`satchel report`": ("report", program, "-o", tmp_path / "report.html"),
         "`satchel verify`": ("verify", program),
+        "`satchel sign`": ("sign", "--new-key", tmp_path / "key"),
         "`satchel pull`": ("pull", checkpoint),
         "`satchel doctor`": ("doctor",),
         "`satchel models`": ("models",),

@@ -26,6 +26,7 @@ COMMANDS = (
     "report",
     "inspect",
     "verify",
+    "sign",
     "models",
     "pull",
     "doctor",

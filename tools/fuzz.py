@@ -1,0 +1,163 @@
+"""Damaged programs, templates and inputs without end, and how many were tried.
+
+    python tools/fuzz.py --seconds 60 --jobs 2      # the native fuzzer, built with sanitizers
+    python tools/fuzz.py mixed --seconds 600        # ten minutes of everything
+    python tools/fuzz.py soak --seconds 3600        # an hour of ordinary use: memory stays flat
+
+``native`` changes bytes of sections and puts right places and checksums around them;
+``structure`` (tests/program/mutations.py) changes a program's values, nodes and weights, and what
+loads is run; ``templates`` puts chat templates together; ``mixed`` takes turns with all of them.
+A crash, a hang or a finding of a sanitizer ends with status 1 and says how to see it again.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parents[1]
+TESTS = ROOT / "tests"
+BUILD = ROOT / "build" / "asan"
+# The sanitizers' own limits: leaks are looked for by `soak`.
+SANITIZERS = {
+    "ASAN_OPTIONS": "detect_leaks=0:allocator_may_return_null=1:max_allocation_size_mb=4096",
+    "UBSAN_OPTIONS": "print_stacktrace=1",
+}
+
+
+def build_fuzzer(preset: str) -> Path:
+    """The native fuzzer of a CMake preset."""
+    folder = ROOT / "build" / preset
+    for command in (
+        ["cmake", "--preset", preset],
+        ["cmake", "--build", str(folder), "--target", "program_fuzzer", "--parallel", "2"],
+    ):
+        subprocess.run(command, cwd=ROOT, check=True, stdout=sys.stderr)
+    return folder / "program_fuzzer"
+
+
+def write_seeds(folder: Path) -> list[Path]:
+    """Good programs to begin with: every section, every encoding, language model and image ops."""
+    sys.path[:0] = [str(TESTS), str(TESTS / "program")]
+    import satchel
+    from support.small_program import write_small_program
+    from support.tiny_llm import write_tiny_llm
+
+    small = write_small_program(folder / "small.satchel")
+    checkpoint = write_tiny_llm(folder / "tiny", num_hidden_layers=1)
+    seeds = [small]
+    for recipe in ("8da4w", "16a8w", "fp16"):
+        path = folder / f"{recipe}.satchel"
+        seeds.append(satchel.export(checkpoint, path, recipe=recipe, context=32))
+    return seeds
+
+
+def run(command: list[str], seconds: float, **environment: str) -> dict[str, Any]:
+    """The counts that a worker prints; a worker that crashes or hangs is a finding."""
+    try:
+        done = subprocess.run(
+            command,
+            capture_output=True,
+            text=True,
+            timeout=2 * seconds + 300,
+            env=os.environ | SANITIZERS | environment,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        raise SystemExit(f"it hangs: {' '.join(command)}") from None
+    if done.returncode:
+        raise SystemExit(f"{done.stderr[-6000:]}\nfound by: {' '.join(command)}")
+    counts: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return counts
+
+
+def native(fuzzer: Path, seeds: list[Path], seconds: float, seed: int) -> dict[str, Any]:
+    command = [str(fuzzer), "--seconds", str(seconds), "--seed", str(seed), *map(str, seeds)]
+    return run(command, seconds)
+
+
+def structure(seeds: list[Path], seconds: float, seed: int, folder: Path) -> dict[str, Any]:
+    worker = [sys.executable, str(TESTS / "program" / "attack_worker.py"), "random", str(seeds[0])]
+    limits = ["--seconds", str(seconds), "--seed", str(seed), "--folder", str(folder / str(seed))]
+    paths = os.pathsep.join([str(TESTS), str(TESTS / "program")])
+    return run([*worker, *limits], seconds, PYTHONPATH=paths)
+
+
+def templates(seconds: float, seed: int) -> dict[str, Any]:
+    worker = [sys.executable, str(TESTS / "llm" / "template_worker.py")]
+    return run([*worker, "--seconds", str(seconds), "--seed", str(seed)], seconds)
+
+
+def soak(seconds: float, folder: Path) -> dict[str, Any]:
+    """Answers, exports and damaged files over and over; memory at the end as after warming up."""
+    worker = [sys.executable, str(ROOT / "tools" / "soak_worker.py"), str(folder)]
+    counts = run([*worker, "--seconds", str(seconds)], seconds)
+    if counts["grown_bytes"] > max(16 << 20, counts["warm_bytes"] // 20):
+        raise SystemExit(f"memory grew: {json.dumps(counts)}")
+    return counts
+
+
+def total(results: list[dict[str, Any]]) -> dict[str, Any]:
+    """Sums of counts, and the slowest of all."""
+    names = {name for counts in results for name in counts}
+    return {
+        name: (max if name == "slowest" else sum)(counts.get(name, 0) for counts in results)
+        for name in sorted(names)
+    }
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    kinds = ["native", "structure", "templates", "mixed", "soak"]
+    parser.add_argument("kind", nargs="?", choices=kinds, default="native")
+    parser.add_argument("--seconds", type=float, default=60.0)
+    parser.add_argument("--jobs", type=int, default=1)
+    parser.add_argument("--seed", type=int, default=int(time.time()))
+    parser.add_argument(
+        "--preset", default="asan", help="asan, tsan, or release, which tries many more files"
+    )
+    options = parser.parse_args()
+    results: dict[str, Any] = {"seed": options.seed, "seconds": options.seconds}
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        seeds = write_seeds(folder)
+        fuzzer = Path()
+        if options.kind in ("native", "mixed"):
+            fuzzer = build_fuzzer(options.preset)
+
+        def one(kind: str, seconds: float, number: int) -> dict[str, Any]:
+            seed = options.seed + number
+            if kind == "native":
+                return native(fuzzer, seeds, seconds, seed)
+            if kind == "structure":
+                return structure(seeds, seconds, seed, folder)
+            return templates(seconds, seed)
+
+        if options.kind == "soak":
+            results["soak"] = soak(options.seconds, folder)
+        else:
+            kinds = ["native", "structure", "templates"]
+            kinds = kinds if options.kind == "mixed" else [options.kind]
+            with ThreadPoolExecutor(options.jobs) as pool:
+                for kind in kinds:
+                    jobs = [
+                        pool.submit(one, kind, options.seconds / len(kinds), number)
+                        for number in range(options.jobs)
+                    ]
+                    results[kind] = total([job.result() for job in jobs])
+    print(json.dumps(results))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
