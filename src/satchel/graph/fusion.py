@@ -9,12 +9,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from satchel.graph.ir import Graph, Node, TensorType, Value, attr_float
+from satchel.graph.ops import Trait, ops_with
 
 Array = NDArray[Any]
 
-LAYERS = {"conv2d", "conv_transpose2d", "linear"}
+LAYERS = ops_with(Trait.layer)
 # The ops that are an activation of a layer under the same name.
-ACTIVATIONS = set("relu hardswish hardsigmoid silu gelu gelu_tanh sigmoid tanh".split())
+ACTIVATIONS = ops_with(Trait.activation)
 
 
 def _users(graph: Graph) -> Counter[int]:

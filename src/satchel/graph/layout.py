@@ -11,19 +11,14 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from satchel.graph.ir import Attribute, Graph, Node, Shape, TensorType, Value
-from satchel.graph.ops import infer_types
+from satchel.graph.ops import Trait, infer_types, ops_with
 
 Perm = tuple[int, ...]
 
-UNARY = set(
-    "neg abs exp log sqrt rsqrt sin cos tanh erf relu sigmoid silu gelu gelu_tanh floor round "
-    "hardsigmoid hardswish clamp affine cast quantize dequantize lookup".split()
-)
-BINARY = set(
-    "add sub mul div maximum minimum pow silu_mul gelu_tanh_mul compare where qadd qmul".split()
-)
-REDUCTIONS = {"reduce_sum", "reduce_mean", "reduce_max", "reduce_min"}
-ONE_AXIS = {"concat", "slice", "take", "softmax"}
+UNARY = ops_with(Trait.unary)
+ELEMENTWISE = ops_with(Trait.elementwise)
+REDUCTIONS = ops_with(Trait.reduction)
+ONE_AXIS = ops_with(Trait.one_axis)
 
 
 def inverse(perm: Sequence[int]) -> Perm:
@@ -89,7 +84,7 @@ class _Sinker:
             return None
         if node.op in UNARY and sources[0]:
             return self._node(node, [sources[0][0], *node.inputs[1:]], dict(node.attrs)), perm
-        if node.op in BINARY or node.op == "concat":
+        if node.op in ELEMENTWISE or node.op == "concat":
             return self._several(node, sources, perm)
         if sources[0] is None:
             return None

@@ -13,16 +13,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from satchel.graph.ir import Attribute, DType, Graph, Node, TensorType, Value, constant_name
-from satchel.graph.ops import find_op, infer_types
+from satchel.graph.ops import Trait, find_op, infer_types, ops_with
 
 Array = NDArray[Any]
 
-MOVES = {"reshape", "transpose", "slice", "take", "concat"}
-ROW_WISE = {
-    "linear",
-    "layer_norm",
-    "rms_norm",
-}  # each row of the result is made of the same row of x
+MOVES = ops_with(Trait.moves)
+ROW_WISE = ops_with(Trait.row_wise)
 MOST_ELEMENTS = 1 << 24
 
 

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from satchel.backends.qnn.ops import is_activation
 from satchel.graph.ir import Graph, Node
+from satchel.graph.ops import Trait, ops_with
 from satchel.quantize.static import ActivationEncoding
 
 Array = NDArray[Any]
@@ -24,7 +25,7 @@ CACHE_BITS = 8
 # A hidden slot's score lies this far below the lowest that was seen: e^-20 is no 16-bit step.
 MASK_MARGIN = 20.0
 # A pad is of zeros, which every encoding has a code for.
-MOVES = frozenset("reshape transpose slice take expand pad max_pool2d".split())
+MOVES = ops_with(Trait.keeps_codes)
 
 
 def is_copy(node: Node) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from satchel.graph.ir import DType, Node, Value, attr_float, attr_int
+from satchel.graph.ops import Trait, ops_with
 
 # Ops that the NPU runs as they are; the others are lowered to these.
 PLAIN_OPS = frozenset(
@@ -26,7 +27,7 @@ HOST_OPS = {
     "cache_move": "the host keeps the cache",
 }
 
-LAYERS = frozenset({"conv2d", "linear"})
+LAYERS = ops_with(Trait.integer_layer)
 MOST_DIMENSIONS = 5
 
 

@@ -19,11 +19,12 @@ from satchel.graph.ops import (
     shape,
     state,
 )
-from satchel.graph.ops.registry import OPS, Op, find_op, infer_types
+from satchel.graph.ops.registry import OPS, Op, Trait, find_op, infer_types, ops_with
 
 __all__ = [
     "OPS",
     "Op",
+    "Trait",
     "along_axis",
     "attention",
     "attention_codes",
@@ -36,6 +37,7 @@ __all__ = [
     "integers",
     "linear",
     "normalize",
+    "ops_with",
     "pool",
     "quantized",
     "reduce",

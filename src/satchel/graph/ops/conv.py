@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from satchel.graph.ops.activation import activate, check_activation
-from satchel.graph.ops.registry import Arrays, Attrs, Types, define, require
+from satchel.graph.ops.registry import Arrays, Attrs, Trait, Types, define, require
 from satchel.graph.ops.window import Window, groups_of, image_size, image_type
 from satchel.graph.types import DType, TensorType, attr_int
 
@@ -59,7 +59,17 @@ def window_sums(
     return np.moveaxis(total, 0, 3).reshape(x.shape[0], *out, outputs)
 
 
-@define("conv2d", (2, 4), "kernel", "stride", "padding", "dilation", "groups", "activation")
+@define(
+    "conv2d",
+    (2, 4),
+    "kernel",
+    "stride",
+    "padding",
+    "dilation",
+    "groups",
+    "activation",
+    traits=[Trait.layer, Trait.integer_layer],
+)
 class Conv2d:
     """Each window's product with the weight, plus bias and residual, through the activation.
 
@@ -91,7 +101,15 @@ class Conv2d:
 
 
 @define(
-    "conv_transpose2d", (2, 3), "kernel", "stride", "padding", "dilation", "groups", "activation"
+    "conv_transpose2d",
+    (2, 3),
+    "kernel",
+    "stride",
+    "padding",
+    "dilation",
+    "groups",
+    "activation",
+    traits=[Trait.layer],
 )
 class ConvTranspose2d:
     """What conv2d would read from: each pixel spread over its window, the windows added up.

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from satchel.errors import ExecutionError
-from satchel.graph.ops.registry import Arrays, Attrs, Types, define, require
+from satchel.graph.ops.registry import Arrays, Attrs, Trait, Types, define, require
 from satchel.graph.types import Dim, DType, Shape, TensorType, attr_float, attr_int, attr_str
 
 Array = NDArray[Any]
@@ -96,7 +96,7 @@ def broadcast(a: Shape, b: Shape, op: str) -> Shape:
 
 
 def _define_binary(
-    name: str, function: Callable[[Array, Array], Array], integers: bool = False
+    name: str, function: Callable[[Array, Array], Array], *more: Trait, integers: bool = False
 ) -> None:
     class Binary:
         @staticmethod
@@ -113,10 +113,10 @@ def _define_binary(
         def run(arrays: Arrays, _attrs: Attrs) -> list[Array]:
             return [function(arrays[0], arrays[1])]
 
-    define(name, 2)(Binary)
+    define(name, 2, traits=[Trait.elementwise, *more])(Binary)
 
 
-def _define_unary(name: str, function: Callable[[Array], Array]) -> None:
+def _define_unary(name: str, function: Callable[[Array], Array], *more: Trait) -> None:
     class Unary:
         @staticmethod
         def types(types: Types, _attrs: Attrs) -> list[TensorType]:
@@ -130,7 +130,7 @@ def _define_unary(name: str, function: Callable[[Array], Array]) -> None:
             # Transcendentals go through f64, so that the reference has no error of its own.
             return [function(arrays[0].astype(np.float64)).astype(np.float32)]
 
-    define(name, 1)(Unary)
+    define(name, 1, traits=[Trait.unary, *more])(Unary)
 
 
 def sigmoid(x: Array) -> Array:
@@ -148,9 +148,9 @@ def gelu_tanh(x: Array) -> Array:
     return out
 
 
-_define_binary("add", np.add, integers=True)
+_define_binary("add", np.add, Trait.integer_pair, integers=True)
 _define_binary("sub", np.subtract, integers=True)
-_define_binary("mul", np.multiply, integers=True)
+_define_binary("mul", np.multiply, Trait.integer_pair, integers=True)
 _define_binary("div", np.divide)
 _define_binary("maximum", np.maximum, integers=True)
 _define_binary("minimum", np.minimum, integers=True)
@@ -158,11 +158,11 @@ _define_binary("pow", np.power)
 _define_binary("atan2", lambda a, b: np.arctan2(a, b, dtype=np.float64).astype(np.float32))
 _define_binary("fmod", np.fmod)
 
-_define_unary("neg", np.negative)
-_define_unary("abs", np.abs)
-_define_unary("exp", np.exp)
+_define_unary("neg", np.negative, Trait.tabulated)
+_define_unary("abs", np.abs, Trait.tabulated)
+_define_unary("exp", np.exp, Trait.tabulated)
 _define_unary("log", np.log)
-_define_unary("sqrt", np.sqrt)
+_define_unary("sqrt", np.sqrt, Trait.tabulated)
 _define_unary("rsqrt", lambda x: 1 / np.sqrt(x))
 _define_unary("sin", np.sin)
 _define_unary("cos", np.cos)
@@ -172,7 +172,6 @@ _define_unary("acos", np.arccos)
 _define_unary("atan", np.arctan)
 _define_unary("sinh", np.sinh)
 _define_unary("cosh", np.cosh)
-_define_unary("tanh", np.tanh)
 _define_unary("asinh", np.arcsinh)
 _define_unary("acosh", np.arccosh)
 _define_unary("atanh", np.arctanh)
@@ -183,16 +182,19 @@ _define_unary("log2", np.log2)
 _define_unary("log10", np.log10)
 _define_unary("erfinv", inverse_erf)
 _define_unary("trunc", np.trunc)
-_define_unary("erf", erf)
+_define_unary("erf", erf, Trait.tabulated)
 _define_unary("floor", np.floor)
 _define_unary("round", np.rint)  # halves go to the even number
-_define_unary("hardsigmoid", hardsigmoid)
-_define_unary("hardswish", lambda x: x * hardsigmoid(x))
-_define_unary("relu", lambda x: np.maximum(x, 0))
-_define_unary("sigmoid", sigmoid)
-_define_unary("silu", lambda x: x * sigmoid(x))
-_define_unary("gelu", lambda x: 0.5 * x * (1 + erf(x / math.sqrt(2))))
-_define_unary("gelu_tanh", gelu_tanh)
+# What a layer can do to its own result; in integers, a table of its own does it.
+_ACTIVATION = (Trait.activation, Trait.tabulated)
+_define_unary("tanh", np.tanh, *_ACTIVATION)
+_define_unary("hardsigmoid", hardsigmoid, *_ACTIVATION)
+_define_unary("hardswish", lambda x: x * hardsigmoid(x), *_ACTIVATION)
+_define_unary("relu", lambda x: np.maximum(x, 0), *_ACTIVATION)
+_define_unary("sigmoid", sigmoid, *_ACTIVATION)
+_define_unary("silu", lambda x: x * sigmoid(x), *_ACTIVATION)
+_define_unary("gelu", lambda x: 0.5 * x * (1 + erf(x / math.sqrt(2))), *_ACTIVATION)
+_define_unary("gelu_tanh", gelu_tanh, *_ACTIVATION)
 
 
 def _define_gated(name: str, activation: Callable[[Array], Array]) -> None:
@@ -211,14 +213,14 @@ def _define_gated(name: str, activation: Callable[[Array], Array]) -> None:
             gate, up = (a.astype(np.float64) for a in arrays)
             return [(activation(gate) * up).astype(np.float32)]
 
-    define(name, 2)(Gated)
+    define(name, 2, traits=[Trait.elementwise])(Gated)
 
 
 _define_gated("silu_mul", lambda x: x * sigmoid(x))
 _define_gated("gelu_tanh_mul", gelu_tanh)
 
 
-@define("affine", 1, "scale", "shift")
+@define("affine", 1, "scale", "shift", traits=[Trait.unary, Trait.tabulated])
 class Affine:
     """x * scale + shift, with numbers that are known at export."""
 
@@ -238,7 +240,7 @@ class Affine:
         return [arrays[0] * scale + shift]
 
 
-@define("clamp", 1, "low", "high")
+@define("clamp", 1, "low", "high", traits=[Trait.unary, Trait.tabulated])
 class Clamp:
     """Numbers below ``low`` become it, those above ``high`` become that; either may be left out."""
 
@@ -261,7 +263,7 @@ class Clamp:
         return [out.copy()]
 
 
-@define("cast", 1, "dtype", "checked")
+@define("cast", 1, "dtype", "checked", traits=[Trait.unary])
 class Cast:
     """Convert between f32, f16, i32, i64 and bool. Float to whole truncates and saturates.
 

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from satchel.graph.ops.activation import activate, check_activation
 from satchel.graph.ops.elementwise import broadcast
-from satchel.graph.ops.registry import Arrays, Attrs, Types, check_rows, define, require
+from satchel.graph.ops.registry import Arrays, Attrs, Trait, Types, check_rows, define, require
 from satchel.graph.types import DType, TensorType, attr_str
 from satchel.quantize.packing import quantize_activations
 
@@ -18,7 +18,13 @@ Array = NDArray[Any]
 ACTIVATION_BITS = {"f32": 0, "int8": 8, "int16": 16}  # 0: they are not rounded
 
 
-@define("linear", (2, 3), "activations", "activation")
+@define(
+    "linear",
+    (2, 3),
+    "activations",
+    "activation",
+    traits=[Trait.layer, Trait.integer_layer, Trait.row_wise],
+)
 class Linear:
     """x @ weight.T + bias, through the ``activation``.
 

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from satchel.graph.ops.registry import Arrays, Attrs, Types, define, require
+from satchel.graph.ops.registry import Arrays, Attrs, Trait, Types, define, require
 from satchel.graph.ops.requantize import check_step, codes_of
 from satchel.graph.types import DType, TensorType, attr_float, attr_int
 
@@ -25,7 +25,7 @@ def _norm_types(op: str, types: Types, attrs: Attrs) -> list[TensorType]:
     return [x]
 
 
-@define("rms_norm", 2, "eps")
+@define("rms_norm", 2, "eps", traits=[Trait.row_wise])
 class RmsNorm:
     """x / sqrt(mean(x²) + eps) * weight."""
 
@@ -41,7 +41,7 @@ class RmsNorm:
         return [out.astype(np.float32)]
 
 
-@define("layer_norm", (2, 3), "eps", "out_scale", "out_zero")
+@define("layer_norm", (2, 3), "eps", "out_scale", "out_zero", traits=[Trait.row_wise])
 class LayerNorm:
     """(x - mean) / sqrt(variance + eps) * weight + bias, with an out_scale as codes of 8 bits."""
 
@@ -65,7 +65,7 @@ class LayerNorm:
         return [codes_of(numbers, attrs, "out_") if "out_scale" in attrs else numbers]
 
 
-@define("softmax", 1, "axis")
+@define("softmax", 1, "axis", traits=[Trait.one_axis])
 class Softmax:
     @staticmethod
     def types(types: Types, attrs: Attrs) -> list[TensorType]:

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from satchel.graph.ops.registry import Arrays, Attrs, Types, define, require
+from satchel.graph.ops.registry import Arrays, Attrs, Trait, Types, define, require
 from satchel.graph.ops.window import Window, image_size, image_type
 from satchel.graph.types import DType, TensorType, attr_int
 
@@ -30,7 +30,16 @@ def _check(
     return [image_type(x, size, channels)]
 
 
-@define("max_pool2d", 1, "kernel", "stride", "padding", "dilation", "ceil_mode")
+@define(
+    "max_pool2d",
+    1,
+    "kernel",
+    "stride",
+    "padding",
+    "dilation",
+    "ceil_mode",
+    traits=[Trait.keeps_codes],
+)
 class MaxPool2d:
     """The largest value of each window; what lies outside of the image does not count."""
 

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from satchel.graph.ops.elementwise import WHOLE
-from satchel.graph.ops.registry import Arrays, Attrs, Types, define, require
+from satchel.graph.ops.registry import Arrays, Attrs, Trait, Types, define, require
 from satchel.graph.types import DType, Shape, TensorType, attr_int, attr_ints
 
 Array = NDArray[Any]
@@ -45,7 +45,7 @@ def _define_reduction(name: str, function: Callable[..., Array]) -> None:
             # Whole numbers wrap around, and what wraps in 64 bits wraps in 32.
             return [np.asarray(function(wide, axis=axes, keepdims=keep)).astype(x.dtype)]
 
-    define(name, 1, "axes", "keepdims")(Reduction)
+    define(name, 1, "axes", "keepdims", traits=[Trait.reduction])(Reduction)
 
 
 _define_reduction("reduce_sum", np.sum)

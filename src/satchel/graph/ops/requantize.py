@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from satchel.graph.ops.activation import activate, check_activation
 from satchel.graph.ops.elementwise import broadcast
 from satchel.graph.ops.reduce import reduced_shape
-from satchel.graph.ops.registry import Arrays, Attrs, Types, define, require
+from satchel.graph.ops.registry import Arrays, Attrs, Trait, Types, define, require
 from satchel.graph.types import DType, TensorType, attr_float, attr_int, attr_ints
 
 Array = NDArray[Any]
@@ -43,7 +43,7 @@ def codes_of(numbers: Array, attrs: Attrs, prefix: str = "") -> Array:
     return codes.astype(np.uint8)
 
 
-@define("quantize", 1, "scale", "zero")
+@define("quantize", 1, "scale", "zero", traits=[Trait.unary])
 class Quantize:
     @staticmethod
     def types(types: Types, attrs: Attrs) -> list[TensorType]:
@@ -58,7 +58,7 @@ class Quantize:
         return [codes_of(arrays[0], attrs)]
 
 
-@define("dequantize", 1, "scale", "zero")
+@define("dequantize", 1, "scale", "zero", traits=[Trait.unary])
 class Dequantize:
     @staticmethod
     def types(types: Types, attrs: Attrs) -> list[TensorType]:
@@ -73,7 +73,7 @@ class Dequantize:
         return [numbers_of(arrays[0], attrs)]
 
 
-@define("lookup", 2)
+@define("lookup", 2, traits=[Trait.unary])
 class Lookup:
     """table[x]: any function of one number, and a change of scale, in 8 bits."""
 
@@ -111,7 +111,7 @@ def _define_pair(name: str, function: Any) -> None:
             a, b = numbers_of(arrays[0], attrs, "a_"), numbers_of(arrays[1], attrs, "b_")
             return [codes_of(activate(function(a, b), attrs), attrs, "out_")]
 
-    define(name, 2, *_PAIR)(Pair)
+    define(name, 2, *_PAIR, traits=[Trait.elementwise])(Pair)
 
 
 _define_pair("qadd", np.add)

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from satchel.graph.ops.elementwise import WHOLE, broadcast
-from satchel.graph.ops.registry import Arrays, Attrs, Types, check_rows, define, require
+from satchel.graph.ops.registry import Arrays, Attrs, Trait, Types, check_rows, define, require
 from satchel.graph.types import (
     Dim,
     DType,
@@ -34,7 +34,7 @@ COMPARISONS: dict[str, Callable[[Array, Array], Array]] = {
 }
 
 
-@define("compare", 2, "kind")
+@define("compare", 2, "kind", traits=[Trait.elementwise])
 class Compare:
     """Whether a is less than (lt), at most (le), … b, element by element, with broadcasting."""
 
@@ -53,7 +53,7 @@ class Compare:
         return [COMPARISONS[attr_str(attrs, "kind")](arrays[0], arrays[1])]
 
 
-@define("where", 3)
+@define("where", 3, traits=[Trait.elementwise])
 class Where:
     """a where the condition holds, else b; all three broadcast."""
 
@@ -72,7 +72,7 @@ class Where:
         return [np.where(*arrays)]
 
 
-@define("expand", (1, 2), "shape")
+@define("expand", (1, 2), "shape", traits=[Trait.keeps_codes])
 class Expand:
     """Repeat along dimensions of size 1, or new ones in front, up to a shape.
 
@@ -99,7 +99,7 @@ class Expand:
         return [np.broadcast_to(arrays[0], shape).copy()]
 
 
-@define("take", 2, "axis")
+@define("take", 2, "axis", traits=[Trait.moves, Trait.keeps_codes, Trait.one_axis])
 class Take:
     """Entries of one axis, by number."""
 
@@ -146,7 +146,7 @@ class Gather:
         return [np.take_along_axis(x[tuple(sizes)], numbers, axis)]
 
 
-@define("pad", 1, "before", "after", "value")
+@define("pad", 1, "before", "after", "value", traits=[Trait.keeps_codes])
 class Pad:
     """Put a number around: ``before`` and ``after`` each axis, whose size is then known."""
 

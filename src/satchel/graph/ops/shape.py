@@ -7,13 +7,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from satchel.graph.ops.registry import Arrays, Attrs, Types, check_rows, define, require
+from satchel.graph.ops.registry import Arrays, Attrs, Trait, Types, check_rows, define, require
 from satchel.graph.types import DType, Shape, Sym, TensorType, attr_int, attr_ints, same_elements
 
 Array = NDArray[Any]
 
 
-@define("reshape", 1, "shape")
+@define("reshape", 1, "shape", traits=[Trait.moves, Trait.keeps_codes])
 class Reshape:
     """New shape, same elements. In ``shape``, 0 keeps the input's dimension at that place."""
 
@@ -36,7 +36,7 @@ class Reshape:
         return [x.reshape([x.shape[i] if d == 0 else d for i, d in enumerate(wanted)]).copy()]
 
 
-@define("transpose", 1, "perm")
+@define("transpose", 1, "perm", traits=[Trait.moves, Trait.keeps_codes])
 class Transpose:
     @staticmethod
     def types(types: Types, attrs: Attrs) -> list[TensorType]:
@@ -51,7 +51,9 @@ class Transpose:
         return [np.transpose(arrays[0], attr_ints(attrs, "perm")).copy()]
 
 
-@define("slice", 1, "axis", "start", "stop")
+@define(
+    "slice", 1, "axis", "start", "stop", traits=[Trait.moves, Trait.keeps_codes, Trait.one_axis]
+)
 class Slice:
     """Elements start … stop-1 of one axis, whose size must be known."""
 
@@ -74,7 +76,7 @@ class Slice:
         return [arrays[0][index].copy()]
 
 
-@define("concat", (1, 8), "axis")
+@define("concat", (1, 8), "axis", traits=[Trait.moves, Trait.one_axis])
 class Concat:
     """One to eight inputs after each other along one axis of known size."""
 

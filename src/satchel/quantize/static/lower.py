@@ -15,7 +15,7 @@ from satchel.graph.ops import find_op
 from satchel.graph.ops.attention_codes import ZERO
 from satchel.graph.reference import WeightReader
 from satchel.quantize.static.encoding import ActivationEncoding
-from satchel.quantize.static.plan import MAPS, MOVES, PAIRS, IntegerPlan
+from satchel.quantize.static.plan import KEEP_CODES, LAYERS, PAIRS, TABULATED, IntegerPlan
 from satchel.quantize.static.qdq import quantize_rows
 
 Array = NDArray[Any]
@@ -122,7 +122,7 @@ class _Lowering:
         if residual:
             layer = residual.layer
             self._layer(layer, result, residual.activation, residual.residual)
-        elif node.op in ("conv2d", "linear"):
+        elif node.op in LAYERS:
             self._layer(node, result, str(node.attrs.get("activation", "none")), None)
         elif node.op == "attention_qkv":
             self._attention(node, result)
@@ -187,7 +187,7 @@ class _Lowering:
         assert first is not None
         out = self.encoding(result)
         ends: dict[str, Attribute] = {"out_scale": out.scale, "out_zero": out.zero_point}
-        if node.op in MOVES:
+        if node.op in KEEP_CODES:
             attrs = dict(node.attrs)
             if node.op == "pad":
                 attrs["value"] = float(self.encoding(first).zero_point)
@@ -209,7 +209,7 @@ class _Lowering:
         if node.op == "concat":
             parts = [self._rescaled(v, out) for v in node.inputs if v is not None]
             return self.builder.node("concat", *parts, **node.attrs)
-        assert node.op in MAPS
+        assert node.op in TABULATED
         table = self._table(self.encoding(first), out, node)
         return self.builder.node("lookup", self.as_codes(first), table)
 

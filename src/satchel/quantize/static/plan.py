@@ -13,14 +13,14 @@ from dataclasses import dataclass, field, replace
 
 from satchel.graph.fusion import ACTIVATIONS
 from satchel.graph.ir import DType, Graph, Node, Value
+from satchel.graph.ops import Trait, ops_with
 from satchel.quantize.static.encoding import ActivationEncoding
 from satchel.quantize.static.heads import HeadSteps, feeding_layer
 
-LAYERS = {"conv2d", "linear"}
-# Their results have the codes of their inputs.
-MOVES = {"reshape", "transpose", "slice", "take", "expand", "max_pool2d", "pad"}
-MAPS = ACTIVATIONS | {"clamp", "neg", "abs", "affine", "exp", "sqrt", "erf"}
-PAIRS = {"add", "mul"}
+LAYERS = ops_with(Trait.integer_layer)
+KEEP_CODES = ops_with(Trait.keeps_codes)
+TABULATED = ops_with(Trait.tabulated)
+PAIRS = ops_with(Trait.integer_pair)
 MOST_COLUMNS = 65536
 
 
@@ -91,7 +91,7 @@ def plan_integers(
     plan.encodings = dict(encodings)
     for node in graph.nodes:
         source = node.inputs[0] if node.inputs else None
-        if node.op in MOVES and plan.runs_on_codes(node) and source is not None:
+        if node.op in KEEP_CODES and plan.runs_on_codes(node) and source is not None:
             plan.encodings[node.outputs[0].name] = plan.encodings[source.name]
     _find_residuals(graph, plan, readers, outputs)
     return plan
@@ -123,7 +123,7 @@ def _can_follow(node: Node) -> bool:
         return node.attrs.get("value", 0.0) == 0
     if node.op == "expand":
         return len(node.inputs) == 1
-    return node.op in MOVES or node.op in MAPS or node.op == "reduce_mean"
+    return node.op in KEEP_CODES or node.op in TABULATED or node.op == "reduce_mean"
 
 
 def _find_residuals(
