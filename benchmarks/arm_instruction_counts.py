@@ -76,7 +76,7 @@ def main() -> None:
         print(f"{options.rows} x {options.cols} weights, groups of {options.group}\n")
         print("| weights | tokens | table | instructions | per 100 multiply-adds | portable / it |")
         print("|---|---|---|---|---|---|")
-        for encoding in ("q4", "q8"):
+        for encoding in ("q4", "q8", "i8"):
             for tokens in options.tokens:
                 portable = 0.0
                 for table in TABLES:

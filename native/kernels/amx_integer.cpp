@@ -2,8 +2,6 @@
 // columns per instruction. Weights and codes are read where they lie; only the last columns of the
 // weights and of the last rows, where they are no full step, are copied and filled up with zeros.
 
-#include <algorithm>
-
 #include "amx_tiles.h"
 #include "next_codes.h"
 
@@ -53,7 +51,7 @@ class RowTiles {
         row_pixels_((x_.row_pixels + in_row_ - 1) / in_row_) {
     if (x_.rows == 1 || in_row_ > 1 || x_.row_step % x_.pixel_step != 0) return;
     apart_ = x_.row_step / x_.pixel_step;
-    rows_ = std::min(x_.rows, (kTileRows - row_pixels_) / apart_ + 1);
+    rows_ = lesser(x_.rows, (kTileRows - row_pixels_) / apart_ + 1);
   }
   int64_t rows() const { return rows_; }              // in a tile
   int64_t row_pixels() const { return row_pixels_; }  // of each
@@ -62,8 +60,8 @@ class RowTiles {
   int64_t count() const { return (x_.rows + rows_ - 1) / rows_ * in_row_; }
   void restart() { row_ = place_ = 0; }
   RowTile next() {
-    const int64_t end = x_.row_pixels - row_pixels_, pixel = std::min(place_ * row_pixels_, end);
-    const int64_t row = std::min(row_, x_.rows - rows_);
+    const int64_t end = x_.row_pixels - row_pixels_, pixel = lesser(place_ * row_pixels_, end);
+    const int64_t row = lesser(row_, x_.rows - rows_);
     const RowTile tile{x_.image + row * x_.row_step + pixel * x_.pixel_step,
                        row * x_.row_pixels + pixel,
                        (x_.rows - rows_ - row) * x_.row_step + (end - pixel) * x_.pixel_step};
@@ -245,20 +243,20 @@ void amx_conv_i8(const CodeWindows& x, const IntegerMatrix& w, const IntegerResu
   const bool wide = w.steps * 4 <= kMostWideColumns;
   const int most_row_tiles = wide ? 1 : 2, most_tiles = kBlockSums / most_row_tiles;
   const int64_t tile_bytes = w.steps * 4 * kTileRows;
-  const int64_t strip_tiles =
-      std::clamp<int64_t>(kStripBytes / tile_bytes & -most_tiles, most_tiles, kMostStripTiles);
+  const int64_t strip_tiles = lesser<int64_t>(
+      greater<int64_t>(kStripBytes / tile_bytes & -most_tiles, most_tiles), kMostStripTiles);
   const int64_t steps = (w.steps * 4 + kStepColumns - 1) / kStepColumns;
   Job job{x, w, result, rows, buffers, 0, have_room(result, w, tile_begin, tile_end - tile_begin)};
   Block before{};
   for (int64_t strip = tile_begin; strip < tile_end; strip += strip_tiles) {
-    const int64_t strip_end = std::min(strip + strip_tiles, tile_end);
+    const int64_t strip_end = lesser(strip + strip_tiles, tile_end);
     const int64_t row_blocks = (rows.count() + most_row_tiles - 1) / most_row_tiles;
     const int64_t blocks = (strip_end - strip + most_tiles - 1) / most_tiles * row_blocks;
     copy_last_steps(w, strip, strip_end - strip, buffers);
     job.strip = strip;
     const int8_t* following = strip_end < tile_end ? w.codes + strip_end * tile_bytes : w.next;
     const int64_t bytes = strip_end < tile_end ? (tile_end - strip_end) * tile_bytes : w.next_bytes;
-    NextCodes next(following, std::min(bytes, strip_tiles * tile_bytes), blocks * steps);
+    NextCodes next(following, lesser(bytes, strip_tiles * tile_bytes), blocks * steps);
     rows.restart();
     for (int64_t row = 0; row < rows.count(); row += most_row_tiles) {
       Block block{
@@ -266,7 +264,7 @@ void amx_conv_i8(const CodeWindows& x, const IntegerMatrix& w, const IntegerResu
       if (block.row_tiles == 2) block.rows[1] = rows.next();
       for (int64_t tile = strip; tile < strip_end; tile += most_tiles) {
         block.tile = tile;
-        block.tiles = static_cast<int>(std::min<int64_t>(most_tiles, strip_end - tile));
+        block.tiles = static_cast<int>(lesser<int64_t>(most_tiles, strip_end - tile));
         multiply(job, block, next);
         // While the tiles are at work. The sums are read before the next ones are stored in their
         // place.

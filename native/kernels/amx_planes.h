@@ -11,8 +11,6 @@
 // of 16 bits is two bytes, in two planes: signed high bytes and unsigned low ones.
 #pragma once
 
-#include <algorithm>
-
 #include "amx_tiles.h"
 #include "step_bytes.inl"
 
@@ -83,7 +81,7 @@ inline void high_and_low_bytes(const TileRun& run, F per_scale, int64_t begin, i
                                                          kFirstWhereMask));
       low += 64, high += 64;
     };
-    for (const int64_t stop = std::min(end, (g + 1) * run.group); column < stop;
+    for (const int64_t stop = lesser(end, (g + 1) * run.group); column < stop;
          column += 8, codes += 64) {
       const __m512i bytes = _mm512_loadu_si512(codes);
       put(_mm512_and_si512(bytes, nibble), _mm512_and_si512(_mm512_srli_epi16(bytes, 8), nibble));
@@ -108,7 +106,7 @@ class Unpacking {
   }
 
   void step(int64_t begin, Planes& planes) const {
-    const int64_t end = std::min(begin + kStepColumns, tiles_[0].columns());
+    const int64_t end = lesser(begin + kStepColumns, tiles_[0].columns());
     uint8_t *first = planes.bytes[0] + begin * kTileRows,
             *second = planes.bytes[1] + begin * kTileRows;
     if (unit_.high_and_low) {

@@ -41,11 +41,11 @@ struct Place {
   int64_t strip, strip_end, chunk, tile, first;
 
   static Place begin_of(int64_t tile, int64_t tile_end) {
-    return {tile, std::min(tile + kStripTiles, tile_end), 0, tile, 0};
+    return {tile, lesser(tile + kStripTiles, tile_end), 0, tile, 0};
   }
   bool begins_chunk() const { return first == chunk; }
   bool ends_chunk(const PackedMatrix& w) const {
-    return first + kRunColumns >= std::min(chunk + kChunkColumns, w.cols);
+    return first + kRunColumns >= lesser(chunk + kChunkColumns, w.cols);
   }
   Place after(const PackedMatrix& w, const Unit& unit, int64_t tile_end) const {
     Place next = *this;
@@ -67,7 +67,7 @@ class Scaling {
   void begin(const Job& job, const Place& place, const Unit& unit, int64_t block, int64_t rows,
              Workspace& work) {
     const int64_t before =
-        std::max<int64_t>(0, kTileRows - rows);  // rows in the tile that are none of the block's
+        greater<int64_t>(0, kTileRows - rows);  // rows in the tile that are none of the block's
     sums_ = work.sums[0][before];
     waiting_ = place.begins_chunk() ? nullptr : work.waiting[block][0][before];
     const int64_t slot = unit.tile - place.strip;
@@ -80,7 +80,7 @@ class Scaling {
     for (int i = 0; i < 2; ++i) {
       step_[i] = load(work.planes.steps[i]), waiting_step_[i] = load(work.waiting_steps[i]);
       const int64_t first = output + i * kTileRows;
-      lanes_[i] = i < unit.tiles ? first_lanes(std::min(job.w.rows - first, kTileRows)) : 0;
+      lanes_[i] = i < unit.tiles ? first_lanes(lesser(job.w.rows - first, kTileRows)) : 0;
       bias_[i] = job.bias ? _mm512_maskz_loadu_ps(lanes_[i], job.bias + first) : broadcast(0.0f);
     }
     const auto of_planes = unit.high_and_low
@@ -92,7 +92,7 @@ class Scaling {
   int64_t left() const { return left_; }
 
   void some(int64_t rows) {
-    rows = std::min(rows, left_);
+    rows = lesser(rows, left_);
     if (rows > 0) (this->*put_)(rows);
   }
 

@@ -10,8 +10,6 @@
 // The sums are more exact than those of the other kernels, but not the same floats: this is why
 // there is a smallest number of rows, below which a row gives the same result alone or in a block.
 
-#include <optional>
-
 #include "amx_scaling.h"
 #include "next_codes.h"
 
@@ -24,7 +22,7 @@ constexpr int64_t kLargestGroup = 128;  // scaling the sums of longer groups cos
 struct Beside {
   Scaling scaling;
   NextCodes next;
-  std::optional<Unpacking> unpacking;  // of the run after this one
+  Unpacking unpacking;  // of the run after this one
 };
 
 // A neighbour on the same core takes the first-level cache away. Asking for the next tiles of both
@@ -71,7 +69,7 @@ inline void multiply(const int8_t* rows, const int8_t* last_rows, int64_t stride
     }
     if constexpr (kUnpack) {
       finish_writes(&planes);
-      if (c < beside.unpacking->columns()) beside.unpacking->step(c, planes);
+      if (c < beside.unpacking.columns()) beside.unpacking.step(c, planes);
       finish_writes(&planes);
     }
     beside.scaling.some(scaled);
@@ -110,7 +108,7 @@ inline void store_sums(int64_t rows, Sums& sums) {
 
 // What is needed of the run at this place, asked for while so many steps of others are multiplied.
 inline NextCodes ask_for(const PackedMatrix& w, const Place& place, bool new_tiles, int64_t steps) {
-  const int64_t tile_end = std::min(place.tile + 2, place.strip_end);
+  const int64_t tile_end = lesser(place.tile + 2, place.strip_end);
   for (int64_t t = place.tile; t < tile_end && new_tiles; ++t) {
     for (int64_t c = 0; c < w.cols; c += kRunColumns) TileRun(w, t, c).ask_scales();
   }
@@ -118,7 +116,7 @@ inline NextCodes ask_for(const PackedMatrix& w, const Place& place, bool new_til
           place.tile,
           tile_end - place.tile,
           place.first,
-          std::min(w.cols - place.first, kRunColumns),
+          lesser(w.cols - place.first, kRunColumns),
           steps};
 }
 
@@ -127,25 +125,25 @@ inline void multiply_tiles(const Job& job, int64_t tile_begin, int64_t tile_end,
   const int64_t blocks = (job.rows + kBlockRows - 1) / kBlockRows;
   Place place = Place::begin_of(tile_begin, tile_end);
   Unit unit = unit_at(w, place.tile, place.strip_end);
-  Beside beside{{}, {nullptr, 0, 1}, std::optional<Unpacking>(std::in_place, w, unit, place.first)};
+  Beside beside{{}, {nullptr, 0, 1}, Unpacking(w, unit, place.first)};
   for (int64_t unpacked = 0; place.tile < tile_end;) {
-    const int64_t columns = beside.unpacking->columns();
+    const int64_t columns = beside.unpacking.columns();
     // What was not done beside the last block: at first all of it.
     for (; unpacked < columns; unpacked += kStepColumns)
-      beside.unpacking->step(unpacked, work.planes);
-    beside.unpacking->finish(work.planes);
+      beside.unpacking.step(unpacked, work.planes);
+    beside.unpacking.finish(work.planes);
     finish_writes(&work.planes);
     const Place next = place.after(w, unit, tile_end);
     const bool more = next.tile < tile_end, new_tiles = next.tile != place.tile;
     if (more)
       beside.next =
-          ask_for(w, next, new_tiles, std::max<int64_t>(1, blocks - 1) * columns / kStepColumns);
+          ask_for(w, next, new_tiles, greater<int64_t>(1, blocks - 1) * columns / kStepColumns);
     Unit next_unit = unit;
     for (int64_t b = 0; b < blocks; ++b) {
-      const int64_t rows = std::min(job.rows - b * kBlockRows, kBlockRows);
+      const int64_t rows = lesser(job.rows - b * kBlockRows, kBlockRows);
       if (more && b + 1 == blocks) {
         if (new_tiles) next_unit = unit_at(w, next.tile, next.strip_end);
-        beside.unpacking.emplace(w, next_unit, next.first);
+        beside.unpacking = Unpacking(w, next_unit, next.first);
         multiply<true>(job, place, unit, b, rows, work.planes, columns, beside);
       } else {
         multiply<false>(job, place, unit, b, rows, work.planes, columns, beside);
@@ -186,7 +184,7 @@ void amx_whole_linear_q4(const QuantizedRows& x, const PackedMatrix& w, const fl
   configure_tiles(64);
   const int64_t pass = rows_in_pass(x);
   for (int64_t row = 0; row < x.rows; row += pass) {
-    multiply_tiles({x, w, bias, y, ldy, row, std::min(x.rows - row, pass)}, tile_begin, tile_end,
+    multiply_tiles({x, w, bias, y, ldy, row, lesser(x.rows - row, pass)}, tile_begin, tile_end,
                    work);
   }
   _tile_release();

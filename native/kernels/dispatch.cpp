@@ -148,11 +148,13 @@ bool amx_multiplies_floats() {
 [[maybe_unused]] KernelTable derived_table(KernelTable base, const char* name,
                                            decltype(KernelTable::linear_q4) linear_q4,
                                            decltype(KernelTable::linear_q8) linear_q8,
-                                           decltype(KernelTable::linear_i8) linear_i8) {
+                                           decltype(KernelTable::linear_i8) linear_i8,
+                                           decltype(KernelTable::conv_i8) conv_i8) {
   base.name = name;
   base.linear_q4 = linear_q4;
   base.linear_q8 = linear_q8;
   base.linear_i8 = linear_i8;
+  base.conv_i8 = conv_i8;
   return base;
 }
 
@@ -162,13 +164,12 @@ std::vector<const KernelTable*> find_kernels() {
   if (features().avx2) tables.push_back(&avx2_table);
   if (features().avx512) tables.push_back(&avx512_table);
   static const KernelTable amx = [] {
-    KernelTable table =
-        derived_table(avx512_table, "amx", amx_linear_q4, amx_linear_q8, amx_linear_i8);
+    KernelTable table = derived_table(avx512_table, "amx", amx_linear_q4, amx_linear_q8,
+                                      amx_linear_i8, amx_conv_i8);
     table.rows_apart = 1024;  // weights take longer to unpack than to multiply with a few rows
     table.tiles_together = 8;
     table.joined_bytes = kMostJoinedBytes;
     table.weights_are_dear = true;
-    table.conv_i8 = amx_conv_i8;
     table.window_columns = 64;
     table.windows_together = 16;
     if (amx_multiplies_floats()) table.attention = amx_attention;
@@ -177,10 +178,11 @@ std::vector<const KernelTable*> find_kernels() {
   if (amx_problem().empty()) tables.push_back(&amx);
 #endif
 #ifdef SATCHEL_AARCH64
-  static const KernelTable dotprod = derived_table(neon_table, "dotprod", dotprod_linear_q4,
-                                                   dotprod_linear_q8, neon_table.linear_i8);
-  static const KernelTable i8mm =
-      derived_table(neon_table, "i8mm", i8mm_linear_q4, i8mm_linear_q8, neon_table.linear_i8);
+  static const KernelTable dotprod =
+      derived_table(neon_table, "dotprod", dotprod_linear_q4, dotprod_linear_q8, dotprod_linear_i8,
+                    dotprod_conv_i8);
+  static const KernelTable i8mm = derived_table(neon_table, "i8mm", i8mm_linear_q4, i8mm_linear_q8,
+                                                i8mm_linear_i8, i8mm_conv_i8);
   const ArmFeatures arm = arm_features();
   tables.push_back(&neon_table);
   if (arm.dotprod) tables.push_back(&dotprod);

@@ -9,6 +9,7 @@ namespace {
 
 constexpr int kIntegerRows = 2;
 constexpr int kIntegerTiles = 1;
+constexpr int32_t kCodeShift = 0;
 
 struct Dots {
   __m256i low, high;  // outputs 0-3 and 4-7, two sums each

@@ -6,6 +6,7 @@ namespace {
 
 constexpr int kIntegerRows = 14;
 constexpr int kIntegerTiles = 2;
+constexpr int32_t kCodeShift = 0;
 
 // As 32-bit lanes: with __m512i, gcc keeps the sums in two places and copies them to and fro.
 using Dots = I;

@@ -8,6 +8,7 @@ namespace {
 
 constexpr int kIntegerRows = 2;
 constexpr int kIntegerTiles = 1;
+constexpr int32_t kCodeShift = 0;
 
 struct Dots {
   int32x4_t low, high;  // outputs 0-1 and 2-3, two sums each

@@ -9,6 +9,7 @@ namespace {
 
 constexpr int kIntegerRows = 2;
 constexpr int kIntegerTiles = 1;
+constexpr int32_t kCodeShift = 0;  // what is taken off codes before they are multiplied
 
 using Dots = I;
 struct WeightStep {

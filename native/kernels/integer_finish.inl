@@ -9,8 +9,11 @@ namespace {
 //
 // The sums come from the file, and nobody has added up the codes again: sums that are not theirs
 // wrap around, here and in add_whole(), and give wrong numbers, but defined ones.
-inline I first_sums(const IntegerResult& r, const IntegerMatrix& w, int64_t output) {
-  return (I)((U)load_whole(w.sums + output) * static_cast<uint32_t>(-r.x_zero));
+//
+// Kernels that multiply signed numbers take `shift` off each code, and have it back here.
+inline I first_sums(const IntegerResult& r, const IntegerMatrix& w, int64_t output,
+                    int32_t shift = 0) {
+  return (I)((U)load_whole(w.sums + output) * static_cast<uint32_t>(shift - r.x_zero));
 }
 
 inline I add_whole(I a, I b) { return (I)((U)a + (U)b); }

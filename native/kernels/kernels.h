@@ -74,7 +74,9 @@ static inline int64_t scales_in_tile(const PackedMatrix& w) {
 
 // Whole numbers -127 .. 127 for products with unsigned codes: [tiles][steps][16][4] bytes, four
 // columns in a step, the last one filled up with zeros. `sums` has the sum of each row: the codes
-// of an activation mean numbers from -zero on, and zero times the sum is what to take off.
+// of an activation mean numbers from -zero on, and zero times the sum is what to take off. They
+// must be right even where zero is 0, because a kernel that multiplies signed numbers needs them
+// too.
 struct IntegerMatrix {
   int64_t rows;
   int64_t steps;
@@ -252,7 +254,7 @@ struct CodeWindows {
 // a matrix of its own, a line further from the next than it is long, so that they do not collide in
 // caches.
 inline constexpr int64_t kWinogradPixels = 4, kWinogradPlaces = 36;
-inline constexpr int64_t winograd_apart(int64_t numbers) { return numbers + 16; }
+static inline constexpr int64_t winograd_apart(int64_t numbers) { return numbers + 16; }
 
 inline constexpr int64_t kMostJoinedBytes = 262144;  // stay in a second-level cache
 

@@ -1,6 +1,7 @@
 // Linear layers of unsigned codes and signed 8-bit weights, for any lane width.
 // Sums are exact, so that blocking and instruction sets make no difference.
-// Included after integer_finish.inl and a dots_*.h.
+// Included after integer_finish.inl and a dots_*.h. Where instructions take more than a step of
+// four columns, a table has its own way to add up a block: see i8mm_integer.cpp.
 
 namespace satchel {
 namespace {
@@ -14,7 +15,8 @@ inline void integer_block(const CodeWindows& x, int64_t steps, const uint8_t* fi
   for (int t = 0; t < T; ++t) {
     SATCHEL_UNROLL
     for (int v = 0; v < kTileVectors; ++v) {
-      const Dots start = dots_from(first_sums(result, w, (tile + t) * kTileRows + v * kLanes));
+      const Dots start =
+          dots_from(first_sums(result, w, (tile + t) * kTileRows + v * kLanes, kCodeShift));
       SATCHEL_UNROLL
       for (int m = 0; m < M; ++m) dots[m][t][v] = start;
     }
@@ -67,22 +69,32 @@ inline void integer_block(const CodeWindows& x, int64_t steps, const uint8_t* fi
   }
 }
 
+// The sums of M rows and T tiles from the first byte of the first row on.
+struct DotBlocks {
+  template <int M, int T>
+  static inline void add_up(const CodeWindows& x, int64_t steps, const uint8_t* first,
+                            const IntegerMatrix& w, const IntegerResult& result, int64_t tile,
+                            int32_t* sums) {
+    integer_block<M, T>(x, steps, first, w, result, tile, sums);
+  }
+};
+
 // A block of as many rows as m says, up to M.
-template <int M, int T>
+template <class Blocks, int M, int T>
 inline void integer_rows(int64_t m, const CodeWindows& x, int64_t steps, const uint8_t* first,
                          const IntegerMatrix& w, const IntegerResult& result, int64_t tile,
                          int32_t* sums) {
   if constexpr (M > 1) {
-    if (m < M) return integer_rows<M - 1, T>(m, x, steps, first, w, result, tile, sums);
+    if (m < M) return integer_rows<Blocks, M - 1, T>(m, x, steps, first, w, result, tile, sums);
   }
-  integer_block<M, T>(x, steps, first, w, result, tile, sums);
+  Blocks::template add_up<M, T>(x, steps, first, w, result, tile, sums);
 }
 
 constexpr int64_t kBlocksTogether =
     4;  // whose sums are finished together, from the first-level cache
 
 // All windows against T tiles; `steps` of each row of the kernel.
-template <int T>
+template <class Blocks, int T>
 inline void integer_tiles(const CodeWindows& x, int64_t steps, const IntegerMatrix& w,
                           const IntegerResult& result, int64_t tile) {
   alignas(64) int32_t sums[kBlocksTogether * kIntegerRows * T * kTileRows];
@@ -99,8 +111,8 @@ inline void integer_tiles(const CodeWindows& x, int64_t steps, const IntegerMatr
       const int64_t pixel = block * x.row_pixels / blocks,
                     end = (block + 1) * x.row_pixels / blocks;
       const uint8_t* first = x.image + y * x.row_step + pixel * x.pixel_step;
-      integer_rows<kIntegerRows, T>(end - pixel, x, steps, first, w, result, tile,
-                                    sums + waiting * T * kTileRows);
+      integer_rows<Blocks, kIntegerRows, T>(end - pixel, x, steps, first, w, result, tile,
+                                            sums + waiting * T * kTileRows);
       waiting += end - pixel;
       if (++waiting_blocks == kBlocksTogether) finish();
     }
@@ -108,20 +120,26 @@ inline void integer_tiles(const CodeWindows& x, int64_t steps, const IntegerMatr
   if (waiting > 0) finish();
 }
 
-void conv_i8(const CodeWindows& x, const IntegerMatrix& w, const IntegerResult& result,
-             int64_t tile_begin, int64_t tile_end) {
+template <class Blocks>
+void add_up_windows(const CodeWindows& x, const IntegerMatrix& w, const IntegerResult& result,
+                    int64_t tile_begin, int64_t tile_end) {
   const int64_t steps = x.kernel_rows == 1 ? w.steps : w.steps / x.kernel_rows;
   // The tiles stay in the cache while all windows pass over them.
   int64_t tile = tile_begin;
   for (; tile + kIntegerTiles <= tile_end; tile += kIntegerTiles) {
-    integer_tiles<kIntegerTiles>(x, steps, w, result, tile);
+    integer_tiles<Blocks, kIntegerTiles>(x, steps, w, result, tile);
   }
-  for (; tile < tile_end; ++tile) integer_tiles<1>(x, steps, w, result, tile);
+  for (; tile < tile_end; ++tile) integer_tiles<Blocks, 1>(x, steps, w, result, tile);
+}
+
+[[maybe_unused]] void conv_i8(const CodeWindows& x, const IntegerMatrix& w,
+                              const IntegerResult& result, int64_t tile_begin, int64_t tile_end) {
+  add_up_windows<DotBlocks>(x, w, result, tile_begin, tile_end);
 }
 
 // Rows are pixels one behind the other, with kernels of one row.
-void linear_i8(const uint8_t* x, int64_t ldx, int64_t m, const IntegerMatrix& w,
-               const IntegerResult& result, int64_t tile_begin, int64_t tile_end) {
+[[maybe_unused]] void linear_i8(const uint8_t* x, int64_t ldx, int64_t m, const IntegerMatrix& w,
+                                const IntegerResult& result, int64_t tile_begin, int64_t tile_end) {
   conv_i8({x, 1, m, 0, ldx, 1, 0}, w, result, tile_begin, tile_end);
 }
 

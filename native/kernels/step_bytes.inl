@@ -95,7 +95,7 @@ struct TileRun {
         _mm512_store_si512(out, _mm512_add_epi8(_mm512_mullo_epi16(code, factor), start));
         out += 64;
       };
-      for (const int64_t stop = std::min(end, (g + 1) * group); column < stop;
+      for (const int64_t stop = lesser(end, (g + 1) * group); column < stop;
            column += 8, from += 64) {
         const __m512i both = _mm512_loadu_si512(from);
         put(both);

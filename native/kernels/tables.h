@@ -15,6 +15,16 @@
 
 namespace satchel {
 
+// std::min and std::max for such files.
+template <class T>
+static inline T lesser(T a, T b) {
+  return b < a ? b : a;
+}
+template <class T>
+static inline T greater(T a, T b) {
+  return a < b ? b : a;
+}
+
 extern const KernelTable portable_table;
 
 // Shared by every table: an embedding lookup is too short to gain from wide registers.
@@ -58,10 +68,18 @@ void dotprod_linear_q4(const QuantizedRows& x, const PackedMatrix& w, const floa
                        int64_t tile_begin, int64_t tile_end, float* y, int64_t ldy);
 void dotprod_linear_q8(const QuantizedRows& x, const PackedMatrix& w, const float* bias,
                        int64_t tile_begin, int64_t tile_end, float* y, int64_t ldy);
+void dotprod_linear_i8(const uint8_t* x, int64_t ldx, int64_t m, const IntegerMatrix& w,
+                       const IntegerResult& result, int64_t tile_begin, int64_t tile_end);
+void dotprod_conv_i8(const CodeWindows& x, const IntegerMatrix& w, const IntegerResult& result,
+                     int64_t tile_begin, int64_t tile_end);
 void i8mm_linear_q4(const QuantizedRows& x, const PackedMatrix& w, const float* bias,
                     int64_t tile_begin, int64_t tile_end, float* y, int64_t ldy);
 void i8mm_linear_q8(const QuantizedRows& x, const PackedMatrix& w, const float* bias,
                     int64_t tile_begin, int64_t tile_end, float* y, int64_t ldy);
+void i8mm_linear_i8(const uint8_t* x, int64_t ldx, int64_t m, const IntegerMatrix& w,
+                    const IntegerResult& result, int64_t tile_begin, int64_t tile_end);
+void i8mm_conv_i8(const CodeWindows& x, const IntegerMatrix& w, const IntegerResult& result,
+                  int64_t tile_begin, int64_t tile_end);
 #endif
 
 // Attention works on this many keys at a time, in blocks that start at multiples of it, so that

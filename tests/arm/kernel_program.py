@@ -24,12 +24,12 @@ def need(*programs: str) -> None:
         pytest.skip(f"not installed: {', '.join(missing)}")
 
 
-def build(folder: Path, *settings: str) -> Path:
-    """The folder with the built program."""
+def build(folder: Path, *settings: str, targets: tuple[str, ...] = ("kernel_check",)) -> Path:
+    """The folder with the built programs."""
     configure = ["cmake", "-S", str(SOURCE), "-B", str(folder), "-DSATCHEL_TESTS=ON", *settings]
     if shutil.which("ninja"):
         configure += ["-G", "Ninja"]
-    compile_it = ["cmake", "--build", str(folder), "--parallel", "2", "--target", "kernel_check"]
+    compile_it = ["cmake", "--build", str(folder), "--parallel", "2", "--target", *targets]
     for command in (configure, compile_it):
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stdout + done.stderr

@@ -14,7 +14,7 @@ import pytest
 
 from arm.check_cases import CheckCase, all_cases, write_cases
 from arm.image_cases import image_cases
-from arm.kernel_program import ARM_COMPILER, EMULATOR, KernelProgram, build, need
+from arm.kernel_program import KernelProgram, build, need
 
 TABLES = {
     "max": ["portable", "neon", "dotprod", "i8mm"],
@@ -36,15 +36,8 @@ def case_file(checks: list[CheckCase], tmp_path_factory: pytest.TempPathFactory)
 
 
 @pytest.fixture(scope="module")
-def arm(tmp_path_factory: pytest.TempPathFactory) -> KernelProgram:
-    need("cmake", ARM_COMPILER, EMULATOR)
-    folder = build(
-        tmp_path_factory.mktemp("arm"),
-        "-DCMAKE_SYSTEM_NAME=Linux",
-        "-DCMAKE_SYSTEM_PROCESSOR=aarch64",
-        f"-DCMAKE_CXX_COMPILER={ARM_COMPILER}",
-    )
-    return KernelProgram(folder / "kernel_check")
+def arm(arm_folder: Path) -> KernelProgram:
+    return KernelProgram(arm_folder / "kernel_check")
 
 
 @pytest.fixture(scope="module")

@@ -45,7 +45,7 @@ struct Part {
 // A thread's scratch, in bytes.
 struct Layout {
   int64_t padded, steps;  // keys in whole tiles, and in steps of four
-  size_t tokens, keys, key_sums, values, zeros, factors, queries, scores, codes, totals, sums,
+  size_t tokens, keys, key_sums, values, value_sums, factors, queries, scores, codes, totals, sums,
       results, total;
 
   explicit Layout(const Problem& p)
@@ -61,7 +61,7 @@ struct Layout {
     keys = place(padded * p.size);
     key_sums = place(padded * 4);
     values = place(whole_tiles(p.size) * steps * 4);
-    zeros = place(whole_tiles(p.size) * 4);
+    value_sums = place(whole_tiles(p.size) * 4);
     factors = place(wide * 4);
     queries = place(p.windows.rows ? kQueries * p.size : 0);
     scores = place(kQueries * padded * 4);
@@ -80,14 +80,15 @@ inline void copy_fours(const uint8_t* from, int64_t bytes, uint8_t* to) {
   for (; i < bytes; i += 4) std::memcpy(to + i, from + i, 4);
 }
 
-// The sum of each key's numbers, of keys in tiles [padded/16][size/4][16][4]; what is missing
-// counts as codes of zero.
-void add_up_keys(const uint8_t* keys, int64_t padded, int64_t units, int64_t size, int32_t* out) {
+// The sum of each row's numbers, of rows in tiles [padded/16][units][16][4]; what is missing counts
+// as codes of zero.
+void add_up_rows(const uint8_t* rows, int64_t padded, int64_t units, int32_t* out) {
   typedef uint32_t V __attribute__((vector_size(16)));
   constexpr int64_t kFitting = 128;  // units whose sums of two bytes have room in 16 bits
   const uint32_t pairs = 0x00ff00ff;
+  const int64_t size = units * 4;
   for (int64_t first = 0; first < padded; first += 4) {
-    const uint8_t* tile = keys + first / kTileRows * kTileRows * size + first % kTileRows * 4;
+    const uint8_t* tile = rows + first / kTileRows * kTileRows * size + first % kTileRows * 4;
     V total{};
     for (int64_t unit = 0; unit < units;) {
       V sums{};
@@ -155,7 +156,7 @@ void attend(const Problem& p, const KernelTable& k, int64_t entry, int64_t head,
   const int64_t heads = p.windows.heads, tokens = p.windows.tokens;
   const auto f32 = [&](size_t place) { return reinterpret_cast<float*>(scratch + place); };
   auto* key_sums = reinterpret_cast<int32_t*>(scratch + at.key_sums);
-  auto* zeros = reinterpret_cast<int32_t*>(scratch + at.zeros);
+  auto* value_sums = reinterpret_cast<int32_t*>(scratch + at.value_sums);
   auto* rows_of = reinterpret_cast<const uint8_t**>(scratch + at.tokens);
   for (int64_t i = 0; i < tokens; ++i) rows_of[i] = p.token(entry, i);
   const Part all_queries(p, rows_of, head, 0), all_keys(p, rows_of, head, 1),
@@ -163,13 +164,13 @@ void attend(const Problem& p, const KernelTable& k, int64_t entry, int64_t head,
   pack_turned(
       tokens, p.size / 4, kFlip, [&](int64_t i) { return all_keys[i]; },
       reinterpret_cast<uint32_t*>(scratch + at.keys));
-  add_up_keys(scratch + at.keys, at.padded, p.size / 4, p.size, key_sums);
+  add_up_rows(scratch + at.keys, at.padded, p.size / 4, key_sums);
   pack_values(all_values, tokens, p.size, at.steps, scratch + at.values);
-  std::fill_n(zeros, whole_tiles(p.size), 0);
+  add_up_rows(scratch + at.values, whole_tiles(p.size), at.steps, value_sums);
   const IntegerMatrix keys{tokens, p.size / 4, reinterpret_cast<const int8_t*>(scratch + at.keys),
                            key_sums};
   const IntegerMatrix values{p.size, at.steps, reinterpret_cast<const int8_t*>(scratch + at.values),
-                             zeros};
+                             value_sums};
   const float score_scale = p.scales[head] * p.scales[heads + head] * p.scale;
   for (int64_t first = 0; first < tokens; first += kQueries) {
     const int64_t rows = std::min(kQueries, tokens - first);

@@ -1,7 +1,6 @@
 // linear, embedding and matmul.
 #include <algorithm>
 #include <optional>
-#include <vector>
 
 #include "../errors.h"
 #include "../float_layer.h"
@@ -75,7 +74,13 @@ void run_linear(const NodeCall& call, const Workspace& work) {
 
 // --- embedding(ids, table) ---
 
-size_t check_embedding(NodeCall& call, int) {
+// The bytes of a row's group offsets, which each thread unpacks for itself.
+size_t offsets_apart(const Tensor& table) {
+  const std::optional<PackedMatrix> offsets = table.weight->group_offsets();
+  return offsets ? scratch_apart(static_cast<size_t>(offsets->cols) * sizeof(float), 1) : 0;
+}
+
+size_t check_embedding(NodeCall& call, int threads) {
   const Tensor &ids = call.in(0), &table = call.in(1), &y = *call.output;
   require_array(call, ids, DType::i32);
   require_array(call, y, DType::f32);
@@ -84,7 +89,7 @@ size_t check_embedding(NodeCall& call, int) {
   require(y.rank == ids.rank + 1 && std::equal(ids.shape, ids.shape + ids.rank, y.shape) &&
               y.last() == table.shape[1],
           call, "the output does not fit");
-  return 0;
+  return offsets_apart(table) * static_cast<size_t>(threads);
 }
 
 void run_embedding(const NodeCall& call, const Workspace& work) {
@@ -92,6 +97,7 @@ void run_embedding(const NodeCall& call, const Workspace& work) {
   const PackedMatrix table = call.in(1).weight->matrix();
   const float* factors = call.in(1).weight->row_factors();
   const std::optional<PackedMatrix> offsets = call.in(1).weight->group_offsets();
+  const size_t apart = offsets_apart(call.in(1));
   const int64_t count = ids.elements();
   for (int64_t i = 0; i < count; ++i) {
     if (ids.i32()[i] < 0 || ids.i32()[i] >= table.rows) {
@@ -100,16 +106,15 @@ void run_embedding(const NodeCall& call, const Workspace& work) {
     }
   }
   work.pool.parallel_for(
-      count, grain_for(count, work.pool.size(), 4), [&](int64_t begin, int64_t end, int) {
-        std::vector<float> added(offsets ? static_cast<size_t>(offsets->cols) : 0);
+      count, grain_for(count, work.pool.size(), 4), [&](int64_t begin, int64_t end, int thread) {
+        float* added = reinterpret_cast<float*>(work.scratch + static_cast<size_t>(thread) * apart);
         for (int64_t i = begin; i < end; ++i) {
           const int32_t row = ids.i32()[i];
           float* out = y.f32() + i * table.cols;
           work.kernels.unpack_row(table, row, out);
           if (offsets) {
-            work.kernels.unpack_row(*offsets, row, added.data());
-            for (int64_t c = 0; c < table.cols; ++c)
-              out[c] += added[static_cast<size_t>(c / table.group)];
+            work.kernels.unpack_row(*offsets, row, added);
+            for (int64_t c = 0; c < table.cols; ++c) out[c] += added[c / table.group];
           }
           if (!factors) continue;
           for (int64_t c = 0; c < table.cols; ++c) out[c] *= factors[row];
