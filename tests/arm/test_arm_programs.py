@@ -121,10 +121,12 @@ def test_integer_network(arm: list[str], tmp_path: Path) -> None:
 
 
 def test_workers_allocate_nothing(arm: list[str], tmp_path: Path) -> None:
-    """An embedding whose groups have offsets once had a vector in every piece of work."""
+    """Rows of an embedding whose groups have offsets, and orders, once had a vector each."""
     b = GraphBuilder("forward")
     ids = b.input("ids", (4096,), DType.i32)
-    b.output(b.node("embedding", ids, b.weight("table", (64, 96))), "y")
+    rows = b.node("embedding", ids, b.weight("table", (64, 96)))
+    b.output(rows, "y")
+    b.output(b.node("argsort", rows, axis=1), "order")
     weight = normal(64, 96)
     kinds = {"table": Encoding("matrix_q4_min", 32)}
     path = write_program(tmp_path / "x.satchel", [b.finish()], {"table": weight}, kinds)
@@ -133,6 +135,7 @@ def test_workers_allocate_nothing(arm: list[str], tmp_path: Path) -> None:
     for got in answer.calls:
         assert not isinstance(got, str), got
         assert np.abs(got[0] - weight[numbers]).max() < 0.2 * np.abs(weight).max()
+        np.testing.assert_array_equal(got[1], np.argsort(got[0], axis=1, kind="stable"))
 
 
 def test_errors_are_told(arm: list[str], tmp_path: Path, op_table: OpJobs) -> None:

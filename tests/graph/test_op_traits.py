@@ -12,11 +12,11 @@ MEMBERS = {
     Trait.moves: "reshape transpose slice take concat",
     Trait.keeps_codes: "reshape transpose slice take expand pad max_pool2d",
     Trait.row_wise: "linear layer_norm rms_norm",
-    Trait.unary: "neg abs exp exp2 expm1 log log1p log2 log10 sqrt rsqrt sin cos tan asin acos atan "
-    "sinh cosh asinh acosh atanh erf erfinv floor round trunc clamp affine cast quantize "
+    Trait.unary: "neg abs exp exp2 expm1 log log1p log2 log10 sqrt rsqrt sin cos tan asin acos "
+    "atan sinh cosh asinh acosh atanh erf erfinv floor round trunc clamp affine cast quantize "
     "dequantize lookup " + ACTIVATION_OPS,
-    Trait.elementwise: "add sub mul div maximum minimum pow atan2 fmod silu_mul gelu_tanh_mul compare where "
-    "qadd qmul",
+    Trait.elementwise: "add sub mul div maximum minimum pow atan2 fmod silu_mul "
+    "gelu_tanh_mul compare where qadd qmul",
     Trait.one_axis: "concat slice take softmax",
     Trait.reduction: "reduce_sum reduce_prod reduce_mean reduce_max reduce_min",
     Trait.layer: "conv2d conv_transpose2d linear",

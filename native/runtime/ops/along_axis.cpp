@@ -3,6 +3,7 @@
 #include <cmath>
 #include <cstring>
 #include <numeric>
+#include <utility>
 
 #include "../errors.h"
 #include "../op.h"
@@ -27,14 +28,14 @@ int64_t kind_of(const NodeCall& call, const char* const (&kinds)[N]) {
   return found - std::begin(kinds);
 }
 
-// Calls line(first element, step) for every line of x along an axis.
+// Calls line(first element, step, thread) for every line of x along an axis.
 template <typename Line>
 void for_lines(const Tensor& x, size_t axis, const Workspace& work, Line line) {
   const int64_t inner = x.product(axis + 1, x.rank), count = x.shape[axis];
   work.pool.parallel_for(x.product(0, axis) * inner, std::max<int64_t>(1, kSmallestPiece / count),
-                         [&](int64_t begin, int64_t end, int) {
+                         [&](int64_t begin, int64_t end, int thread) {
                            for (int64_t i = begin; i < end; ++i)
-                             line(i / inner * count * inner + i % inner, inner);
+                             line(i / inner * count * inner + i % inner, inner, thread);
                          });
 }
 
@@ -111,7 +112,7 @@ void run_scatter(const NodeCall& call, const Workspace& work) {
     using T = decltype(zero);
     const T* from = reinterpret_cast<const T*>(source.data);
     T* to = reinterpret_cast<T*>(y.data);
-    for_lines(numbers, axis, work, [&](int64_t first, int64_t step) {
+    for_lines(numbers, axis, work, [&](int64_t first, int64_t step, int) {
       int64_t base = 0, rest = first;
       for (size_t i = numbers.rank; i-- > 0;) {
         if (i != axis) base += rest % numbers.shape[i] * steps[i];
@@ -128,7 +129,12 @@ void run_scatter(const NodeCall& call, const Workspace& work) {
 
 // --- argsort(x): the order of each line, equal ones as they come, NaN as the greatest ---
 
-size_t check_argsort(NodeCall& call, int) {
+// The bytes of a line's order, of which each thread has one.
+size_t order_apart(const Tensor& x, size_t axis) {
+  return scratch_apart(static_cast<size_t>(x.shape[axis]) * sizeof(int32_t), 1);
+}
+
+size_t check_argsort(NodeCall& call, int threads) {
   const Tensor &x = call.in(0), &y = *call.output;
   require(x.dtype == DType::f32 || is_whole(x.dtype), call, "x must be f32, i32 or i64");
   require_array(call, x, x.dtype);
@@ -138,7 +144,7 @@ size_t check_argsort(NodeCall& call, int) {
   require(x.shape[axis] <= INT32_MAX, call, "the axis is too long");
   call.params.integer[0] = static_cast<int64_t>(axis);
   call.params.integer[1] = int_attribute(call, "descending", 0);
-  return 0;
+  return order_apart(x, axis) * static_cast<size_t>(threads);
 }
 
 void run_argsort(const NodeCall& call, const Workspace& work) {
@@ -146,16 +152,19 @@ void run_argsort(const NodeCall& call, const Workspace& work) {
   const auto axis = static_cast<size_t>(call.params.integer[0]);
   const bool descending = call.params.integer[1] != 0;
   const auto count = static_cast<size_t>(x.shape[axis]);
+  const size_t apart = order_apart(x, axis);
   of_numbers(x.dtype, [&](auto zero) {
     using T = decltype(zero);
     const T* from = reinterpret_cast<const T*>(x.data);
-    for_lines(x, axis, work, [&](int64_t first, int64_t step) {
-      std::vector<int32_t> order(count);
-      std::iota(order.begin(), order.end(), 0);
+    for_lines(x, axis, work, [&](int64_t first, int64_t step, int thread) {
+      auto* order = reinterpret_cast<int32_t*>(work.scratch + static_cast<size_t>(thread) * apart);
+      std::iota(order, order + count, 0);
       const auto less = [](T a, T b) { return a < b || (is_nan(b) && !is_nan(a)); };
-      std::stable_sort(order.begin(), order.end(), [&](int32_t i, int32_t j) {
-        const T a = from[first + i * step], b = from[first + j * step];
-        return descending ? less(b, a) : less(a, b);
+      // Not stable_sort, which allocates: equal ones are told apart by their places.
+      std::sort(order, order + count, [&](int32_t i, int32_t j) {
+        T a = from[first + i * step], b = from[first + j * step];
+        if (descending) std::swap(a, b);
+        return less(a, b) || (!less(b, a) && i < j);
       });
       for (size_t i = 0; i < count; ++i) y.i32()[first + static_cast<int64_t>(i) * step] = order[i];
     });
@@ -186,7 +195,7 @@ void run_cumulate(const NodeCall& call, const Workspace& work) {
     using Wide = std::conditional_t<std::is_same_v<T, float>, double, T>;
     const T* from = reinterpret_cast<const T*>(x.data);
     T* to = reinterpret_cast<T*>(y.data);
-    for_lines(x, axis, work, [&](int64_t first, int64_t step) {
+    for_lines(x, axis, work, [&](int64_t first, int64_t step, int) {
       Wide value = from[first];
       to[first] = from[first];
       for (int64_t i = 1; i < x.shape[axis]; ++i) {
