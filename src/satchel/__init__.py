@@ -11,32 +11,61 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from satchel.backends import find_target
+    from satchel.benchmark.public import bench
     from satchel.errors import SatchelError
+    from satchel.eval.public import evaluate
     from satchel.exporter import export
     from satchel.llm.llm import LLM
     from satchel.llm.sampling import SamplingOptions
+    from satchel.progress import ProgressBar
+    from satchel.remarks import Remark
     from satchel.runtime.program import Program, load
+    from satchel.sources.catalog import catalog
+
+    __version__: str
 
 # Loaded when first used, so that `import satchel` and the command line stay quick.
 _PLACES = {
     "LLM": "satchel.llm.llm",
     "Program": "satchel.runtime.program",
+    "ProgressBar": "satchel.progress",
+    "Remark": "satchel.remarks",
     "SamplingOptions": "satchel.llm.sampling",
     "SatchelError": "satchel.errors",
+    "bench": "satchel.benchmark.public",
+    "catalog": "satchel.sources.catalog",
+    "evaluate": "satchel.eval.public",
     "export": "satchel.exporter",
     "load": "satchel.runtime.program",
-    "find_target": "satchel.backends",
 }
 
-__all__ = ["LLM", "Program", "SamplingOptions", "SatchelError", "export", "find_target", "load"]
+__all__ = [
+    "LLM",
+    "Program",
+    "ProgressBar",
+    "Remark",
+    "SamplingOptions",
+    "SatchelError",
+    "__version__",
+    "bench",
+    "catalog",
+    "evaluate",
+    "export",
+    "load",
+]
 
 
 def __getattr__(name: str) -> Any:
+    if name == "__version__":
+        from importlib.metadata import version
+
+        return version("satchel")
+    if name == "models":  # a package that can be called: satchel.models() is satchel.catalog()
+        return import_module("satchel.models")
     if name not in _PLACES:
         raise AttributeError(f"module 'satchel' has no attribute {name!r}")
     return getattr(import_module(_PLACES[name]), name)
 
 
 def __dir__() -> list[str]:
-    return sorted(__all__)
+    return sorted([*__all__, "models"])

@@ -47,6 +47,10 @@ class ConfigError(SatchelError):
     """A model's configuration is wrong or asks for something that is not supported."""
 
 
+class UsageError(ConfigError):
+    """A command was given things that do not go together, or not enough."""
+
+
 class UnsupportedModelError(ConfigError):
     """No model file exists for this architecture."""
 
@@ -92,7 +96,9 @@ class ProgramFormatError(SatchelError):
     """A program file is not valid. ``section`` and ``offset`` say where."""
 
     def __init__(self, message: str, advice: str = "", section: str = "", offset: int = 0) -> None:
-        where = f" (section {section or 'header'}, offset {offset})"
+        # The beginning of the whole file is no place that would tell anyone more.
+        nowhere = section in ("", "file") and not offset
+        where = "" if nowhere else f" (section {section or 'header'}, offset {offset})"
         super().__init__(message + where, advice)
         self.section = section
         self.offset = offset

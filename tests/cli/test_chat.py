@@ -198,6 +198,7 @@ def test_ctrl_c_at_the_prompt_does_not_end_it(program: Path, tmp_path: Path, too
     )
     try:
         read_until(ours, ">")
+        time.sleep(1)  # the prompt is there before it listens
         os.write(ours, b"\x03")
         read_until(ours, "/exit leaves")
         os.write(ours, b"hello\r")

@@ -17,7 +17,7 @@ import satchel
 from exporter.lora_files import add_lora, write_lora
 from exporter.test_export_kept_gguf import write as write_gguf
 from models.family_check import BLOCK, CONTEXT, PREFILL, TOKENS, TOLERANCE, both_ways
-from satchel.bench.lookahead import decode
+from satchel.benchmark.lookahead import decode
 from satchel.errors import CheckpointError, ConfigError, RecipeError
 from satchel.exporter import ExportOptions, prepare_export
 from satchel.llm.session import Session

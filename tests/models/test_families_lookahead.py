@@ -8,7 +8,7 @@ import pytest
 
 import satchel
 from models.model_rows import ROWS, ModelRow
-from satchel.bench.lookahead import decode
+from satchel.benchmark.lookahead import decode
 from satchel.llm.lookahead.options import LookaheadSizes
 from satchel.llm.session import Session
 from satchel.runtime.program import Program

@@ -151,7 +151,7 @@ def _in_integers(module: ModuleGraph, progress: Progress) -> ModuleGraph:
     arrays, samples = module.arrays, module.samples
     kept = {n for n in arrays for o in module.recipe.overrides if o.matches(n)}
     count = len(samples.examples)
-    progress("Calibrating", 0, count)
+    progress("Calibrating, inputs", 0, count)
     result = quantize_static(
         module.graph,
         lambda weight: arrays[weight.name],
@@ -160,7 +160,7 @@ def _in_integers(module: ModuleGraph, progress: Progress) -> ModuleGraph:
         kept,
         samples.least_snr,
     )
-    progress("Calibrating", count, count)
+    progress("Calibrating, inputs", count, count)
     return replace(
         module,
         graph=result.graph,

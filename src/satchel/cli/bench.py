@@ -17,7 +17,7 @@ from satchel.errors import ConfigError
 from satchel.units import megabytes
 
 if TYPE_CHECKING:
-    from satchel.bench.lookahead import LookaheadBench
+    from satchel.benchmark.lookahead import LookaheadBench
     from satchel.runtime.program import Program
 
 _EMULATED = "emulator: not a speed. It computes what the chip would, and not as fast."
@@ -51,7 +51,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _lookahead(arguments: argparse.Namespace, program: Program) -> LookaheadBench | None:
-    from satchel.bench.lookahead import LookaheadBench
+    from satchel.benchmark.lookahead import LookaheadBench
     from satchel.cli.programs import read_prompt
 
     sizes = lookahead_sizes(arguments)
@@ -79,7 +79,7 @@ def prompt_tokens(program: Program, text: str) -> list[int]:
 
 
 def _bench_module(program: Program, arguments: argparse.Namespace) -> None:
-    from satchel.bench.module import ModuleBench, measure_module
+    from satchel.benchmark.module import ModuleBench, measure_module
 
     options = ModuleBench(
         max(1, arguments.warmup), arguments.runs, threads(arguments), profile=arguments.profile
@@ -102,7 +102,7 @@ def _bench_module(program: Program, arguments: argparse.Namespace) -> None:
 
 
 def _print_profile(result: dict[str, Any]) -> None:
-    from satchel.bench.profile import profile_lines
+    from satchel.benchmark.profile import profile_lines
 
     for name, profile in (result["profile"] or {}).items():
         emit()
@@ -110,7 +110,7 @@ def _print_profile(result: dict[str, Any]) -> None:
 
 
 def execute(arguments: argparse.Namespace) -> None:
-    from satchel.bench.llm import BenchOptions, measure
+    from satchel.benchmark.llm import BenchOptions, measure
     from satchel.cli.programs import find_program, open_program
 
     program = open_program(str(find_program(arguments.model)), arguments)

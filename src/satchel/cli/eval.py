@@ -6,7 +6,8 @@ import argparse
 from typing import Any
 
 from satchel.cli.arguments import add_program_options, positive, threads
-from satchel.cli.output import ProgressBar, emit, print_json, say, table, whole
+from satchel.cli.output import emit, print_json, say, table, whole
+from satchel.progress import ProgressBar
 
 HELP = "measure perplexity on a text and accuracy on tasks, in float, quantised and as it runs"
 

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 from satchel.cli.arguments import add_export_options, export_choices, positive
 from satchel.cli.export_vision import PREFIX, add_vision_options, export_vision
-from satchel.cli.output import ProgressBar, emit, print_json, say, whole
+from satchel.cli.output import emit, print_json, say, whole
 from satchel.cli.plan import describe_export, print_plan
 from satchel.errors import ConfigError
+from satchel.progress import ProgressBar
 from satchel.units import megabytes
 
 if TYPE_CHECKING:

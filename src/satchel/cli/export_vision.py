@@ -8,9 +8,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from satchel.cli.output import ProgressBar, emit, print_json, table
+from satchel.cli.output import emit, print_json, table
 from satchel.cli.plan import describe_export, print_plan
 from satchel.errors import ConfigError
+from satchel.progress import ProgressBar
 from satchel.units import megabytes
 
 if TYPE_CHECKING:

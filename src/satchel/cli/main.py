@@ -14,7 +14,7 @@ from types import ModuleType
 from typing import Any, NoReturn, TextIO
 
 from satchel.cli.output import print_json, say
-from satchel.errors import SatchelError
+from satchel.errors import SatchelError, UsageError
 from satchel.remarks import Remark
 
 COMMANDS = (
@@ -29,13 +29,16 @@ COMMANDS = (
     "sign",
     "models",
     "pull",
+    "cache",
     "doctor",
+    "completion",
 )
 
 _EPILOG = """\
 examples:
   satchel chat smollm2-135m                          talk to a small model, offline
   satchel export ./Llama-3.2-1B -o llama.satchel     pack a Hugging Face folder
+  satchel run llama.satchel "Name a river."          one answer
   satchel bench llama.satchel                        prefill and decode speed
 A model is a name that `satchel models` lists, hf:ORG/REPO, or the path of a checkpoint."""
 
@@ -45,7 +48,7 @@ def _module(command: str) -> ModuleType:
 
 
 def build_parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+    parser = _Parser(
         prog="satchel",
         description="Pack a model once and carry it to any chip.",
         epilog=_EPILOG,
@@ -70,12 +73,23 @@ def build_parser() -> argparse.ArgumentParser:
     return parser
 
 
+class _Parser(argparse.ArgumentParser):
+    """Says what is wrong on one line; the options are what --help is for."""
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(
+            2, f"{self.prog}: {message.rstrip('.')}. {self.prog} --help shows how it is used.\n"
+        )
+
+
 class _Help(argparse.ArgumentDefaultsHelpFormatter):
     """Shows a default only where there is one to speak of."""
 
     def _get_help_string(self, action: argparse.Action) -> str | None:
         if action.default in (None, False, [], ()):
             return action.help
+        if isinstance(action.default, (list, tuple)):
+            return f"{action.help} (default: {','.join(map(str, action.default))})"
         return super()._get_help_string(action)
 
 
@@ -130,6 +144,9 @@ def _run(arguments: argparse.Namespace) -> int:
     signal.signal(signal.SIGTERM, _terminate)
     try:
         return int(_module(arguments.command).execute(arguments) or 0)
+    except UsageError as error:
+        _fail(arguments, type(error).__name__, error.message, error.advice)
+        return 2
     except SatchelError as error:
         return _fail(arguments, type(error).__name__, error.message, error.advice)
     except KeyboardInterrupt:

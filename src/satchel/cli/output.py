@@ -4,18 +4,9 @@ from __future__ import annotations
 
 import json
 import re
-import shutil
 import sys
-import time
-from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
-
-from satchel.units import megabytes
-
-_REDRAW_S = 0.1
-_LINE_STEP = 0.25
-
 
 # Control characters but for tab and new line, marks that turn the direction of a text, and halves
 # of characters: names and texts come from files, and could steer the terminal or hide something.
@@ -86,60 +77,6 @@ def count(number: float) -> str:
         if value >= 0.9995:
             return f"{value:.2f}{unit}" if value < 9.995 else f"{value:.0f}{unit}"
     return str(int(number))
-
-
-class ProgressBar:
-    """A bar on a terminal, and a few plain lines where output goes to a file or a pipe.
-
-    ``amount`` says how much a number is, by default of bytes.
-    """
-
-    def __init__(self, amount: Callable[[float], str] = megabytes) -> None:
-        self._amount = amount
-        self._label = ""
-        self._drawn = 0.0
-        self._told = 0.0
-        self._open = False
-        self._terminal = _on_terminal()
-
-    def __call__(self, label: str, done: int, total: int | None) -> None:
-        if label != self._label:
-            self.close()
-            self._label, self._told, self._drawn = label, 0.0, 0.0
-            if not self._terminal:
-                say(f"{label} …" if total is None else f"{label}: {self._amount(total)} …")
-        finished = total is not None and done >= total
-        if self._terminal:
-            now = time.monotonic()
-            if finished or now - self._drawn >= _REDRAW_S:
-                self._drawn = now
-                self._draw(done, total)
-        elif total and self._told < 1 and (finished or done / total >= self._told + _LINE_STEP):
-            self._told = min(1.0, done / total)
-            say(f"{label}: {self._told:.0%}")
-        if finished:
-            self.close()
-
-    def _draw(self, done: int, total: int | None) -> None:
-        columns = shutil.get_terminal_size().columns
-        if total:
-            tail = f" {done / total:4.0%} {self._amount(done)}"
-            width = max(8, min(40, columns - len(self._label) - len(tail) - 4))
-            filled = int(width * min(1.0, done / total))
-            text = f"{self._label} [{'█' * filled}{'░' * (width - filled)}]{tail}"
-        else:
-            text = f"{self._label} {self._amount(done)}"
-        with suppress(OSError, ValueError):
-            sys.stderr.write(f"\r\x1b[K{shown(text)[: columns - 1]}")
-            sys.stderr.flush()
-        self._open = True
-
-    def close(self) -> None:
-        if self._open:
-            with suppress(OSError, ValueError):
-                sys.stderr.write("\n")
-                sys.stderr.flush()
-        self._open = False
 
 
 def table(rows: list[list[str]], header: list[str]) -> str:

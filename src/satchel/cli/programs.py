@@ -6,9 +6,10 @@ import argparse
 from pathlib import Path
 
 from satchel.cli.arguments import threads
-from satchel.cli.output import ProgressBar, say
+from satchel.cli.output import say
 from satchel.errors import InputError, SatchelError
 from satchel.llm.llm import LLM
+from satchel.progress import ProgressBar
 from satchel.runtime.program import Program
 
 

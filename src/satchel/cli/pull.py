@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import argparse
 
-from satchel.cli.output import ProgressBar, emit, print_json
+from satchel.cli.output import emit, print_json
+from satchel.progress import ProgressBar
 
 HELP = "fetch a model's weights into the cache"
 

@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from satchel.cli.arguments import add_program_options, positive, threads
-from satchel.cli.output import ProgressBar, emit, print_json, say, whole
+from satchel.cli.output import emit, print_json, say, whole
+from satchel.progress import ProgressBar
 from satchel.units import megabytes
 
 if TYPE_CHECKING:
@@ -74,7 +75,7 @@ def execute(arguments: argparse.Namespace) -> None:
 
 
 def _measure(program: Program, arguments: argparse.Namespace) -> list[dict[str, Any]]:
-    from satchel.bench.llm import BenchOptions, measure
+    from satchel.benchmark.llm import BenchOptions, measure
     from satchel.eval import EvaluationOptions, evaluate
 
     results = []

@@ -7,13 +7,15 @@ import argparse
 from satchel.cli.arguments import add_program_options, positive
 from satchel.cli.generation import add_generation_options
 from satchel.cli.output import say
+from satchel.errors import UsageError
 
 HELP = "answer one prompt, or classify images"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("model", metavar="FILE", help="a program, or a model to make one of")
-    prompt = parser.add_mutually_exclusive_group(required=True)
+    parser.add_argument("text", metavar="TEXT", nargs="?", help="what to answer, as --prompt")
+    prompt = parser.add_mutually_exclusive_group()
     prompt.add_argument("-p", "--prompt", metavar="TEXT", help="what to answer")
     prompt.add_argument("--prompt-file", metavar="FILE", help="the same from a file, - for stdin")
     prompt.add_argument(
@@ -38,6 +40,14 @@ def execute(arguments: argparse.Namespace) -> None:
     from satchel.cli.answer import answer
     from satchel.cli.programs import find_program, open_llm, open_program, read_prompt, text_input
 
+    if arguments.text is not None:
+        if arguments.prompt or arguments.prompt_file or arguments.input:
+            raise UsageError("there are two things to answer", "Give TEXT, or an option for it.")
+        arguments.prompt = arguments.text
+    if arguments.prompt is None and not arguments.prompt_file and not arguments.input:
+        raise UsageError(
+            "there is nothing to answer", 'Give a text: satchel run MODEL "Name a river."'
+        )
     if arguments.input:
         program = open_program(str(find_program(arguments.model)), arguments)
         if program.metadata.get("kind") != "llm":

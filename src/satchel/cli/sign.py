@@ -5,8 +5,9 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from satchel.cli.output import ProgressBar, emit, print_json
+from satchel.cli.output import emit, print_json
 from satchel.errors import ConfigError
+from satchel.progress import ProgressBar
 
 HELP = "sign a program, so that others can tell who made it"
 

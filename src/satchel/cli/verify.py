@@ -5,7 +5,8 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from satchel.cli.output import ProgressBar, emit, print_json
+from satchel.cli.output import emit, print_json
+from satchel.progress import ProgressBar
 from satchel.units import megabytes
 
 HELP = "check all structure and every checksum of a program, and its signature"

@@ -40,6 +40,16 @@ def score_tokens(session: Session, tokens: Sequence[int], first: int) -> tuple[f
     What the session's cache holds of the beginning is not computed again. The second result
     tells whether each of them was the likeliest.
     """
+    parts, greedy = _judged(session, tokens, first)
+    return math.fsum(parts), greedy  # exact, so that the size of the blocks does not matter
+
+
+def token_likelihoods(session: Session, tokens: Sequence[int], first: int) -> list[float]:
+    """ln p of each token from ``first`` on, after those before it."""
+    return _judged(session, tokens, first)[0]
+
+
+def _judged(session: Session, tokens: Sequence[int], first: int) -> tuple[list[float], bool]:
     fed = list(tokens[:-1])
     # The logits that predict the first of them come from the token before it.
     reused = min(session.common_prefix(fed), first - 1)
@@ -51,13 +61,12 @@ def score_tokens(session: Session, tokens: Sequence[int], first: int) -> tuple[f
         parts += found.tolist()
         greedy = greedy and bool(likeliest.all())
         at += len(logits)
-    total = math.fsum(parts)  # exact, so that the size of the blocks does not matter
-    if not math.isfinite(total):
+    if not math.isfinite(sum(parts)):
         raise EvaluationError(
             f"{session.program.path} gives logits that are not finite",
             "The recipe or the KV cache's precision is too small for this model; try fp32.",
         )
-    return total, greedy
+    return parts, greedy
 
 
 def score_continuation(

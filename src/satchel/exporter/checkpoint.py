@@ -27,11 +27,11 @@ from satchel.llm.sampling import stored_generation
 from satchel.models import build_model
 from satchel.models.base import Decoder, accept_method
 from satchel.program.names import ACCEPT_METHOD, LOOKAHEAD_METHOD, adapted
+from satchel.progress import Progress, usual_progress
 from satchel.quantize.encoding import Encoding
 from satchel.quantize.recipe import Recipe, apply_recipe, store_steps
 from satchel.quantize.rotation.plan import HEAD_SUFFIX
 from satchel.sources import pull
-from satchel.sources.progress import Progress, silent
 
 if TYPE_CHECKING:
     from satchel.llm.tokenizer_sources.spec import TokenizerSpec
@@ -100,7 +100,7 @@ def prepare_export(
     text = rounding.text
     tokens = None if text is None else [t for window in text.windows for t in window]
     merged = [adapter.path for adapter in opened.adapters.merged]
-    told = progress or silent
+    told = progress or usual_progress()
     portable = Portable(
         name=opened.name,
         graphs=encoded.graphs,

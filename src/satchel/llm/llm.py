@@ -15,6 +15,7 @@ from satchel.llm.sampling import SamplingOptions, usual_sampling
 from satchel.llm.session import Session
 from satchel.llm.tokenizer import Tokenizer
 from satchel.llm.tokenizer_sources.spec import TokenizerSpec
+from satchel.remarks import remark
 from satchel.runtime.program import Program
 
 Message = Mapping[str, Any]  # {"role": "user", "content": "…"}
@@ -41,9 +42,18 @@ class LLM:
         adapter: str | None = None,
     ) -> None:
         if not isinstance(program, Program):
-            program = Program(program, verify)
+            program = Program(_path_of(program), verify)
         self.program = program
         self.session = Session(program, threads, mode, adapter=adapter)
+
+    def __repr__(self) -> str:
+        metadata = self.program.metadata
+        recipe = metadata.get("recipe")
+        described = recipe.get("description", "") if isinstance(recipe, dict) else ""
+        return (
+            f"<LLM {metadata.get('name')} ({described}), {self.session.context} tokens of context, "
+            f"{self.program.path}>"
+        )
 
     @property
     def adapters(self) -> list[str]:
@@ -171,9 +181,37 @@ class LLM:
             same += 1
         return max(1, min(same, self.session.context // 2))
 
+    def logprobs(self, prompt: str, continuation: str) -> list[tuple[str, float]]:
+        """Each token of a continuation with ln of its probability, after a plain text.
+
+        >>> llm = LLM("model.satchel")
+        >>> tokens = llm.logprobs("The capital of France is", " Paris")
+        >>> all(probability <= 0 for _, probability in tokens)
+        True
+        """
+        from satchel.eval.likelihood import token_likelihoods
+
+        before = self.tokenizer.encode(prompt)
+        after = self.tokenizer.encode(continuation, add_bos=False)
+        if not before or not after:
+            raise ConfigError("there is nothing to judge", "Give a prompt and a continuation.")
+        found = token_likelihoods(self.session, [*before, *after], len(before))
+        texts = [self.tokenizer.decode([token], skip_special=False) for token in after]
+        return list(zip(texts, found, strict=True))
+
     def chat(self, system: str | None = None, **options: Any) -> Chat:
         """A conversation of several turns; ``options`` are those of :meth:`generate`."""
         return Chat(self, system, {"sampling": self.chat_sampling, **options})
+
+
+def _path_of(source: str | os.PathLike[str]) -> str | os.PathLike[str]:
+    """A program's path; that of a name or a checkpoint is made on first use."""
+    if os.path.isfile(source):
+        return source
+    from satchel.exporter.cached import program_for
+    from satchel.progress import usual_progress
+
+    return program_for(source, progress=usual_progress(), say=remark)
 
 
 class Chat:

@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
+import sys
 from collections.abc import Mapping
-from typing import Any
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
 
 from satchel.errors import ConfigError, UnsupportedModelError, blaming
 from satchel.models.base import Decoder
+
+if TYPE_CHECKING:
+    from satchel.sources.catalog import CatalogEntry
 
 _HELPERS = {"base", "config", "rope"}
 
@@ -31,3 +36,15 @@ def build_model(config: Mapping[str, Any]) -> Decoder:
     with blaming(ConfigError, f"the configuration of this {model_type} model is wrong", advice):
         model: Decoder = module.Model(config)
     return model
+
+
+class _Callable(ModuleType):
+    """``satchel.models()`` lists the models that have a name, although this is a package."""
+
+    def __call__(self) -> list[CatalogEntry]:
+        from satchel.sources.catalog import catalog
+
+        return catalog()
+
+
+sys.modules[__name__].__class__ = _Callable

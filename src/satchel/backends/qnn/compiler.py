@@ -62,12 +62,12 @@ class NpuCompiler:
     def compile(self, folder: Path) -> dict[str, Path]:
         """The files by name, ready to be put into a program."""
         prepared = self.prepared
-        self.progress("Measuring ranges", 0, 1)
+        self.progress("Measuring ranges, steps", 0, 1)
         lowered, pieces = self.feeds.lowered(prepared)
         given = self.feeds.feeds(prepared, lowered)
         self.calibrated = self.calibration.run(lowered, pieces, given, prepared.weights)
         prepared.use(self.calibrated.encodings)
-        self.progress("Measuring ranges", 1, 1)
+        self.progress("Measuring ranges, steps", 1, 1)
         self._probe = self.feeds.probe(prepared, self.calibrated)
         manifest = Manifest(
             self.chip.target,
@@ -79,9 +79,9 @@ class NpuCompiler:
             self.calibrated.encodings,
         )
         for shard in range(self.shards):
-            self.progress("Compiling", shard, self.shards)
+            self.progress("Compiling, shards", shard, self.shards)
             manifest.shards.append(self._compile_shard(shard, folder, manifest))
-        self.progress("Compiling", self.shards, self.shards)
+        self.progress("Compiling, shards", self.shards, self.shards)
         for method in manifest.methods.values():
             for one in method.shards:
                 one.binary, one.graph = compiled_graph(folder / one.model)

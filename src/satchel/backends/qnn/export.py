@@ -145,7 +145,7 @@ class NpuLanguageModel:
         return NpuPlan(self.chip.target, self.shared, shards).told()
 
     def compile(self, program: Program, folder: Path, progress: Progress) -> Compiled:
-        told = partial(progress, "Measuring ranges")
+        told = partial(progress, "Measuring ranges, steps")
         compiler = NpuCompiler(
             program,
             self.chip,

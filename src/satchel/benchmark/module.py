@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from satchel.bench.profile import profile_of, require_profile
+from satchel.benchmark.profile import profile_of, require_profile
 from satchel.machine import peak_rss
 from satchel.runtime.program import Program
 

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 
 from satchel import _native
-from satchel.bench.lookahead import LookaheadBench, measure_lookahead
-from satchel.bench.profile import profile_of, require_profile
+from satchel.benchmark.lookahead import LookaheadBench, measure_lookahead
+from satchel.benchmark.profile import profile_of, require_profile
 from satchel.errors import ConfigError
 from satchel.llm.session import Session
 from satchel.machine import peak_rss

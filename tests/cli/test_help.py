@@ -1,0 +1,63 @@
+"""Help, usage and completion: short, true, and without Python's tuples."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from satchel.cli.main import COMMANDS, main
+from satchel.errors import ProgramFormatError
+
+Capture = pytest.CaptureFixture[str]
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_help_shows_defaults_as_people_write_them(command: str, capsys: Capture) -> None:
+    with pytest.raises(SystemExit) as stop:
+        main([command, "--help"])
+    assert stop.value.code == 0
+    text = " ".join(capsys.readouterr().out.split())
+    assert "(default: (" not in text and "(default: [" not in text
+    assert "(default: 0.0)" not in text
+
+
+def test_wrong_usage_is_one_line(capsys: Capture) -> None:
+    for arguments in (["run", "x", "--colour"], ["frobnicate"], ["export", "x", "--context", "a"]):
+        with pytest.raises(SystemExit) as stop:
+            main(arguments)
+        assert stop.value.code == 2
+        lines = capsys.readouterr().err.splitlines()
+        assert len(lines) == 1 and "--help" in lines[0], lines
+
+
+def test_run_takes_the_text_behind_the_model(capsys: Capture, program: Path) -> None:
+    def text(*arguments: str) -> str:
+        assert main(["run", str(program), *arguments, "--max-new-tokens", "4", "--json"]) == 0
+        return str(json.loads(capsys.readouterr().out)["text"])
+
+    assert text("hello") == text("-p", "hello") == text("--prompt", "hello")
+    assert main(["run", str(program)]) == 2
+    assert 'satchel run MODEL "' in capsys.readouterr().err
+    assert main(["run", str(program), "a", "-p", "b"]) == 2
+    assert "two things to answer" in capsys.readouterr().err
+
+
+def test_the_beginning_of_a_file_is_not_told_as_a_place() -> None:
+    assert str(ProgramFormatError("it is not a program", "", "file")) == "it is not a program"
+    told = str(ProgramFormatError("too long", "", "methods", 12))
+    assert told == "too long (section methods, offset 12)"
+
+
+def test_bash_takes_the_completion(capsys: Capture, tmp_path: Path) -> None:
+    assert main(["completion", "bash"]) == 0
+    script = tmp_path / "complete.sh"
+    script.write_text(capsys.readouterr().out)
+    # What bash would offer behind `satchel ch`.
+    ask = f"source {script}; COMP_WORDS=(satchel ch); COMP_CWORD=1; "
+    ask += '$(complete -p satchel | sed "s/.*-F \\([^ ]*\\).*/\\1/") satchel ch satchel; '
+    ask += 'echo "${COMPREPLY[@]}"'
+    found = subprocess.run(["bash", "-c", ask], capture_output=True, text=True, check=True)
+    assert found.stdout.split() == ["chat"], found.stderr

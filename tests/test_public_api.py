@@ -1,0 +1,97 @@
+"""What `import satchel` offers, as someone types it who has read the README only."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from importlib.metadata import version
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import satchel
+from support.tiny_llm import write_tiny_llm
+
+
+@pytest.fixture(scope="module")
+def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_tiny_llm(tmp_path_factory.mktemp("api") / "tiny")
+
+
+@pytest.fixture(scope="module")
+def program(checkpoint: Path) -> Path:
+    return satchel.export(checkpoint, checkpoint.parent / "tiny.satchel", context=64)
+
+
+def test_version_and_names() -> None:
+    assert satchel.__version__ == version("satchel")
+    for name in satchel.__all__:
+        assert getattr(satchel, name) is not None, name
+    with pytest.raises(AttributeError, match="no attribute 'exprot'"):
+        satchel.exprot  # noqa: B018
+
+
+def test_models_are_listed_although_a_package_has_the_name() -> None:
+    import satchel.models
+
+    names = [entry.name for entry in satchel.models()]  # type: ignore[operator]
+    assert "smollm2-135m" in names
+    assert names == [entry.name for entry in satchel.catalog()]
+
+
+def test_an_llm_is_made_of_a_checkpoint_on_first_use(
+    checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SATCHEL_CACHE", str(tmp_path))
+    with pytest.warns(satchel.Remark, match="for the first time"):
+        first = satchel.LLM(checkpoint).generate("hi", max_new_tokens=4).finish().text
+    assert satchel.LLM(str(checkpoint)).generate("hi", max_new_tokens=4).finish().text == first
+    with pytest.raises(satchel.SatchelError, match="smollm2-135m"):
+        satchel.LLM("smollm2-135n")
+
+
+def test_reprs_tell_what_it_is(program: Path) -> None:
+    llm = satchel.LLM(program)
+    assert "tiny" in repr(llm) and "8da4w" in repr(llm) and "64 tokens" in repr(llm)
+    assert "kv_forward" in repr(llm.program) and "MB" in repr(llm.program)
+
+
+def test_logprobs_are_those_of_the_logits(program: Path) -> None:
+    llm = satchel.LLM(program)
+    found = llm.logprobs("hello", " you")
+    tokens = [*llm.tokenizer.encode("hello"), *llm.tokenizer.encode(" you", add_bos=False)]
+    kv = satchel.load(program).method("kv_forward")
+    rows = [kv.run(np.array([token], np.int32), [at])[0][0] for at, token in enumerate(tokens)]
+    first = len(tokens) - len(found)
+    for at, (_, value) in enumerate(found):
+        row = rows[first + at - 1].astype(np.float64)
+        wanted = row[tokens[first + at]] - np.log(np.exp(row).sum())
+        assert value == pytest.approx(wanted, abs=1e-3)
+    assert "".join(text for text, _ in found) == " you"
+    with pytest.raises(satchel.SatchelError, match="nothing to judge"):
+        llm.logprobs("hello", "")
+
+
+def test_bench_and_evaluate(program: Path, tmp_path: Path) -> None:
+    result = satchel.bench(program, runs=1, warmup=0)
+    assert result["prompt_tokens"] + result["new_tokens"] <= 64
+    assert result["decode_tok_s"] > 0
+    text = tmp_path / "words.txt"
+    text.write_text("Pack a model once and carry it. " * 8)
+    assert satchel.evaluate(program, text=text)["phases"]["device"]["ppl"] > 1
+
+
+def test_a_type_checker_knows_the_names(tmp_path: Path) -> None:
+    script = tmp_path / "use.py"
+    script.write_text(
+        "import satchel\n"
+        "llm = satchel.LLM('smollm2-135m')\n"
+        "text: str = llm.generate('x', temperature=0.5).finish().text\n"
+        "speed = satchel.bench('a.satchel', runs=1)['decode_tok_s']\n"
+        "names: list[str] = [entry.name for entry in satchel.catalog()]\n"
+        "version: str = satchel.__version__\n"
+    )
+    call = [sys.executable, "-m", "mypy", "--strict", str(script)]
+    result = subprocess.run(call, capture_output=True, text=True, cwd=tmp_path, check=False)
+    assert result.returncode == 0, result.stdout
