@@ -187,26 +187,41 @@ Result<float> unpack(const std::string& table, const Codes& codes,
   return out.array();
 }
 
-template <class Cache>
+template <typename Cache>
 Result<float> attention(const std::string& table, const Cube& q, const Array<Cache, 3>& k,
                         const Array<Cache, 3>& v, int64_t position, float scale, int64_t window,
-                        float softcap, const std::optional<Array<int32_t, 1>>& parents) {
+                        float softcap, const std::optional<Array<int32_t, 1>>& parents,
+                        const std::optional<Array<int32_t, 1>>& pages, bool level) {
   const KernelTable& kernels = kernels_by_name(table);
   const int64_t queries = dim(q, 0), heads = dim(q, 1), size = dim(q, 2);
-  const int64_t kv_heads = dim(k, 0), capacity = dim(k, 1);
   for (size_t axis = 0; axis < 3; ++axis) {
     require(k.shape(axis) == v.shape(axis), "keys and values differ in shape");
   }
+  // In pages, k and v are [pages * kv_heads, kKeyBlock, row], all pages of which are named once.
+  const int64_t blocks = pages ? dim(*pages, 0) : 1;
+  require(blocks > 0 && dim(k, 0) % blocks == 0, "the pages do not fit the cache");
+  require(!pages || dim(k, 1) == kKeyBlock, "a page has 64 rows");
+  const int64_t kv_heads = dim(k, 0) / blocks, capacity = dim(k, 1) * blocks;
   constexpr int64_t tail = sizeof(Cache) == 1 ? kCacheTail : 0;
   require(dim(k, 2) == size + tail && size > 0, "queries and keys differ in their last size");
   require(kv_heads > 0 && heads > 0 && heads % kv_heads == 0, "the kv heads must divide the heads");
   require(position >= 0 && window >= 0, "position and window are not negative");
-  require(position + queries <= capacity, "the cache is too short for these positions");
+  require(position + (level ? 1 : queries) <= capacity,
+          "the cache is too short for these positions");
   Owned<float> out({size_of(queries), size_of(heads), size_of(size)});
   const std::unique_ptr<float[]> scratch(new float[attention_scratch(heads / kv_heads, size)]);
-  AttentionArgs args{q.data(), k.data(), v.data(), out.get(),          queries,
-                     heads,    kv_heads, size,     capacity,           position,
-                     window,   scale,    softcap,  sizeof(Cache) == 2, sizeof(Cache) == 1};
+  AttentionArgs args{};
+  args.q = q.data(), args.k = k.data(), args.v = v.data(), args.out = out.get();
+  args.queries = queries, args.heads = heads, args.kv_heads = kv_heads, args.dim = size;
+  args.position = position, args.window = window, args.scale = scale, args.softcap = softcap;
+  args.half_cache = sizeof(Cache) == 2, args.byte_cache = sizeof(Cache) == 1, args.level = level;
+  args.lies_in_line(capacity);
+  if (pages) {
+    for (int64_t i = 0; i < blocks; ++i) {
+      require(pages->data()[i] >= 0 && pages->data()[i] < blocks, "there is no such page");
+    }
+    args.lies_in_pages(pages->data());
+  }
   std::vector<int32_t> depths;
   if (parents) {
     require(dim(*parents, 0) == queries, "there must be one parent for each query");
@@ -334,13 +349,16 @@ void bind_kernels(nb::module_& m) {
   // A half cache is passed as uint16, an 8-bit one as rows of codes, scale and zero.
   m.def("attention", attention<float>, nb::arg("table"), nb::arg("q"), nb::arg("k").noconvert(),
         nb::arg("v").noconvert(), nb::arg("position"), nb::arg("scale"), nb::arg("window") = 0,
-        nb::arg("softcap") = 0.0f, nb::arg("parents").none() = nb::none());
+        nb::arg("softcap") = 0.0f, nb::arg("parents").none() = nb::none(),
+        nb::arg("pages").none() = nb::none(), nb::arg("level") = false);
   m.def("attention", attention<uint16_t>, nb::arg("table"), nb::arg("q"), nb::arg("k").noconvert(),
         nb::arg("v").noconvert(), nb::arg("position"), nb::arg("scale"), nb::arg("window") = 0,
-        nb::arg("softcap") = 0.0f, nb::arg("parents").none() = nb::none());
+        nb::arg("softcap") = 0.0f, nb::arg("parents").none() = nb::none(),
+        nb::arg("pages").none() = nb::none(), nb::arg("level") = false);
   m.def("attention", attention<uint8_t>, nb::arg("table"), nb::arg("q"), nb::arg("k").noconvert(),
         nb::arg("v").noconvert(), nb::arg("position"), nb::arg("scale"), nb::arg("window") = 0,
-        nb::arg("softcap") = 0.0f, nb::arg("parents").none() = nb::none());
+        nb::arg("softcap") = 0.0f, nb::arg("parents").none() = nb::none(),
+        nb::arg("pages").none() = nb::none(), nb::arg("level") = false);
   m.def("rms_norm", rms_norm, nb::arg("table"), nb::arg("x"), nb::arg("weight"), nb::arg("eps"));
   m.def("layer_norm", layer_norm, nb::arg("table"), nb::arg("x"), nb::arg("weight"),
         nb::arg("bias").none(), nb::arg("eps"));

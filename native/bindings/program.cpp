@@ -31,6 +31,8 @@ void translate(const std::exception_ptr& pointer, void*) {
     raise("ChecksumError", e.what(), e.advice, e.section, e.offset);
   } catch (const FormatError& e) {
     raise("ProgramFormatError", e.what(), e.advice, e.section, e.offset);
+  } catch (const CacheFullError& e) {
+    raise("CacheFullError", e.what());
   } catch (const ExecutionError& e) {
     raise("ExecutionError", e.what());
   }
@@ -115,17 +117,56 @@ nb::list run(Instance& instance, size_t method, const std::vector<InputArray>& a
       throw;
     }
   }
-  std::lock_guard<std::mutex> copying(instance.mutex(), std::adopt_lock);
+  std::lock_guard<std::recursive_mutex> copying(instance.mutex(), std::adopt_lock);
   nb::list result;
   for (const ArrayView& view : outputs) result.append(copied_array(instance, view));
   return result;
+}
+
+// Does something with the sequences while no method runs.
+template <typename Work>
+auto guarded(Instance& instance, Work work) {
+  nb::gil_scoped_release release;
+  const std::lock_guard<std::recursive_mutex> lock(instance.mutex());
+  return work(instance.sequences());
+}
+
+const StateInfo& cache_info(const Instance& instance, size_t state) {
+  const std::vector<StateInfo>& states = instance.program().states();
+  if (state >= states.size() || !states[state].is_cache)
+    throw ExecutionError("there is no such cache");
+  return states[state];
+}
+
+// A cache's rows of a sequence, [heads, rows, bytes of a row].
+nb::object read_sequence(Instance& instance, size_t state, int32_t sequence, int64_t rows) {
+  const StateInfo& info = cache_info(instance, state);
+  const size_t row = static_cast<size_t>(info.shape[2]) * dtype_size(info.dtype);
+  guarded(instance, [&](Sequences& s) { s.pages(sequence, rows); });  // or it throws
+  const size_t shape[] = {static_cast<size_t>(info.shape[0]), static_cast<size_t>(rows), row};
+  auto* data = new uint8_t[shape[0] * shape[1] * shape[2]];
+  nb::capsule owner(data, [](void* p) noexcept { delete[] static_cast<uint8_t*>(p); });
+  guarded(instance, [&](Sequences& s) { s.read(state, sequence, rows, data); });
+  return nb::cast(nb::ndarray<nb::numpy, uint8_t>(data, 3, shape, owner));
+}
+
+using Bytes3 = nb::ndarray<const uint8_t, nb::ndim<3>, nb::c_contig, nb::device::cpu>;
+
+void write_sequence(Instance& instance, size_t state, int32_t sequence, const Bytes3& rows) {
+  const StateInfo& info = cache_info(instance, state);
+  const size_t row = static_cast<size_t>(info.shape[2]) * dtype_size(info.dtype);
+  if (rows.shape(0) != static_cast<size_t>(info.shape[0]) || rows.shape(2) != row) {
+    throw ExecutionError("the rows do not fit the cache " + info.name);
+  }
+  const auto count = static_cast<int64_t>(rows.shape(1));
+  guarded(instance, [&](Sequences& s) { s.write(state, sequence, count, rows.data()); });
 }
 
 nb::tuple take_profile(Instance& instance) {
   Profile profile;
   {
     nb::gil_scoped_release release;
-    const std::lock_guard<std::mutex> lock(instance.mutex());
+    const std::lock_guard<std::recursive_mutex> lock(instance.mutex());
     profile = instance.take_profile();
   }
   nb::dict ops, layers;
@@ -251,6 +292,7 @@ void bind_program(nb::module_& m) {
         for (const StateInfo& s : p.states()) {
           nb::dict d;
           d["name"] = s.name;
+          d["cache"] = s.is_cache;
           d["dtype"] = dtype_name(s.dtype);
           d["shape"] = s.shape;
           d["bytes"] = s.bytes;
@@ -262,26 +304,52 @@ void bind_program(nb::module_& m) {
   nb::class_<Instance>(m, "Instance", "A program being run: states, arena and threads.")
       .def(
           "__init__",
-          [](Instance* self, std::shared_ptr<Program> program, int threads) {
-            new (self) Instance(std::move(program), threads);
+          [](Instance* self, std::shared_ptr<Program> program, int threads, uint64_t cache_memory) {
+            new (self) Instance(std::move(program), threads, cache_memory);
           },
-          nb::arg("program"), nb::arg("threads") = 0)
+          nb::arg("program"), nb::arg("threads") = 0, nb::arg("cache_memory") = 0)
       .def("run", &run, nb::arg("method"), nb::arg("inputs"))
       .def(
           "reset",
           [](Instance& i) {
-            const std::lock_guard<std::mutex> lock(i.mutex());
+            const std::lock_guard<std::recursive_mutex> lock(i.mutex());
             i.reset();
           },
           nb::call_guard<nb::gil_scoped_release>())
       .def(
           "start_profile",
           [](Instance& i) {
-            const std::lock_guard<std::mutex> lock(i.mutex());
+            const std::lock_guard<std::recursive_mutex> lock(i.mutex());
             i.start_profile();
           },
           nb::call_guard<nb::gil_scoped_release>())
       .def("take_profile", &take_profile)
+      .def("open_sequence",
+           [](Instance& i) { return guarded(i, [](Sequences& s) { return s.open(); }); })
+      .def("fork_sequence",
+           [](Instance& i, int32_t from, int64_t rows) {
+             return guarded(i, [&](Sequences& s) { return s.fork(from, rows); });
+           })
+      .def("truncate_sequence",
+           [](Instance& i, int32_t sequence, int64_t rows) {
+             guarded(i, [&](Sequences& s) { s.truncate(sequence, rows); });
+           })
+      .def("close_sequence",
+           [](Instance& i, int32_t sequence) {
+             guarded(i, [&](Sequences& s) { s.close(sequence); });
+           })
+      .def("read_sequence", &read_sequence)
+      .def("write_sequence", &write_sequence)
+      .def("cache_usage",
+           [](Instance& i) {
+             const CacheUsage usage = guarded(i, [](Sequences& s) { return s.usage(); });
+             nb::dict d;
+             d["pages"] = usage.pages;
+             d["most_pages"] = usage.most_pages;
+             d["page_bytes"] = usage.page_bytes;
+             d["sequences"] = usage.sequences;
+             return d;
+           })
       .def_prop_ro("threads", &Instance::threads)
       .def_prop_ro("kernels", [](const Instance& i) { return i.kernels(); });
 }

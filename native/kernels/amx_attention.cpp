@@ -239,10 +239,11 @@ void rescale_sums(const Pass& pass, const Step& step) {
 
 void attend_pass(const Pass& pass) {
   const Space& space = pass.space;
-  const int64_t dim = pass.args.dim, padded = pass.padded,
-                cache = pass.kv_head * pass.args.capacity * dim;
-  const uint16_t* k = static_cast<const uint16_t*>(pass.args.k) + cache;
-  const uint16_t* v = static_cast<const uint16_t*>(pass.args.v) + cache;
+  const int64_t dim = pass.args.dim, padded = pass.padded;
+  static_assert(kKeyBlock % kTileStepKeys == 0);  // a step's rows lie one behind the other
+  const auto rows_of = [&](const void* cache, const Step& step) {
+    return cache_row<uint16_t>(pass.args, cache, pass.kv_head, step.block);
+  };
   const auto tiles = [&](uint8_t* of, const Step& step) {
     return of + (step.block - step.chunk) * padded * kCacheBytes;
   };
@@ -256,11 +257,12 @@ void attend_pass(const Pass& pass) {
     KeyTiles keys;
     ValueTiles values;
     if (ahead.any && ahead.block >= split) {
-      keys = KeyTiles(k + ahead.block * dim, dim, padded, count(ahead), tiles(space.keys, ahead));
+      keys = KeyTiles(rows_of(pass.args.k, ahead), dim, padded, count(ahead),
+                      tiles(space.keys, ahead));
       split = ahead.block + kTileStepKeys;
     }
     if (current.any && current.block >= turned) {
-      values = ValueTiles(v + current.block * dim, dim, padded, count(current),
+      values = ValueTiles(rows_of(pass.args.v, current), dim, padded, count(current),
                           tiles(space.values, current));
       turned = current.block + kTileStepKeys;
     }
@@ -296,7 +298,7 @@ void attend_pass(const Pass& pass) {
 
 void amx_attention(const AttentionArgs& args, int64_t kv_head, int64_t query_begin,
                    int64_t query_end, float* scratch) {
-  if (args.queries < kLongBlock || !args.half_cache || args.byte_cache || args.parents) {
+  if (!is_long_line(args) || !args.half_cache) {
     return avx512_table.attention(args, kv_head, query_begin, query_end, scratch);
   }
   const int64_t group = args.heads / args.kv_heads, padded = tile_dim(args.dim),

@@ -26,12 +26,14 @@ inline int64_t row_stride(int64_t dim) {
   return sizeof(Cache) == 1 ? dim + kCacheTail : dim;
 }
 
-// Where the rows of a block of keys lie: one behind the other,
+// Where the rows of a block of keys lie: one behind the other, and those of the next block,
 template <class Cache>
 struct LineRows {
   const Cache* first;
   int64_t stride;
+  const Cache* next;
   const Cache* operator[](int64_t key) const { return first + key * stride; }
+  const Cache* in_next_block(int64_t key) const { return next + key * stride; }
 };
 
 // or, for a query of a tree, wherever its ancestors are.
@@ -39,6 +41,7 @@ template <class Cache>
 struct PathRows {
   const Cache* rows[kKeyBlock];
   const Cache* operator[](int64_t key) const { return rows[key]; }
+  const Cache* in_next_block(int64_t key) const { return rows[key]; }  // there is none
 };
 
 // The scales and zeros of a block of rows of an 8-bit cache, side by side.
@@ -99,7 +102,7 @@ inline void dot_products(const float* q, int64_t padded, const Rows& k, const Ro
   for (int64_t key = begin / 4 * 4; key < end; key += 4) {
     if (first) {
       ask_for_rows(v[key], dim);
-      ask_for_rows(k[key] + kKeyBlock * row_stride<Cache>(dim), dim);
+      ask_for_rows(k.in_next_block(key), dim);
     }
     const Cache* keys[4];
     for (int j = 0; j < 4; ++j) keys[j] = k[key + j < end ? key + j : end - 1];
@@ -283,15 +286,18 @@ inline void attend_rows(const AttentionArgs& args, const Rows& k, const Rows& v,
 
 // The rows that a query of a tree sees of the block of keys at `block`, up to its own.
 template <class Cache>
-inline PathRows<Cache> path_rows(const AttentionArgs& args, const Cache* cache, int64_t stride,
+inline PathRows<Cache> path_rows(const AttentionArgs& args, const void* cache, int64_t kv_head,
                                  int64_t query, int64_t block) {
   PathRows<Cache> path;
-  const int64_t end = block + kKeyBlock;
+  const int64_t end = block + kKeyBlock, stride = row_stride<Cache>(args.dim);
   const int64_t line = args.position < end ? args.position : end;
-  for (int64_t key = block; key < line; ++key) path.rows[key - block] = cache + key * stride;
+  const Cache* first = cache_row<Cache>(args, cache, kv_head, block);
+  for (int64_t key = block; key < line; ++key)
+    path.rows[key - block] = first + (key - block) * stride;
   int64_t key = args.position + args.depths[query];
   for (int64_t node = query; node >= 0 && key >= block; node = args.parents[node], --key) {
-    if (key < end) path.rows[key - block] = cache + (args.position + node) * stride;
+    if (key < end)
+      path.rows[key - block] = cache_row<Cache>(args, cache, kv_head, args.position + node);
   }
   return path;
 }
@@ -306,8 +312,6 @@ void attend(const AttentionArgs& args, int64_t kv_head, int64_t query_begin, int
   float* scores = acc + capacity_rows * padded;  // [register rows][kKeyBlock]
   RowState* states = reinterpret_cast<RowState*>(scores + kMaxRegisterRows * kKeyBlock);
   const int64_t stride = row_stride<Cache>(dim);
-  const Cache* k = static_cast<const Cache*>(args.k) + kv_head * args.capacity * stride;
-  const Cache* v = static_cast<const Cache*>(args.v) + kv_head * args.capacity * stride;
   typename TailsOf<Cache>::Type k_tails, v_tails;
   const auto newest = [&](int64_t query) { return newest_key(args, query); };
   const auto oldest = [&](int64_t query) { return oldest_key(args, query); };
@@ -335,16 +339,19 @@ void attend(const AttentionArgs& args, int64_t kv_head, int64_t query_begin, int
         states[row].end = key_in_block(newest(query) - block);
       }
       if (!args.parents || block + kKeyBlock <= args.position) {
-        const LineRows<Cache> block_k{k + block * stride, stride},
-            block_v{v + block * stride, stride};
-        attend_rows<Cache>(args, block_k, block_v, k_tails, v_tails, key_in_block(last - block), q,
-                           acc, padded, states, rows, scores);
+        const int64_t next = block + kKeyBlock < last ? block + kKeyBlock : block;
+        const auto rows_of = [&](const void* cache) {
+          return LineRows<Cache>{cache_row<Cache>(args, cache, kv_head, block), stride,
+                                 cache_row<Cache>(args, cache, kv_head, next)};
+        };
+        attend_rows<Cache>(args, rows_of(args.k), rows_of(args.v), k_tails, v_tails,
+                           key_in_block(last - block), q, acc, padded, states, rows, scores);
         continue;
       }
       for (int64_t row = 0; row < rows; row += group) {  // each query has a path of its own
         const int64_t query = first + row / group;
-        attend_rows<Cache>(args, path_rows(args, k, stride, query, block),
-                           path_rows(args, v, stride, query, block), k_tails, v_tails,
+        attend_rows<Cache>(args, path_rows<Cache>(args, args.k, kv_head, query, block),
+                           path_rows<Cache>(args, args.v, kv_head, query, block), k_tails, v_tails,
                            key_in_block(newest(query) - block), q + row * padded,
                            acc + row * padded, padded, states + row, group, scores);
       }

@@ -194,8 +194,6 @@ void attend_long(const AttentionArgs& args, int64_t kv_head, int64_t query_begin
   float* weights = values + kKeyBlock * padded;     // [kLongRows][kKeyBlock]
   float* totals = weights + kLongRows * kKeyBlock;  // [rows][kLanes]
   LongRow* states = reinterpret_cast<LongRow*>(totals + capacity_rows * kLanes);
-  const Cache* k = static_cast<const Cache*>(args.k) + kv_head * args.capacity * dim;
-  const Cache* v = static_cast<const Cache*>(args.v) + kv_head * args.capacity * dim;
 
   for (int64_t first = query_begin; first < query_end; first += pass) {
     const int64_t queries = query_end - first < pass ? query_end - first : pass;
@@ -215,8 +213,8 @@ void attend_long(const AttentionArgs& args, int64_t kv_head, int64_t query_begin
     for (int64_t block = oldest_key(args, first) / kKeyBlock * kKeyBlock; block < last;
          block += kKeyBlock) {
       const int64_t visible = key_in_block(last - block);
-      turn_keys(k + block * dim, dim, padded, visible, keys);
-      widen_values(v + block * dim, dim, padded, visible, values);
+      turn_keys(cache_row<Cache>(args, args.k, kv_head, block), dim, padded, visible, keys);
+      widen_values(cache_row<Cache>(args, args.v, kv_head, block), dim, padded, visible, values);
       for (int64_t row = 0; row < rows; ++row) {
         const int64_t query = first + row / group;
         states[row].begin = key_in_block(oldest_key(args, query) - block);
@@ -237,7 +235,7 @@ void attend_long(const AttentionArgs& args, int64_t kv_head, int64_t query_begin
 
 void attention_by_length(const AttentionArgs& args, int64_t kv_head, int64_t query_begin,
                          int64_t query_end, float* scratch) {
-  if (args.queries < kLongBlock || args.byte_cache || args.parents) {
+  if (!is_long_line(args)) {
     attention(args, kv_head, query_begin, query_end, scratch);
   } else if (args.half_cache) {
     attend_long<uint16_t>(args, kv_head, query_begin, query_end, scratch);

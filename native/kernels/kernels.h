@@ -113,28 +113,51 @@ inline constexpr int kLargest16 = kDigitBase * 127 + 127;
 // codes are 0. A row that holds, or spans, something not finite is NaN throughout, with codes 0.
 inline constexpr int64_t kCacheTail = 8;
 
+// A cache is kept in blocks of this many rows, which are also what attention works on at a time.
+inline constexpr int64_t kKeyBlock = 64;
+
 // Causal attention over a cache, grouped-query: heads / kv_heads query heads share a kv head.
 // Query i stands at position + i and sees the keys 0 .. position + i, or with a window only the
-// last `window` of them. With a softcap c, scores become c * tanh(score / c).
+// last `window` of them. With a softcap c, scores become c * tanh(score / c). With `level`, all
+// queries stand at `position`: they see all that there is, as an encoder's output.
 //
 // With `parents`, the queries are a tree instead of a line: query i stands at position + depths[i]
 // and sees the keys before `position`, and behind them the rows of its ancestors and its own, in
 // the order of their depth. Row position + i of the cache is query i's. The arithmetic is that of
 // the same keys in a line, so that the bits are too.
+//
+// Block b of the rows of kv head h begins at h * head_stride + (pages ? pages[b] : b) *
+// block_stride, in elements; a row is dim numbers, or those of an 8-bit cache.
 struct AttentionArgs {
   const float* q;  // [queries][heads][dim]
-  const void* k;   // [kv_heads][capacity][dim], f32 or f16, or rows of an 8-bit cache
+  const void* k;   // f32 or f16, or rows of an 8-bit cache
   const void* v;   // the same
   float* out;      // [queries][heads][dim]
-  int64_t queries, heads, kv_heads, dim, capacity;
-  int64_t position;
-  int64_t window;  // 0: none
-  float scale;
-  float softcap;  // 0: none
-  bool half_cache;
-  bool byte_cache = false;           // 8 bits: a row is dim + kCacheTail bytes
+  int64_t queries, heads, kv_heads, dim;
+  int64_t head_stride, block_stride;
+  const int32_t* pages = nullptr;
+  int64_t position = 0;
+  int64_t window = 0;  // 0: none
+  float scale = 1.0f;
+  float softcap = 0.0f;  // 0: none
+  bool half_cache = false;
+  bool byte_cache = false;  // 8 bits: a row is dim + kCacheTail bytes
+  bool level = false;
   const int32_t* parents = nullptr;  // [queries]: an earlier query, or -1 for none; null: a line
   const int32_t* depths = nullptr;   // [queries]: how many ancestors each has
+
+  int64_t row_size() const { return byte_cache ? dim + kCacheTail : dim; }
+  // A cache whose rows lie one behind the other, [kv_heads][capacity][row].
+  void lies_in_line(int64_t capacity) {
+    head_stride = capacity * row_size();
+    block_stride = kKeyBlock * row_size();
+  }
+  // A cache in pages: [page][kv_heads][kKeyBlock][row].
+  void lies_in_pages(const int32_t* of) {
+    head_stride = kKeyBlock * row_size();
+    block_stride = kv_heads * head_stride;
+    pages = of;
+  }
 };
 
 // What a layer applies to its result, in the order of satchel.graph.ops.activation.

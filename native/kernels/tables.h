@@ -82,20 +82,37 @@ void i8mm_conv_i8(const CodeWindows& x, const IntegerMatrix& w, const IntegerRes
                   int64_t tile_begin, int64_t tile_end);
 #endif
 
-// Attention works on this many keys at a time, in blocks that start at multiples of it, so that
+// Blocks of this many rows or queries and more may be computed in another order than a single one.
+constexpr int64_t kLongBlock = 64;
+
+// Attention works on kKeyBlock keys at a time, in blocks that start at multiples of it, so that
 // a query's result does not depend on which other queries are computed with it.
-constexpr int64_t kKeyBlock = 64;
 static inline int32_t key_in_block(int64_t key, int64_t keys = kKeyBlock) {
   return static_cast<int32_t>(key < 0 ? 0 : key < keys ? key : keys);
 }
 // The keys [oldest, newest) are those that a query sees.
 static inline int64_t newest_key(const AttentionArgs& args, int64_t query) {
+  if (args.level) return args.position + 1;
   return args.position + (args.parents ? args.depths[query] : query) + 1;
 }
 static inline int64_t oldest_key(const AttentionArgs& args, int64_t query) {
   const int64_t newest = newest_key(args, query);
   return args.window > 0 && newest > args.window ? newest - args.window : 0;
 }
+// Where a row of a kv head lies, and those behind it up to the end of its block.
+template <class Cache>
+static inline const Cache* cache_row(const AttentionArgs& args, const void* cache, int64_t kv_head,
+                                     int64_t row) {
+  const int64_t block = row / kKeyBlock;
+  return static_cast<const Cache*>(cache) + kv_head * args.head_stride +
+         (args.pages ? args.pages[block] : block) * args.block_stride +
+         row % kKeyBlock * args.row_size();
+}
+// Whether another order of computing pays, and gives the right bits.
+static inline bool is_long_line(const AttentionArgs& args) {
+  return args.queries >= kLongBlock && !args.byte_cache && !args.parents && !args.level;
+}
+
 // Query rows (query × head of the group) that pass over the cache together.
 constexpr int64_t kQueryRows = 32;
 // Of those, at most this many share a register block.
@@ -103,8 +120,6 @@ constexpr int64_t kMaxRegisterRows = 4;
 // What attention keeps for each row: its range of keys, maximum, total and rescaling.
 constexpr int64_t kRowStateFloats = 5;
 
-// Blocks of this many rows or queries and more may be computed in another order than a single one.
-constexpr int64_t kLongBlock = 64;
 constexpr int64_t kLongRows = 6;       // that share a register block
 constexpr int64_t kLongRowFloats = 4;  // what is kept for each row, beside its total in 16 lanes
 // The rows of long blocks that pass over the cache together, and the size their heads are padded

@@ -35,4 +35,10 @@ class ExecutionError : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
+// There are no pages left for more rows of the caches.
+class CacheFullError : public ExecutionError {
+ public:
+  using ExecutionError::ExecutionError;
+};
+
 }  // namespace satchel

@@ -61,7 +61,7 @@ class NodeGuard {
   }
 
   static void allow(const Tensor* t) {
-    if (!t) return;
+    if (!t || t->paged) return;  // whose pages are too much to be poisoned
     if (t->weight && t->weight->is_matrix()) {
       allow(t->weight->codes, t->weight->codes_size);
       allow(t->weight->scales, t->weight->scales_size);

@@ -89,6 +89,7 @@ BoundMethod::BoundMethod(const Program& program, const Method& method,
     t.info = &value;
     t.dtype = value.dtype;
     t.rank = value.shape.size();
+    t.paged = value.storage == Storage::state && program.states()[value.location].is_cache;
     if (value.storage == Storage::weight) {
       t.weight = &program.file().weights()[value.location];
       if (!t.weight->is_matrix()) t.data = const_cast<uint8_t*>(t.weight->codes);
@@ -171,8 +172,11 @@ size_t BoundMethod::choose_rows(int threads) {
   return shortened_ ? last_rows_->bind(calls_, first, threads) : 0;
 }
 
-Instance::Instance(std::shared_ptr<const Program> program, int threads)
-    : program_(std::move(program)), kernels_(chosen_kernels()), pool_(checked_threads(threads)) {
+Instance::Instance(std::shared_ptr<const Program> program, int threads, uint64_t cache_memory)
+    : program_(std::move(program)),
+      kernels_(chosen_kernels()),
+      pool_(checked_threads(threads)),
+      sequences_(program_->states(), cache_memory ? cache_memory : physical_memory() / 2) {
   uint64_t arena = 64;
   for (const Method& method : program_->methods()) {
     require_memory(method.name, memory_of(method));
@@ -181,8 +185,8 @@ Instance::Instance(std::shared_ptr<const Program> program, int threads)
   arena_ = ZeroedPages(arena);
   std::vector<uint8_t*> states;
   for (const StateInfo& state : program_->states()) {
-    states_.emplace_back(state.bytes);
-    states.push_back(states_.back().data());
+    states_.emplace_back(state.is_cache ? 0 : state.bytes);
+    states.push_back(state.is_cache ? sequences_.cache(states.size()) : states_.back().data());
   }
   reset();
   const SectionRecord& weights = program_->file().section(SectionKind::weights);
@@ -198,9 +202,10 @@ void Instance::reset() {
     if (state.initial) {
       std::memcpy(states_[i].data(), state.initial, state.bytes);
     } else if (calls_ > 0) {
-      std::memset(states_[i].data(), 0, state.bytes);  // at first they are zero already
+      std::memset(states_[i].data(), 0, states_[i].size());  // at first they are zero already
     }
   }
+  sequences_.truncate_first();
 }
 
 std::vector<ArrayView> Instance::run(size_t number, const std::vector<ArrayView>& inputs) {
@@ -246,7 +251,7 @@ std::vector<ArrayView> Instance::run(size_t number, const std::vector<ArrayView>
     guarded_[0] = {scratch_.data(), scratch_.size()};
   }
   if (++calls_ == kCallsBeforeSettling) program_->settle();
-  const Workspace work{kernels_, pool_, scratch_.data()};
+  const Workspace work{kernels_, pool_, scratch_.data(), sequences_};
   const std::vector<NodeCall>& calls = bound.chosen_calls();
   for (size_t i = 0; i < calls.size(); i += 1 + calls[i].joined) {
     const NodeCall& call = calls[i];

@@ -56,8 +56,9 @@ class BoundMethod {
 
 class Instance {
  public:
-  // 0 threads: as many as there are cores.
-  Instance(std::shared_ptr<const Program> program, int threads);
+  // 0 threads: as many as there are cores. The caches' pages may take `cache_memory` bytes in all;
+  // 0: half of what the machine has, which is used as texts grow.
+  Instance(std::shared_ptr<const Program> program, int threads, uint64_t cache_memory = 0);
 
   // Runs a method. The views point into the arena and are valid until the next call.
   std::vector<ArrayView> run(size_t method, const std::vector<ArrayView>& inputs);
@@ -72,20 +73,27 @@ class Instance {
   void start_profile() { profile_.emplace(); }
   Profile take_profile() { return std::exchange(profile_, std::nullopt).value_or(Profile{}); }
 
+  // Where the rows of the caches lie; not while a method runs.
+  Sequences& sequences() { return sequences_; }
+
+  const Program& program() const { return *program_; }
   int threads() const { return pool_.size(); }
   const char* kernels() const { return kernels_.name; }
-  std::mutex& mutex() { return mutex_; }
+  // Held while a method runs and its results are copied. Recursive: an interpreter's collector may
+  // close a sequence in between.
+  std::recursive_mutex& mutex() { return mutex_; }
 
  private:
   std::shared_ptr<const Program> program_;
   const KernelTable& kernels_;
   ThreadPool pool_;
+  Sequences sequences_;
   std::vector<ZeroedPages> states_;
   ZeroedPages arena_;
   ZeroedPages scratch_;
   std::vector<Region> guarded_;
   std::vector<BoundMethod> methods_;
-  std::mutex mutex_;
+  std::recursive_mutex mutex_;
   uint64_t calls_ = 0;
   std::optional<Profile> profile_;
 };

@@ -10,12 +10,6 @@ namespace {
 constexpr int64_t kFewestRows =
     32;  // of a block: other calls are bound anew for each number of wanted rows
 
-// A position further on, if it is one: what is not one is left to the ops, which refuse it.
-int32_t later(int32_t position, int64_t rows) {
-  constexpr int64_t kMost = int64_t{1} << 30;
-  return position < 0 || position + rows > kMost ? position : position + static_cast<int32_t>(rows);
-}
-
 // Each row of the result depends on that row of the inputs that have the same rows, and on all of
 // the others.
 bool works_by_rows(const NodeCall& call) {
@@ -23,7 +17,7 @@ bool works_by_rows(const NodeCall& call) {
       "linear",   "rms_norm",      "layer_norm", "add",  "mul",       "affine", "rope",
       "silu_mul", "gelu_tanh_mul", "silu",       "gelu", "gelu_tanh", "relu"};
   const std::string_view name = call.info->op->name;
-  if (name == "attention") return !call.has(4);  // the nodes of a tree depend on each other
+  if (name == "attention") return !call.has(5);  // the nodes of a tree depend on each other
   return std::find(std::begin(kOps), std::end(kOps), name) != std::end(kOps);
 }
 
@@ -37,11 +31,13 @@ bool has_rows(const Tensor& t, int64_t symbol) {
 // Whether the symbol stands only where `has_rows` allows it, so that a part of the rows has the
 // same meaning.
 bool fits(const NodeCall& call, int64_t symbol) {
-  const bool table = std::string_view(call.info->op->name) == "rope";  // [S, R] for x [S, H, D]
+  // Tokens' rotations, sequences and positions have fewer dimensions than what they are for.
+  const std::string_view name = call.info->op->name;
+  const bool by_token = name == "rope" || name == "attention";
   const auto good = [&](const Tensor* t) {
     const std::vector<int64_t>& shape = t->info->shape;
     if (std::find(shape.begin(), shape.end(), symbol) == shape.end()) return true;
-    return has_rows(*t, symbol) && (t->rank == call.output->rank || table);
+    return has_rows(*t, symbol) && (t->rank == call.output->rank || by_token);
   };
   return has_rows(*call.output, symbol) &&
          std::all_of(call.inputs.begin(), call.inputs.end(),
@@ -92,15 +88,11 @@ size_t LastRows::bind(const std::vector<NodeCall>& calls, int64_t first, int thr
     calls_ = calls;
     views_.clear();
     parts_.clear();
-    starts_.clear();
     for (size_t i = 0; i < calls.size(); ++i) {
       NodeCall& call = calls_[i];
       if (!shortened_[i]) continue;
       for (Tensor*& input : call.inputs) input = view_of(input);
       call.output = view_of(call.output);
-      if (std::string_view(call.info->op->name) != "attention") continue;
-      starts_.emplace_back(*call.inputs[3], 0);
-      call.inputs[3] = &starts_.back().first;
     }
   }
   // The inputs lie elsewhere in each call.
@@ -109,12 +101,6 @@ size_t LastRows::bind(const std::vector<NodeCall>& calls, int64_t first, int thr
     view.part.data = view.whole->data;
     view.part.data += static_cast<size_t>(first * view.part.product(1, view.part.rank)) *
                       dtype_size(view.part.dtype);
-  }
-  for (size_t i = 0, start = 0; i < calls_.size() && start < starts_.size(); ++i) {
-    if (calls_[i].inputs.size() < 4 || calls_[i].inputs[3] != &starts_[start].first) continue;
-    auto& [tensor, value] = starts_[start++];
-    value = later(calls[i].inputs[3]->i32()[0], first);
-    tensor.data = reinterpret_cast<uint8_t*>(&value);
   }
   if (again) return scratch_;
   scratch_ = 64;

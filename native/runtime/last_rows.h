@@ -40,7 +40,6 @@ class LastRows {
   std::deque<View> views_;                            // which do not move
   std::unordered_map<const Tensor*, Tensor*> parts_;  // of the tensors that have a view
   std::vector<NodeCall> calls_;
-  std::deque<std::pair<Tensor, int32_t>> starts_;  // of attention, with their values
   int64_t first_ = 0;
   size_t scratch_ = 0;
 };

@@ -14,7 +14,7 @@ namespace satchel {
 
 namespace {
 
-constexpr uint64_t kArenaAlignment = 64;
+constexpr uint64_t kArenaAlignment = 256;
 constexpr uint32_t kMaxMethods = 1024;
 constexpr uint32_t kMaxSymbols = 64;
 // An op's name of three letters, an input, an output and no attributes.
@@ -84,6 +84,11 @@ class MethodReader {
       if (!names.insert(state.name).second) in_.fail("the state " + state.name + " is repeated");
       read_type(state.dtype, state.shape, {});
       state.bytes = bytes_of(state.name, state.dtype, state.shape, {});
+      const uint8_t kind = in_.u8();
+      if (kind > 1) in_.fail("unknown kind of state " + std::to_string(kind));
+      state.is_cache = kind == 1;
+      if (state.is_cache && (!can_be_cache(state) || initial.count(state.name)))
+        in_.fail(state.name + " cannot be a cache");
       const auto found = initial.find(state.name);
       if (found != initial.end()) {
         const WeightEntry& w = *found->second;
@@ -137,6 +142,13 @@ class MethodReader {
       }
     }
     return m;
+  }
+
+  static bool can_be_cache(const StateInfo& state) {
+    constexpr int64_t kMostRows = 1 << 30;  // so that numbers of rows are int32
+    const bool type =
+        state.dtype == DType::f32 || state.dtype == DType::f16 || state.dtype == DType::u8;
+    return type && state.shape.size() == 3 && state.shape[1] <= kMostRows;
   }
 
   void read_type(DType& dtype, std::vector<int64_t>& shape,
@@ -251,6 +263,9 @@ class MethodReader {
         if (m.values[id].storage == Storage::arena && !arena.holds(m.values[id])) {
           in_.fail(op + " reads " + m.values[id].name + " before it is made");
         }
+        if (is_cache(m.values[id]) && !node.op->uses_caches) {
+          in_.fail(op + " cannot read the cache " + m.values[id].name);
+        }
       }
       node.inputs.push_back(id);
     }
@@ -284,6 +299,10 @@ class MethodReader {
         in_.fail(op + " repeats an attribute");
     }
     return node;
+  }
+
+  bool is_cache(const ValueInfo& v) const {
+    return v.storage == Storage::state && table_.states[v.location].is_cache;
   }
 
   static bool overlap(const ValueInfo& a, const ValueInfo& b) {

@@ -41,6 +41,8 @@ struct StateInfo {
   std::vector<int64_t> shape;
   uint64_t bytes;
   const uint8_t* initial = nullptr;  // what it is at first, in the file; null: zeros
+  // Kept for each sequence, [heads, context, row], in pages: see sequences.h.
+  bool is_cache = false;
 };
 
 struct SymbolInfo {

@@ -6,6 +6,7 @@
 
 #include "../kernels/kernels.h"
 #include "method.h"
+#include "sequences.h"
 #include "thread_pool.h"
 #include "types.h"
 
@@ -19,6 +20,7 @@ struct Tensor {
   size_t rank = 0;
   int64_t shape[kMaxRank] = {};
   uint8_t* data = nullptr;  // null for weights that are packed matrices
+  bool paged = false;       // a cache: data are the pages of all sequences
   size_t uses = 0;          // of what a node wrote: by nodes, and as outputs of the method
   // Who wrote what is read here: the value itself, or one at the same place of the arena where no
   // node writes it, as with a reshape that need not be done.
@@ -61,6 +63,7 @@ struct Workspace {
   const KernelTable& kernels;
   ThreadPool& pool;
   uint8_t* scratch;
+  Sequences& sequences;
 };
 
 struct OpDef {
@@ -76,6 +79,7 @@ struct OpDef {
   void (*run)(const NodeCall& call, const Workspace& work);
   // Whether the call after `calls`, the first of which is this op's, can be done along with them.
   bool (*joins)(std::span<const NodeCall> calls, const NodeCall& next) = nullptr;
+  bool uses_caches = false;  // whether its inputs may be caches of sequences
 };
 
 const OpDef* find_op(const std::string& name);

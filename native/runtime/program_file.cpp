@@ -12,11 +12,12 @@ namespace satchel {
 namespace {
 
 constexpr uint8_t kMagic[8] = {'S', 'A', 'T', 'C', 'H', 'E', 'L', 0};
-constexpr uint32_t kVersion = 1;
+constexpr uint32_t kVersion = 2;
 constexpr uint64_t kHeaderSize = 64;
 constexpr uint64_t kRecordSize = 64;
 constexpr uint64_t kDigestOffset = 32;
-constexpr uint64_t kAlignment = 64;
+constexpr uint64_t kAlignment = 256;      // the strictest that a GPU's driver asks for
+constexpr uint64_t kPlaneAlignment = 64;  // of the parts that the scales of a matrix have
 constexpr uint64_t kWeightsAlignment = 4096;
 constexpr const char* kSectionNames[] = {"",        "tokenizer", "methods", "weight_index",
                                          "weights", "metadata"};
@@ -42,7 +43,7 @@ uint64_t padded_groups(const WeightEntry& w) {
 
 // Where in the scales what belongs to them starts (factors, minima, offsets): after one fp16 for
 // each group.
-uint64_t second_plane(const WeightEntry& w) { return align(padded_groups(w) * 2, kAlignment); }
+uint64_t second_plane(const WeightEntry& w) { return align(padded_groups(w) * 2, kPlaneAlignment); }
 
 // The bytes that a weight of this shape must take; the shape's size was checked to be sane.
 Sizes expected_sizes(const WeightEntry& w) {

@@ -169,13 +169,13 @@ void run_attention(const Case& c, const KernelTable& kernels, Outcome& outcome) 
   args.heads = c.integer("heads");
   args.kv_heads = c.integer("kv_heads");
   args.dim = c.integer("dim");
-  args.capacity = c.integer("capacity");
   args.position = c.integer("position");
   args.window = c.integer("window");
   args.scale = static_cast<float>(c.number("scale"));
   args.softcap = static_cast<float>(c.number("softcap"));
   args.half_cache = k.halves.size() != 0;
   args.byte_cache = k.bytes.size() != 0;
+  args.lies_in_line(c.integer("capacity"));
   args.queries = static_cast<int64_t>(q.size()) / (args.heads * args.dim);
   const auto run = [&](Floats& out, int64_t step) {
     args.out = out.get();

@@ -128,6 +128,10 @@ class InputError(SatchelError):
     """What a program was given to run on is not what it takes."""
 
 
+class CacheFullError(ExecutionError):
+    """The caches of all conversations together take the memory that they may take."""
+
+
 class ContextFullError(SatchelError):
     """The prompt does not fit in the context that the program was exported with."""
 

@@ -134,8 +134,8 @@ def test_what_the_cache_holds_is_not_computed_again(program: Path) -> None:
     session = Session(Program(program))
     context = list(range(60, 90))
     fed: list[int] = []
-    feed = session._feed_block
-    session._feed_block = lambda block, first: fed.extend(block) or feed(block, first)  # type: ignore[method-assign,func-returns-value]
+    run = session._run
+    session._run = lambda part: fed.extend(part.tokens) or run(part)  # type: ignore[method-assign,func-returns-value]
     endings = [[1, 2, 3], [1, 4, 5, 6], [7]]
     for ending in endings:
         fresh = score_continuation(Session(Program(program)), context, ending)
@@ -155,7 +155,7 @@ def test_logits_that_are_not_finite_are_an_error(
     program: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     session = Session(Program(program))
-    feed = session._feed_block
-    monkeypatch.setattr(session, "_feed_block", lambda block, first: feed(block, first) * np.nan)
+    run = session._run
+    monkeypatch.setattr(session, "_run", lambda part: run(part) * np.nan)
     with pytest.raises(EvaluationError, match="not finite"):
         score_tokens(session, [1, 2, 3], 1)

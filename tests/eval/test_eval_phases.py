@@ -45,7 +45,8 @@ def test_graphs_read_from_the_file_are_those_that_were_written(family: str, tmp_
     assert [n.op for n in read["kv_forward"].nodes].count("linear") == [
         n.op for n in written["kv_forward"].nodes
     ].count("linear")
-    arrays = {"tokens": np.array(TOKENS), "position": np.array([0]), "rows": np.arange(40)}
+    arrays = {"tokens": np.array(TOKENS), "position": np.arange(len(TOKENS)), "rows": np.arange(40)}
+    arrays["sequence"] = np.zeros(len(TOKENS))
     results = [
         ReferenceInterpreter(lambda w: program.weight(w.name)).run(graph, arrays)["logits"]
         for graph in (written["prefill_forward"], read["prefill_forward"])

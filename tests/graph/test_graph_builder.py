@@ -170,16 +170,16 @@ def test_check_finds_two_outputs_of_one_name() -> None:
 def test_a_cache_must_be_a_state() -> None:
     b = GraphBuilder("forward")
     cache = b.input("cache", (1, 6, 4))
-    start = b.constant("start", i32(0))
-    b.output(b.reshape(b.cache_write(cache, b.input("x", (2, 1, 4)), start), shape=(24,)))
+    at = b.constant("at", i32(0, 1))
+    b.output(b.reshape(b.cache_write(cache, b.input("x", (2, 1, 4)), at, at), shape=(24,)))
     with pytest.raises(GraphError, match="must write to the state it reads"):
         b.finish()
 
 
 def test_a_state_is_not_an_output() -> None:
     b = GraphBuilder("forward")
-    start = b.constant("start", i32(0))
+    at = b.constant("at", i32(0, 1))
     cache = b.state("cache", (1, 6, 4), DType.f32)
-    b.output(b.cache_write(cache, b.input("x", (2, 1, 4)), start))
+    b.output(b.cache_write(cache, b.input("x", (2, 1, 4)), at, at))
     with pytest.raises(GraphError, match="is a state"):
         b.finish()

@@ -37,8 +37,8 @@ def test_dead_nodes_go() -> None:
 
 def test_writes_to_a_state_are_never_dead() -> None:
     b = GraphBuilder("forward")
-    x = b.input("x", (1, 1, 4))
-    b.cache_write(b.state("cache", (1, 6, 4), DType.f32), b.neg(x), b.constant("s", i32(0)))
+    x, zero = b.input("x", (1, 1, 4)), b.constant("s", i32(0))
+    b.cache_write(b.state("cache", (1, 6, 4), DType.f32), b.neg(x), zero, zero)
     b.output(b.relu(x))
     passes.remove_dead_nodes(b.graph)
     assert _ops(b.graph) == ["neg", "cache_write", "relu"]
@@ -114,10 +114,10 @@ def test_outputs_are_not_merged_away() -> None:
 
 def test_what_reads_or_writes_a_state_is_not_merged() -> None:
     b = GraphBuilder("forward")
-    x, start = b.input("x", (1, 1, 4)), b.constant("s", i32(0))
+    x, zero = b.input("x", (1, 1, 4)), b.constant("s", i32(0))
     cache = b.state("cache", (1, 6, 4), DType.f32)
     before = b.reshape(cache, shape=(24,))
-    b.cache_write(cache, x, start)
+    b.cache_write(cache, x, zero, zero)
     b.output(b.sub(b.reshape(cache, shape=(24,)), before))
     passes.merge_equal_nodes(b.graph)
     assert _ops(b.graph) == ["reshape", "cache_write", "reshape", "sub"]

@@ -63,8 +63,9 @@ def test_weights_are_read_once() -> None:
 
 def _write(name: str, tokens: int) -> Graph:
     b = GraphBuilder(name)
-    x, start = b.input("x", (tokens, 1, 2)), b.input("start", (1,), DType.i32)
-    cache = b.cache_write(b.state("cache", (1, 4, 2), DType.f32), x, start)
+    x, at = b.input("x", (tokens, 1, 2)), b.input("at", (tokens,), DType.i32)
+    none = b.constant("none", np.zeros(tokens, np.int32))
+    cache = b.cache_write(b.state("cache", (1, 4, 2), DType.f32), x, none, at)
     b.output(b.reshape(cache, shape=(4, 2)), "cache")
     return b.finish()
 
@@ -72,8 +73,8 @@ def _write(name: str, tokens: int) -> Graph:
 def test_states_outlive_calls_and_are_shared_by_methods() -> None:
     interpreter = ReferenceInterpreter(_no_weights)
     one, two = normal(2, 1, 2), normal(1, 1, 2)
-    first = interpreter.run(_write("two", 2), {"x": one, "start": i32(0)})["cache"]
-    second = interpreter.run(_write("one", 1), {"x": two, "start": i32(2)})["cache"]
+    first = interpreter.run(_write("two", 2), {"x": one, "at": i32(0, 1)})["cache"]
+    second = interpreter.run(_write("one", 1), {"x": two, "at": i32(2)})["cache"]
     zeros = np.zeros((1, 2), np.float32)
     np.testing.assert_array_equal(second, np.concatenate([one[:, 0], two[:, 0], zeros]))
     # What the first call returned has not been changed by the second.
@@ -81,9 +82,9 @@ def test_states_outlive_calls_and_are_shared_by_methods() -> None:
 
 
 def test_interpreters_do_not_share_states() -> None:
-    ReferenceInterpreter(_no_weights).run(_write("w", 1), {"x": normal(1, 1, 2), "start": i32(0)})
+    ReferenceInterpreter(_no_weights).run(_write("w", 1), {"x": normal(1, 1, 2), "at": i32(0)})
     other = ReferenceInterpreter(_no_weights)
-    got = other.run(_write("w", 1), {"x": np.zeros((1, 1, 2), np.float32), "start": i32(3)})
+    got = other.run(_write("w", 1), {"x": np.zeros((1, 1, 2), np.float32), "at": i32(3)})
     assert not got["cache"].any()
 
 

@@ -17,6 +17,7 @@ from satchel.errors import ConfigError
 from satchel.llm.generation import Generation
 from satchel.llm.lookahead.options import LookaheadSizes
 from satchel.llm.session import Session
+from satchel.llm.steps import Look
 from support.tiny_llm import write_tiny_llm
 
 SIZES = [
@@ -172,7 +173,7 @@ def test_after_a_tree_the_cache_is_that_of_a_line(programs: dict[str, LLM]) -> N
         session, fresh = Session(llm.program), Session(llm.program)
         session.feed(text)
         # 9 is kept, not 2; and of what follows it 7, not 6.
-        session.look([8, 2, 9, 6, 7], [-1, 0, 0, 2, 2], [0, 4])
+        session.look(Look([8, 2, 9, 6, 7], [-1, 0, 0, 2, 2], [0, 4]))
         session.accept([0, 2, 4], [8, 9, 7])
         np.testing.assert_array_equal(session.feed([1]), fresh.feed([*text, 8, 9, 7, 1]))
 
@@ -196,8 +197,8 @@ def test_an_older_program_guesses_from_the_text_only(
     stats = both(llm, "abcabc").stats.lookahead
     assert not stats.branches and stats.guessing_steps > 0
     llm.session.rewind(0)
-    with pytest.raises(satchel.errors.ExecutionError, match=r"no lookahead_forward.*Export"):
-        llm.session.look([1, 2, 3], [-1, 0, 0], [0])
+    with pytest.raises(satchel.errors.ExecutionError, match=r"no step of 3 tokens.*Export"):
+        llm.session.look(Look([1, 2, 3], [-1, 0, 0], [0]))
 
 
 def test_where_there_is_none(kv_program: Path, hybrid_program: Path) -> None:

@@ -81,7 +81,7 @@ def test_a_token_outside_the_vocabulary_is_an_error(hybrid_program: Path) -> Non
 def test_slide_keeps_the_beginning_and_the_recent_half(hybrid_program: Path) -> None:
     session = Session(Program(hybrid_program))
     session.feed(TOKENS)
-    logits = session.slide(keep=4)
+    logits = session.feed(session.slide(keep=4))
     assert session.tokens == [*TOKENS[:4], *TOKENS[26:]]
     fresh = Session(Program(hybrid_program)).feed(session.tokens)
     np.testing.assert_array_equal(logits, fresh)

@@ -71,7 +71,7 @@ class QuantizedPair:
             assert (off <= 0).all(), f"{node!r}: {value.name} is off by {off.max():.3g}"
             return [*arrays[:place], theirs, *arrays[place + 1 :]]
 
-        arrays = {name: np.asarray(value, np.int32) for name, value in inputs.items()}
+        arrays = dict(zip(called.inputs, called.convert(**inputs), strict=True))
         return native, self._reference.run(self.graphs[method], arrays, follow)["logits"]
 
     def run_all(self, tokens: NDArray[np.int32], prefill: int) -> tuple[Logits, Logits]:

@@ -52,8 +52,12 @@ def test_defaults_of_llama() -> None:
 def test_methods_and_their_inputs() -> None:
     model = build_model(LLAMA)
     kv, prefill = model.method("kv_forward", 1, 8), model.method("p", Sym("S", 4), 8)
-    assert [str(v.type) for v in kv.inputs] == ["i32[1]", "i32[1]"]
-    assert [str(v.type) for v in prefill.inputs] == ["i32[S≤4]", "i32[1]", "i32[L≤4]"]
+    assert [str(v.type) for v in kv.inputs] == ["i32[1]"] * 3
+    types = {v.name: str(v.type) for v in prefill.inputs}
+    assert types == {"rows": "i32[L≤4]"} | dict.fromkeys(
+        ("tokens", "position", "sequence"), "i32[S≤4]"
+    )
+    assert kv.caches == set(kv.states)
     assert str(kv.outputs[0]) == "%logits: f32[1, 32]"
     assert str(prefill.outputs[0]) == "%logits: f32[L≤4, 32]"
     assert kv.states == prefill.states

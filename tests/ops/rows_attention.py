@@ -13,18 +13,12 @@ from support.arrays import i32, integers, normal, uniform
 from support.op_case import Constant, Input, OpCase, State, case
 
 S = Sym("S", 9)
+WHERE = (Input((S,), DType.i32), Input((S,), DType.i32))
 
 
-def _positions_rows() -> list[OpCase]:
-    def oracle(t: Any, start: Any, like: Any) -> Any:
-        return t.arange(int(start), int(start) + like.shape[0], dtype=t.int32)
-
-    calls = [[i32(0), i32(1, 2, 3)], [i32(100000), i32(*range(9))], [i32(7), i32(0)]]
-    slots = [Input((1,), DType.i32), Input((S,), DType.i32)]
-    return [
-        case("positions", "symbolic", slots, oracle, tolerance=0, calls=calls),
-        case("positions", "rank3", [i32(5), normal(4, 2, 3)], oracle, tolerance=0),
-    ]
+def where(count: int, at: int, sequence: int = 0) -> list[np.ndarray]:
+    """The sequence and the position of tokens that follow each other."""
+    return [np.full(count, sequence, np.int32), (np.arange(count) + at).astype(np.int32)]
 
 
 def _rope_table_rows() -> list[OpCase]:
@@ -72,11 +66,12 @@ def _rope_rows() -> list[OpCase]:
     return rows
 
 
-def _write(t: Any, cache: Any, x: Any, start: Any) -> Any:
-    at = int(start)
+def _write(t: Any, cache: Any, x: Any, sequence: Any, position: Any) -> Any:
     rows = x.transpose(0, 1)
     rows = _to_bytes(t, rows.float()) if cache.dtype == t.uint8 else rows.to(cache.dtype)
-    cache[:, at : at + x.shape[0]] = rows
+    for i, at in enumerate(position.tolist()):
+        mine = cache if cache.dim() == 3 else cache[int(sequence[i])]
+        mine[:, at] = rows[:, i]
     return cache
 
 
@@ -102,10 +97,10 @@ def _cache_write_rows() -> list[OpCase]:
         tail = 8 if dtype == DType.u8 else 0
         for heads, dim in ((1, 1), (2, 7), (3, 16), (1, 37)):
             cache = State((heads, 12, dim + tail), dtype)
-            slots = [cache, Input((S, heads, dim)), Input((1,), DType.i32)]
+            slots = [cache, Input((S, heads, dim)), *WHERE]
             # A block, the next, one token, back over what was written, and up to the very end.
             calls = [
-                [normal(n, heads, dim, seed=at), i32(at)]
+                [normal(n, heads, dim, seed=at), *where(n, at)]
                 for n, at in ((5, 0), (3, 5), (1, 8), (2, 4), (9, 3), (1, 11))
             ]
             name = f"{dtype.name}_{heads}x{dim}"
@@ -114,9 +109,15 @@ def _cache_write_rows() -> list[OpCase]:
 
 
 def _attention(scale: float, window: int = 0, softcap: float = 0.0) -> Callable[..., Any]:
-    def attend(t: Any, q: Any, k: Any, v: Any, start: Any) -> Any:
-        at = int(start) + t.arange(q.shape[0])[:, None]
-        key = t.arange(int(start) + q.shape[0])[None]
+    def attend(t: Any, q: Any, k: Any, v: Any, sequence: Any, position: Any) -> Any:
+        if k.dim() == 4:  # each query over the caches of its own sequence
+            rows = [
+                attend(t, q[i : i + 1], k[s], v[s], sequence[i : i + 1], position[i : i + 1])
+                for i, s in enumerate(sequence.tolist())
+            ]
+            return t.cat(rows)
+        at = position[:, None]
+        key = t.arange(int(position.max()) + 1)[None]
         seen = (key <= at) & ((key > at - window) if window else True)
         k, v = (c[:, : key.shape[1]] for c in (k, v))
         k, v = (_from_bytes(t, c) if c.dtype == t.uint8 else c.double() for c in (k, v))
@@ -175,12 +176,12 @@ def _attention_rows() -> list[OpCase]:
             name += f"_window{window}_softcap{softcap}_{dtype}"
             k = _cache((kv_heads, capacity, dim), at + queries, dtype, "k")
             v = _cache((kv_heads, capacity, dim), at + queries, dtype, "v")
-            inputs = [normal(queries, heads, dim, scale=2), k, v, i32(at)]
+            inputs = [normal(queries, heads, dim, scale=2), k, v, *where(queries, at)]
             oracle = _attention(0.25, window, softcap)
             attrs = {"scale": 0.25, "window": window, "softcap": softcap}
             rows.append(case("attention", name, inputs, oracle, **attrs))
     # Scores so large that only a softmax that subtracts their maximum survives.
-    steep = [normal(3, 2, 8, scale=100), normal(1, 8, 8), normal(1, 8, 8, seed=1), i32(2)]
+    steep = [normal(3, 2, 8, scale=100), normal(1, 8, 8), normal(1, 8, 8, seed=1), *where(3, 2)]
     rows.append(case("attention", "steep", steep, _attention(10.0), scale=10.0))
     return rows
 
@@ -194,9 +195,9 @@ def _session_rows() -> list[OpCase]:
             def build(
                 b: GraphBuilder, values: list[Value | None], w: int = window, c: float = softcap
             ) -> Value:
-                cache_k, cache_v, q, k, v, start = values
-                keys, written = b.cache_write(cache_k, k, start), b.cache_write(cache_v, v, start)
-                return b.node("attention", q, keys, written, start, scale=0.3, window=w, softcap=c)
+                cache_k, cache_v, q, k, v, *at = values
+                keys, written = b.cache_write(cache_k, k, *at), b.cache_write(cache_v, v, *at)
+                return b.node("attention", q, keys, written, *at, scale=0.3, window=w, softcap=c)
 
             def oracle(
                 t: Any,
@@ -205,19 +206,21 @@ def _session_rows() -> list[OpCase]:
                 q: Any,
                 k: Any,
                 v: Any,
-                start: Any,
+                sequence: Any,
+                position: Any,
                 attend: Any = _attention(0.3, window, softcap),  # noqa: B008
             ) -> Any:
-                return attend(t, q, _write(t, ck, k, start), _write(t, cv, v, start), start)
+                at = (sequence, position)
+                return attend(t, q, _write(t, ck, k, *at), _write(t, cv, v, *at), *at)
 
             cache = State((2, 14, 16 if dtype == DType.u8 else 8), dtype)
-            parts = [Input((S, 4, 8)), Input((S, 2, 8)), Input((S, 2, 8)), Input((1,), DType.i32)]
+            parts = [Input((S, 4, 8)), Input((S, 2, 8)), Input((S, 2, 8)), *WHERE]
             calls = [
                 [
                     normal(n, 4, 8, seed=at),
                     normal(n, 2, 8, seed=at),
                     normal(n, 2, 8, seed=f"v{at}"),
-                    i32(at),
+                    *where(n, at),
                 ]
                 for n, at in ((5, 0), (4, 5), (1, 9), (1, 10), (3, 6), (5, 9))
             ]
@@ -235,7 +238,6 @@ def _session_rows() -> list[OpCase]:
 
 
 ROWS = [
-    *_positions_rows(),
     *_rope_table_rows(),
     *_rope_rows(),
     *_cache_write_rows(),

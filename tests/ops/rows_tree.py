@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from ops.rows_attention import _attention, _cache
+from ops.rows_attention import WHERE, _attention, _cache, where
 from satchel.graph.ir import DType, Sym
-from support.arrays import generator, i32, integers, normal
+from support.arrays import generator, i32, normal
 from support.op_case import Input, OpCase, State, case
 
 S = Sym("S", 9)
@@ -30,30 +30,23 @@ def path_of(parents: Any, node: int) -> list[int]:
     return path
 
 
-def _positions_rows() -> list[OpCase]:
-    def oracle(t: Any, start: Any, like: Any, parents: Any) -> Any:
-        depths = [len(path_of(parents, i)) - 1 for i in range(len(like))]
-        return int(start) + t.tensor(depths, dtype=t.int32)
-
-    slots = [Input((1,), DType.i32), Input((S,), DType.i32), Input((S,), DType.i32)]
-    calls = [
-        [i32(at), integers(n, below=9), tree(n, at)] for n, at in ((1, 0), (9, 7), (6, 100000))
-    ]
-    calls.append([i32(3), i32(1, 2, 3), i32(-1, 0, 1)])
-    return [case("positions", "tree", slots, oracle, tolerance=0, calls=calls)]
+def tree_where(parents: np.ndarray, at: int) -> list[np.ndarray]:
+    """The sequence and the position of a tree's tokens: as far behind ``at`` as their path is."""
+    depths = [len(path_of(parents, i)) - 1 for i in range(len(parents))]
+    return [np.zeros(len(parents), np.int32), np.array(depths, np.int32) + np.int32(at)]
 
 
 def _attention_tree(window: int, softcap: float) -> Callable[..., Any]:
     """Each query alone, over a cache in which its path has been written as a line."""
     straight = _attention(0.25, window, softcap)
 
-    def attend(t: Any, q: Any, k: Any, v: Any, start: Any, parents: Any) -> Any:
-        at, rows = int(start), []
+    def attend(t: Any, q: Any, k: Any, v: Any, sequence: Any, position: Any, parents: Any) -> Any:
+        at, rows = int(position[0]), []
         for i in range(len(q)):
             path = [at + node for node in path_of(parents, i)]
             line = [*range(at), *path]
             last = t.tensor([len(line) - 1])
-            rows.append(straight(t, q[i : i + 1], k[:, line], v[:, line], last)[0])
+            rows.append(straight(t, q[i : i + 1], k[:, line], v[:, line], sequence[:1], last)[0])
         return t.stack(rows)
 
     return attend
@@ -78,7 +71,13 @@ def _attention_rows() -> list[OpCase]:
             name += f"_window{window}_softcap{softcap}_{dtype}"
             k = _cache((kv_heads, capacity, dim), at + queries, dtype, "k")
             v = _cache((kv_heads, capacity, dim), at + queries, dtype, "v")
-            inputs = [normal(queries, heads, dim, scale=2), k, v, i32(at), tree(queries)]
+            inputs = [
+                normal(queries, heads, dim, scale=2),
+                k,
+                v,
+                *tree_where(tree(queries), at),
+                tree(queries),
+            ]
             attrs = {"scale": 0.25, "window": window, "softcap": softcap}
             oracle = _attention_tree(window, softcap)
             rows.append(case("attention", name, inputs, oracle, **attrs))
@@ -86,27 +85,27 @@ def _attention_rows() -> list[OpCase]:
 
 
 def _cache_move_rows() -> list[OpCase]:
-    def oracle(t: Any, cache: Any, x: Any, at: Any, rows: Any, start: Any) -> Any:
+    def oracle(t: Any, cache: Any, x: Any, _s: Any, at: Any, rows: Any, _o: Any, start: Any) -> Any:
         values = x.transpose(0, 1).to(cache.dtype)
-        cache[:, int(at) : int(at) + len(x)] = values
+        cache[:, int(at[0]) : int(at[0]) + len(x)] = values
         kept = cache[:, [int(start) + int(row) for row in rows]].clone()
         cache[:, int(start) : int(start) + len(rows)] = kept
         return cache
 
     def build(b: Any, values: Any) -> Any:
-        cache, x, at, rows, start = values
-        return b.cache_move(b.cache_write(cache, x, at), rows, start)
+        cache, x, sequence, at, rows, *start = values
+        return b.cache_move(b.cache_write(cache, x, sequence, at), rows, *start)
 
     result = []
     count = Sym("R", 9)
     for dtype in (DType.f32, DType.f16):
         i = DType.i32
-        slots = [State((2, 12, 5), dtype), Input((S, 2, 5)), Input((1,), i)]
-        slots += [Input((count,), i), Input((1,), i)]
+        slots = [State((2, 12, 5), dtype), Input((S, 2, 5)), *WHERE]
+        slots += [Input((count,), i), Input((1,), i), Input((1,), i)]
         # Nothing moves; gaps close; a single row; the last rows of the cache.
         moves = ((9, 0, (0, 1, 2), 0), (4, 3, (0, 2, 3), 3), (2, 8, (5,), 2), (9, 3, (2, 7, 8), 3))
         calls = [
-            [normal(n, 2, 5, seed=at), i32(at), i32(*rows), i32(start)]
+            [normal(n, 2, 5, seed=at), *where(n, at), i32(*rows), i32(0), i32(start)]
             for n, at, rows, start in moves
         ]
         result.append(
@@ -115,4 +114,4 @@ def _cache_move_rows() -> list[OpCase]:
     return result
 
 
-ROWS = [*_positions_rows(), *_attention_rows(), *_cache_move_rows()]
+ROWS = [*_attention_rows(), *_cache_move_rows()]

@@ -9,9 +9,10 @@ import numpy as np
 import pytest
 
 import satchel
+from ops.rows_attention import where
 from satchel.errors import ExecutionError
 from satchel.graph.builder import GraphBuilder
-from satchel.graph.ir import Attribute, DType, Graph
+from satchel.graph.ir import Attribute, DType, Graph, Value
 from satchel.graph.ops import find_op
 from satchel.graph.reference import ReferenceInterpreter
 from support.arrays import i32, normal
@@ -39,10 +40,14 @@ def _embedding() -> Graph:
     return b.finish()
 
 
+def _where(b: GraphBuilder, tokens: int) -> list[Value]:
+    return [b.input(name, (tokens,), DType.i32) for name in ("sequence", "position")]
+
+
 def _cache_write() -> Graph:
     b = GraphBuilder("forward")
-    x, start = b.input("x", (2, 1, 4)), b.input("start", (1,), DType.i32)
-    cache = b.cache_write(b.state("cache", (1, 6, 4), DType.f32), x, start)
+    x, at = b.input("x", (2, 1, 4)), _where(b, 2)
+    cache = b.cache_write(b.state("cache", (1, 6, 4), DType.f32), x, *at)
     b.output(b.reshape(cache, shape=(24,)))
     return b.finish()
 
@@ -50,29 +55,22 @@ def _cache_write() -> Graph:
 def _attention() -> Graph:
     b = GraphBuilder("forward")
     q, k = b.input("q", (2, 1, 4)), b.input("k", (1, 6, 4))
-    b.output(b.attention(q, k, k, b.input("start", (1,), DType.i32), scale=1.0))
+    b.output(b.attention(q, k, k, *_where(b, 2), scale=1.0))
     return b.finish()
 
 
 def _tree_attention() -> Graph:
     b = GraphBuilder("forward")
     q, k = b.input("q", (3, 1, 4)), b.input("k", (1, 6, 4))
-    start, parents = b.input("start", (1,), DType.i32), b.input("parents", (3,), DType.i32)
-    b.output(b.attention(q, k, k, start, parents, scale=1.0))
-    return b.finish()
-
-
-def _tree_positions() -> Graph:
-    b = GraphBuilder("forward")
-    start, ids = b.input("start", (1,), DType.i32), b.input("ids", (3,), DType.i32)
-    b.output(b.positions(start, ids, b.input("parents", (3,), DType.i32)))
+    at, parents = _where(b, 3), b.input("parents", (3,), DType.i32)
+    b.output(b.attention(q, k, k, *at, parents, scale=1.0))
     return b.finish()
 
 
 def _cache_move() -> Graph:
     b = GraphBuilder("forward")
-    rows, start = b.input("rows", (2,), DType.i32), b.input("start", (1,), DType.i32)
-    cache = b.cache_move(b.state("cache", (1, 6, 4), DType.f32), rows, start)
+    rows, at = b.input("rows", (2,), DType.i32), _where(b, 1)
+    cache = b.cache_move(b.state("cache", (1, 6, 4), DType.f32), rows, *at)
     b.output(b.reshape(cache, shape=(24,)))
     return b.finish()
 
@@ -160,9 +158,9 @@ def test_token_out_of_range(runner: Callable[[Graph], Run], token: int) -> None:
 @pytest.mark.parametrize("start", [-1, 5, 2**31 - 1])
 def test_tokens_past_the_end_of_a_cache(runner: Callable[[Graph], Run], start: int) -> None:
     run = runner(_cache_write())
-    run(normal(2, 1, 4), i32(4))
+    run(normal(2, 1, 4), *where(2, 4))
     with pytest.raises(ExecutionError, match="do not fit in a context of 6"):
-        run(normal(2, 1, 4), i32(start))
+        run(normal(2, 1, 4), *where(2, start))
 
 
 def _window_attention() -> Graph:
@@ -196,9 +194,9 @@ def test_windows_that_do_not_exist(
 @pytest.mark.parametrize("start", [-1, 5])
 def test_attention_past_the_end_of_a_cache(runner: Callable[[Graph], Run], start: int) -> None:
     run = runner(_attention())
-    run(normal(2, 1, 4), normal(1, 6, 4), i32(4))
+    run(normal(2, 1, 4), normal(1, 6, 4), *where(2, 4))
     with pytest.raises(ExecutionError, match="do not fit in a context of 6"):
-        run(normal(2, 1, 4), normal(1, 6, 4), i32(start))
+        run(normal(2, 1, 4), normal(1, 6, 4), *where(2, start))
 
 
 BAD_PARENTS = [((0, 0, 1), 0, 0), ((-1, 1, 0), 1, 1), ((-1, 2, 0), 1, 2), ((-1, 0, -2), 2, -2)]
@@ -211,13 +209,24 @@ def test_a_parent_that_is_no_earlier_token(
 ) -> None:
     message = f"the token {token} cannot have the parent {parent}"
     run = runner(_tree_attention())
-    run(normal(3, 1, 4), normal(1, 6, 4), i32(3), i32(-1, -1, 0))
+    run(normal(3, 1, 4), normal(1, 6, 4), i32(0, 0, 0), i32(3, 3, 4), i32(-1, -1, 0))
     with pytest.raises(ExecutionError, match=message):
-        run(normal(3, 1, 4), normal(1, 6, 4), i32(0), i32(*parents))
-    run = runner(_tree_positions())
-    run(i32(0), i32(1, 2, 3), i32(-1, -1, 0))
-    with pytest.raises(ExecutionError, match=message):
-        run(i32(0), i32(1, 2, 3), i32(*parents))
+        run(normal(3, 1, 4), normal(1, 6, 4), *where(3, 0), i32(*parents))
+
+
+def test_a_token_of_a_tree_that_does_not_stand_behind_its_parent(
+    runner: Callable[[Graph], Run],
+) -> None:
+    with pytest.raises(ExecutionError, match="the token 1"):
+        runner(_tree_attention())(normal(3, 1, 4), normal(1, 6, 4), *where(3, 0), i32(-1, -1, 0))
+
+
+@pytest.mark.parametrize("sequence", [-1, 1, 2**31 - 1])
+def test_a_sequence_that_does_not_exist(runner: Callable[[Graph], Run], sequence: int) -> None:
+    with pytest.raises(ExecutionError, match=f"there is no sequence {sequence}"):
+        runner(_cache_write())(normal(2, 1, 4), *where(2, 0, sequence))
+    with pytest.raises(ExecutionError, match=f"there is no sequence {sequence}"):
+        runner(_attention())(normal(2, 1, 4), normal(1, 6, 4), *where(2, 0, sequence))
 
 
 @pytest.mark.parametrize(
@@ -228,12 +237,12 @@ def test_rows_that_cannot_be_moved(
     runner: Callable[[Graph], Run], rows: tuple[int, int], start: int, row: int
 ) -> None:
     run = runner(_cache_move())
-    run(i32(0, 5), i32(0))
+    run(i32(0, 5), *where(1, 0))
     with pytest.raises(ExecutionError, match=f"the row {row} cannot be moved"):
-        run(i32(*rows), i32(start))
+        run(i32(*rows), *where(1, start))
 
 
 @pytest.mark.parametrize("start", [-1, 5, 2**31 - 1])
 def test_rows_moved_past_the_end(runner: Callable[[Graph], Run], start: int) -> None:
     with pytest.raises(ExecutionError, match="do not fit in a context of 6"):
-        runner(_cache_move())(i32(0, 1), i32(start))
+        runner(_cache_move())(i32(0, 1), *where(1, start))

@@ -46,8 +46,8 @@ def lay_out_weights(model: Model, rng: random.Random, limit: int = 1 << 20) -> N
         codes, scales = weight_sizes(w)
         if max(codes, scales) > limit:
             return
-        w.offset, w.codes_size, w.scales_size = fm.align(at, 64), codes, scales
-        w.scales_offset = fm.align(w.offset + codes, 64) if scales else 0
+        w.offset, w.codes_size, w.scales_size = fm.align(at, 256), codes, scales
+        w.scales_offset = fm.align(w.offset + codes, 256) if scales else 0
         at = max(w.offset + codes, w.scales_offset + scales)
     kept = model.weight_bytes[:at]
     model.weight_bytes = kept + rng.randbytes(at - len(kept))
@@ -70,7 +70,7 @@ def lay_out_arena(method: Method) -> None:
             symbol = -len(method.symbols) <= dim < 0
             size *= method.symbols[-1 - dim][1] if symbol else max(dim, 1)
         v.location = places[old] = at
-        at = fm.align(at + size, 64)
+        at = fm.align(at + size, 256)
     method.arena = at
 
 
@@ -148,7 +148,7 @@ def change_value(model: Model, rng: random.Random) -> None:
     elif what == 2:
         v.storage = rng.choice([INPUT, ARENA, WEIGHT, STATE])
     elif what == 3:
-        v.location = rng.choice([0, 1, 64, 128, 192, m.arena, rng.choice(m.values).location])
+        v.location = rng.choice([0, 1, 64, 256, 512, m.arena, rng.choice(m.values).location])
     else:
         other = rng.choice(m.values)
         v.shape, v.dtype = list(other.shape), other.dtype

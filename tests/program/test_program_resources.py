@@ -41,8 +41,8 @@ def load_seconds(path: Path) -> float:
 
 def test_places_that_collide_in_a_hash_table_take_no_longer(tmp_path: Path) -> None:
     plain, hostile = tmp_path / "plain.satchel", tmp_path / "hostile.satchel"
-    plain.write_bytes(fm.write(chain(40_000, 64)))
-    hostile.write_bytes(fm.write(chain(40_000, 64 * PLACES)))
+    plain.write_bytes(fm.write(chain(40_000, 256)))
+    hostile.write_bytes(fm.write(chain(40_000, 256 * PLACES)))
     assert load_seconds(hostile) < 4 * load_seconds(plain) + 0.2
 
 
@@ -50,7 +50,7 @@ def test_a_call_whose_wanted_row_changes_takes_time_in_proportion(tmp_path: Path
     model = chain(40_000, 256, [-1, 1])
     method = model.methods[0]
     method.values += [Value("r", INPUT, 1, 2, [1]), Value("y", ARENA, method.arena, 0, [1, 1])]
-    method.arena += 64
+    method.arena += 256
     method.inputs, method.outputs = [0, 40_001], [40_002]
     method.nodes = [Node("add", [i, i], [i + 1], []) for i in range(40_000)]
     method.nodes.append(Node("take_rows", [40_000, 40_001], [40_002], []))
@@ -92,8 +92,8 @@ print(most() - before)
 @pytest.mark.parametrize(("reused", "times"), [(False, 20), (True, 26)])
 def test_memory_for_many_small_nodes(reused: bool, times: int, tmp_path: Path) -> None:
     small, large = tmp_path / "small.satchel", tmp_path / "large.satchel"
-    small.write_bytes(fm.write(chain(10, 64)))
-    model = chain(2 if reused else 100_000, 64)
+    small.write_bytes(fm.write(chain(10, 256)))
+    model = chain(2 if reused else 100_000, 256)
     if reused:  # so that nodes are all there is
         model.methods[0].nodes += [Node("abs", [0], [2], []) for _ in range(200_000)]
     large.write_bytes(fm.write(model))
@@ -188,7 +188,7 @@ def test_a_file_that_is_cut_short_while_it_is_used_is_an_error(tmp_path: Path) -
 
 
 def test_absurd_counts_are_refused_before_anything_is_reserved(tmp_path: Path) -> None:
-    data = bytearray(fm.write(chain(1, 64)))
+    data = bytearray(fm.write(chain(1, 256)))
     at = data.index(b"\x03\x00abs") - 4
     data[at : at + 4] = (0x0FFFFFFF).to_bytes(4, "little")
     fm.sign(data)

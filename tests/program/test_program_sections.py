@@ -63,7 +63,8 @@ SIZE = {r.kind: r.size for r in fm.read_records(good_bytes())}
 
 HEADERS = {
     "magic": (_put("<B", 0, 0x73), "header", "not a Satchel program"),
-    "version": (_put("<I", 8, 2), "header", "format version 2"),
+    "older version": (_put("<I", 8, 1), "header", "version 1, and this is version 2"),
+    "version": (_put("<I", 8, 3), "header", "format version 3"),
     "fewer sections": (_put("<I", 12, 4), "header", "claims 4 sections"),
     "absurd sections": (_put("<I", 12, 0xFFFFFFFF), "header", "claims 4294967295 sections"),
     "file size": (_put("<Q", 16, len(good_bytes()) + 1), "header", "not as long as it says"),
@@ -78,7 +79,7 @@ HEADERS = {
         "not where the one before it ends",
     ),
     "a gap": (
-        _put("<Q", RECORD["weight_index"] + 8, OFFSET["weight_index"] + 64),
+        _put("<Q", RECORD["weight_index"] + 8, OFFSET["weight_index"] + 256),
         "weight_index",
         "not where the one before it ends",
     ),

@@ -121,9 +121,9 @@ def test_a_state_of_two_types(tmp_path: Path) -> None:
     made = []
     for name, dtype in (("a", DType.f16), ("b", DType.f32)):
         b = GraphBuilder(name)
-        x, start = b.input("x", (1, 1, 4)), b.input("start", (1,), DType.i32)
-        keys = b.cache_write(b.state("keys", (1, 8, 4), dtype), x, start)
-        b.output(b.attention(x, keys, keys, start, scale=1.0), "y")
+        x, start = b.input("x", (1, 1, 4)), b.input("at", (1,), DType.i32)
+        keys = b.cache_write(b.state("keys", (1, 8, 4), dtype), x, start, start)
+        b.output(b.attention(x, keys, keys, start, start, scale=1.0), "y")
         made.append(b.finish())
     with pytest.raises(GraphError, match="keys has two types"):
         _write(tmp_path, *made)

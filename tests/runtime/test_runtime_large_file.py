@@ -40,7 +40,7 @@ def _write(path: Path, model: Model, pieces: dict[int, bytes], weights_size: int
     records = []
     with path.open("wb") as file:
         for kind, data in parts.items():
-            at = fm.align(at, 4096 if kind == "weights" else 64)
+            at = fm.align(at, 4096 if kind == "weights" else 256)
             size = weights_size if kind == "weights" else len(data)
             records.append(fm.Record(kind, at, size, hashlib.sha256(data).digest()))
             os.pwrite(file.fileno(), data, at)

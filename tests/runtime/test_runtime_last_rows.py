@@ -24,11 +24,12 @@ def last_layer(name: str, kept: bool, seen: bool) -> Graph:
     """A layer with attention; ``kept``: of all rows. ``seen``: the queries are also an output."""
     b = GraphBuilder(name)
     x = b.input("x", (Sym("S", TOKENS), HIDDEN))
-    start = b.input("position", (1,), DType.i32)
+    tokens = (Sym("S", TOKENS),)
+    at = [b.input(name, tokens, DType.i32) for name in ("sequence", "position")]
     rows = b.input("rows", (Sym("L", TOKENS),), DType.i32)
     normed = b.node("rms_norm", x, b.weight("norm", (HIDDEN,)), eps=1e-6)
     weights = {n: b.weight(n, (HIDDEN, HIDDEN)) for n in ("q", "k", "v", "o", "up")}
-    table = b.rope_table(b.positions(start, x), b.constant("frequencies", normal(DIM // 2)))
+    table = b.rope_table(at[1], b.constant("frequencies", normal(DIM // 2)))
 
     def linear(of: Value, weight: str) -> Value:
         return b.node("linear", of, weights[weight], activations="int8")
@@ -40,9 +41,9 @@ def last_layer(name: str, kept: bool, seen: bool) -> Graph:
     q, k, v = (split(y, HEADS, DIM) for y in (flat, linear(normed, "k"), linear(normed, "v")))
     q, k = b.node("rope", q, table), b.node("rope", k, table)
     shape = (HEADS, CONTEXT, DIM)
-    keys = b.cache_write(b.state("cache.k", shape, DType.f16), k, start)
-    values = b.cache_write(b.state("cache.v", shape, DType.f16), v, start)
-    out = split(b.attention(q, keys, values, start, scale=0.3), HIDDEN)
+    keys = b.cache_write(b.cache("cache.k", shape, DType.f16), k, *at)
+    values = b.cache_write(b.cache("cache.v", shape, DType.f16), v, *at)
+    out = split(b.attention(q, keys, values, *at, scale=0.3), HIDDEN)
     y = b.add(x, linear(out, "o"))
     y = b.add(y, b.node("silu", linear(y, "up")))
     b.output(y if kept else b.take_rows(y, rows), "y")
@@ -75,22 +76,22 @@ def test_wanted_rows_are_as_among_all(tmp_path: Path, tokens: int) -> None:
     weights["norm"] = normal(HIDDEN, seed=9)
     program = load(write_program(tmp_path / "p.satchel", graphs, weights, encodings))
     instance = program.instance(2)
-    position = np.array([7], np.int32)
+    where = (np.zeros(tokens, np.int32), np.arange(7, 7 + tokens, dtype=np.int32))
     for step, wanted in enumerate(([tokens - 1], [tokens - 3, tokens - 9], [0, tokens - 1])):
         rows = np.array(wanted, np.int32)
         x = normal(tokens, HIDDEN, seed=step)
-        whole, _, queries = instance.method("all").run(x, position, rows)
+        whole, _, queries = instance.method("all").run(x, *where, rows)
         tolerance = 0 if tokens < 64 else 2e-5 * np.abs(whole).max()  # long blocks: another order
-        (last,) = instance.method("last").run(x, position, rows)
+        (last,) = instance.method("last").run(x, *where, rows)
         np.testing.assert_allclose(last, whole[rows], rtol=0, atol=tolerance)
-        some, same = instance.method("seen").run(x, position, rows)
+        some, same = instance.method("seen").run(x, *where, rows)
         np.testing.assert_allclose(some, whole[rows], rtol=0, atol=tolerance)
         np.testing.assert_array_equal(same, queries)  # which are wanted of all rows
     for wrong in (-1, tokens):
         with pytest.raises(ExecutionError, match="there is no row"):
-            instance.method("last").run(x, position, np.array([wrong], np.int32))
+            instance.method("last").run(x, *where, np.array([wrong], np.int32))
     with pytest.raises(ExecutionError, match="do not fit"):
-        instance.method("last").run(x, np.array([CONTEXT], np.int32), rows)
+        instance.method("last").run(x, where[0], where[1] + CONTEXT, rows)
     if tokens == TOKENS:
         one, most = (np.array([row], np.int32) for row in (tokens - 1, 0))
-        assert seconds(instance, x, position, one) < 0.8 * seconds(instance, x, position, most)
+        assert seconds(instance, x, *where, one) < 0.8 * seconds(instance, x, *where, most)

@@ -233,10 +233,10 @@ def test_weights_as_numbers(program: Program) -> None:
 def test_methods_by_position_and_by_name(program: Program) -> None:
     inputs = small_inputs(3)
     method = program.method("forward")
-    assert method.inputs == ["tokens", "start", "rows"]
+    assert method.inputs == ["tokens", "position", "rows", "sequence"]
     by_name = method(**inputs)
     by_position = method(*inputs.values())
-    mixed = method(inputs["tokens"], rows=inputs["rows"], start=inputs["start"])
+    mixed = method(inputs["tokens"], rows=inputs["rows"], position=inputs["position"])
     assert isinstance(by_name, dict) and list(by_name) == ["logits", "mean", "picture", "count"]
     for other in (by_position, mixed):
         assert isinstance(other, dict)
@@ -260,20 +260,20 @@ def test_inputs_that_need_converting(program: Program) -> None:
 
 WRONG_CALLS: dict[str, tuple[tuple[Any, ...], dict[str, Any], str]] = {
     "missing": (([1], [0]), {}, "needs the input 'rows'"),
-    "too many": (([1], [0], [0], [0]), {}, "takes the inputs tokens, start, rows"),
+    "too many": (([1], [0], [0], [0], [0]), {}, "takes the inputs tokens, position, rows"),
     "unknown": (([1], [0]), {"row": [0]}, "takes the inputs"),
     "twice": (([1], [0], [0]), {"rows": [0]}, "takes the inputs"),
     "dtype": (([1.5], [0], [0]), {}, "must be int32, not float64"),
     "text": ((["a"], [0], [0]), {}, "must be int32"),
     "rank": (([[1]], [0], [0]), {}, "tokens of forward does not fit: it is i32\\[1, 1\\]"),
-    "fixed size": (([1], [0, 0], [0]), {}, "start of forward does not fit"),
+    "fixed size": (([1], [0, 0], [0]), {}, "position of forward does not fit"),
     "symbol too large": (([1] * 6, [0], [0]), {}, "tokens of forward does not fit"),
     "symbol of 0": ((np.zeros(0, np.int32), [0], [0]), {}, "tokens of forward does not fit"),
     "token too large": (([20], [0], [0]), {}, "no token 20; the vocabulary has 20"),
     "token below 0": (([-1], [0], [0]), {}, "no token -1"),
-    "position below 0": (([1], [-1], [0]), {}, "position -1 is out of range"),
+    "position below 0": (([1], [-1], [0]), {}, "tokens -1 to -1 do not fit"),
     "position at the end": (([1, 1], [11], [0]), {}, "do not fit in a context of 12"),
-    "position far away": (([1], [2**31 - 1], [0]), {}, "position 2147483647 is out of range"),
+    "position far away": (([1], [2**31 - 1], [0]), {}, "2147483647 do not fit"),
     "row too large": (([1], [0], [1]), {}, "no row 1 among 1"),
     "row below 0": (([1], [0], [-1]), {}, "no row -1"),
 }

@@ -53,6 +53,7 @@ class State:
     name: str
     dtype: int
     shape: list[int]
+    kind: int = 0
 
 
 @dataclass
@@ -145,7 +146,7 @@ class Record:
 
 def read_records(data: bytes) -> list[Record]:
     magic, version, count, size, reserved = struct.unpack_from("<8sIIQQ", data)
-    assert (magic, version, size, reserved) == (b"SATCHEL\0", 1, len(data), 0)
+    assert (magic, version, size, reserved) == (b"SATCHEL\0", 2, len(data), 0)
     assert data[32:64] == hashlib.sha256(data[:32] + data[64 : 64 + 64 * count]).digest()
     records = []
     for i in range(count):
@@ -190,7 +191,7 @@ def _read_index(r: Reader) -> list[Weight]:
 
 
 def _read_methods(r: Reader) -> tuple[list[State], list[Method]]:
-    states = [State(r.text(), r.take("B"), r.dims()) for _ in range(r.take("I"))]
+    states = [State(r.text(), r.take("B"), r.dims(), r.take("B")) for _ in range(r.take("I"))]
     methods = []
     for _ in range(r.take("I")):
         name, arena = r.text(), r.take("Q")
@@ -248,7 +249,9 @@ def _attribute(attribute: tuple[str, int, Any]) -> bytes:
 
 def write_methods(model: Model) -> bytes:
     out = [struct.pack("<I", len(model.states))]
-    out += [text(s.name) + bytes([s.dtype]) + _dims(s.shape) for s in model.states]
+    out += [
+        text(s.name) + bytes([s.dtype]) + _dims(s.shape) + bytes([s.kind]) for s in model.states
+    ]
     out.append(struct.pack("<I", len(model.methods)))
     for m in model.methods:
         out += [text(m.name), struct.pack("<QI", m.arena, len(m.symbols))]
@@ -274,7 +277,7 @@ def write_index(model: Model) -> bytes:
 
 
 def write_header(records: list[Record], size: int) -> bytes:
-    head = struct.pack("<8sIIQQ", b"SATCHEL\0", 1, len(records), size, 0)
+    head = struct.pack("<8sIIQQ", b"SATCHEL\0", 2, len(records), size, 0)
     table = b"".join(
         struct.pack("<IIQQQ32s", KINDS[r.kind], 0, r.offset, r.size, 0, r.digest) for r in records
     )
@@ -286,7 +289,7 @@ def write_sections(parts: dict[str, bytes], weights_digest: bytes) -> bytes:
     at = 64 + 64 * len(parts)
     records, body = [], b""
     for kind, data in parts.items():
-        start = align(at, 4096 if kind == "weights" else 64)
+        start = align(at, 4096 if kind == "weights" else 256)
         digest = weights_digest if kind == "weights" else hashlib.sha256(data).digest()
         records.append(Record(kind, start, len(data), digest))
         body += bytes(start - at) + data

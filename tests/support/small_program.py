@@ -62,8 +62,9 @@ TOKENIZER = b'{"tokens": ["a", "b"]}'
 def _graph(name: str, tokens: int | Sym) -> Graph:
     b = GraphBuilder(name)
     ids = b.input("tokens", (tokens,), DType.i32)
-    start = b.input("start", (1,), DType.i32)
+    position = b.input("position", (tokens,), DType.i32)
     rows = b.input("rows", (1,), DType.i32)
+    at = (b.input("sequence", (tokens,), DType.i32), position)
 
     def weight(name: str) -> Value:
         dtype = DType.i8 if ENCODINGS[name].kind == "matrix_i8" else DType.f32
@@ -81,18 +82,18 @@ def _graph(name: str, tokens: int | Sym) -> Graph:
     x = b.embedding(ids, weight("embed"))
     h = b.rms_norm(x, weight("norm"), eps=1e-5)
     frequencies = b.constant("frequencies", np.array([1.0, 0.5, 0.25, 0.125], np.float32))
-    table = b.rope_table(b.positions(start, ids), frequencies)
+    table = b.rope_table(position, frequencies)
     q = b.rope(b.reshape(linear(h, "q"), shape=(0, HEADS, DIM)), table)
     k = b.rope(b.reshape(linear(h, "k"), shape=(0, KV_HEADS, DIM)), table)
     v = b.reshape(linear(h, "v"), shape=(0, KV_HEADS, DIM))
     cache = (KV_HEADS, CONTEXT, DIM)
-    keys = b.cache_write(b.state("keys", cache, DType.f16), k, start)
-    values = b.cache_write(b.state("values", cache, DType.f16), v, start)
-    a = b.attention(q, keys, values, start, scale=0.35)
+    keys = b.cache_write(b.cache("keys", cache, DType.f16), k, *at)
+    values = b.cache_write(b.cache("values", cache, DType.f16), v, *at)
+    a = b.attention(q, keys, values, *at, scale=0.35)
     bytes_ = (KV_HEADS, CONTEXT, DIM + 8)
-    keys8 = b.cache_write(b.state("keys8", bytes_, DType.u8), k, start)
-    values8 = b.cache_write(b.state("values8", bytes_, DType.u8), v, start)
-    a = b.add(a, b.attention(q, keys8, values8, start, scale=0.35))
+    keys8 = b.cache_write(b.state("keys8", bytes_, DType.u8), k, *at)
+    values8 = b.cache_write(b.state("values8", bytes_, DType.u8), v, *at)
+    a = b.add(a, b.attention(q, keys8, values8, *at, scale=0.35))
     x = b.add(x, linear(b.reshape(a, shape=(0, WIDTH)), "out", weight("bias")))
     x = b.add(x, b.silu_mul(linear(h, "gate"), linear(x, "low", weight("bias"))))
     x = b.add(linear(x, "high"), b.add(linear(x, "mid"), linear(x, "fine")))
@@ -120,13 +121,16 @@ def _tree() -> Graph:
     """Tokens that are a tree over the caches of the others, and rows of a cache that move."""
     b = GraphBuilder("tree")
     tokens = Sym("S", TOKENS)
-    q, start = b.input("q", (tokens, HEADS, DIM)), b.input("start", (1,), DType.i32)
-    parents = b.input("parents", (tokens,), DType.i32)
-    keys = b.state("keys", (KV_HEADS, CONTEXT, DIM), DType.f16)
-    moved = b.cache_move(keys, b.input("rows", (2,), DType.i32), start)
-    values = b.state("values", (KV_HEADS, CONTEXT, DIM), DType.f16)
-    b.output(b.attention(q, moved, values, start, parents, scale=0.35), "out")
-    b.output(b.positions(start, q, parents), "positions")
+    q = b.input("q", (tokens, HEADS, DIM))
+    at = [b.input(name, (tokens,), DType.i32) for name in ("sequence", "position", "parents")]
+    keys = b.cache("keys", (KV_HEADS, CONTEXT, DIM), DType.f16)
+    start = [b.input(name, (1,), DType.i32) for name in ("of", "start")]
+    moved = b.cache_move(keys, b.input("rows", (2,), DType.i32), *start)
+    values = b.cache("values", (KV_HEADS, CONTEXT, DIM), DType.f16)
+    b.output(b.attention(q, moved, values, *at, scale=0.35), "out")
+    frequencies = b.constant("frequencies", np.array([1.0, 0.5, 0.25, 0.125], np.float32))
+    table = b.rope_table(at[1], frequencies)
+    b.output(b.neg(b.rope(q, table)), "turned")
     return b.finish()
 
 
@@ -145,6 +149,7 @@ def write_small_program(path: Path) -> Path:
 def small_inputs(tokens: int = 3, start: int = 0, row: int = 0) -> dict[str, NDArray[Any]]:
     return {
         "tokens": np.arange(1, tokens + 1, dtype=np.int32),
-        "start": np.array([start], np.int32),
+        "position": np.arange(start, start + tokens, dtype=np.int32),
         "rows": np.array([row], np.int32),
+        "sequence": np.zeros(tokens, np.int32),
     }

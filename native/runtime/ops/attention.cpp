@@ -1,4 +1,4 @@
-// positions, rope_table, rope, cache_write, cache_move and attention.
+// rope_table, rope, cache_write, cache_move and attention.
 #include <cmath>
 #include <cstring>
 
@@ -16,66 +16,81 @@ int64_t query_block(int64_t queries, int64_t heads_per_kv) {
   if (queries < 2 * kLongQueryBlock) return kQueryBlock;
   return heads_per_kv > 2 && queries < kManyQueries ? kLongQueryBlock : 2 * kLongQueryBlock;
 }
-constexpr int32_t kMaxPosition = 1 << 30;  // so that a position plus a number of tokens is an int32
 
-void require_start(const NodeCall& call, const Tensor& start) {
-  require_array(call, start, DType::i32);
-  require(start.rank == 1 && start.shape[0] == 1, call, "start must be i32[1]");
+// --- Which rows of a cache the tokens of a step have ---
+
+void require_numbers(const NodeCall& call, const Tensor& t, int64_t count, const char* message) {
+  require_array(call, t, DType::i32);
+  require(t.rank == 1 && t.shape[0] == count, call, message);
 }
 
-// The position of the first token, with room for all of them in the cache.
-int64_t checked_start(const Tensor& start, int64_t tokens, int64_t capacity) {
-  const int64_t position = start.i32()[0];
-  if (position < 0 || position + tokens > capacity) {
-    throw ExecutionError("the tokens " + std::to_string(position) + " to " +
-                         std::to_string(position + tokens - 1) + " do not fit in a context of " +
+void require_step(const NodeCall& call, size_t first, int64_t tokens) {
+  require(tokens <= int64_t{1} << 30, call, "there are too many tokens");
+  require_numbers(call, call.in(first), tokens, "there must be a sequence for each token");
+  require_numbers(call, call.in(first + 1), tokens, "there must be a position for each token");
+  if (call.has(first + 2)) {
+    require_numbers(call, call.in(first + 2), tokens, "there must be a parent for each token");
+  }
+}
+
+// Tokens of a step that follow each other in one sequence: a line, whose positions rise by one; all
+// at the same position; or, with parents, a tree. Token i of a line has the row of its position,
+// and token i of a tree the row `position + i`.
+struct Run {
+  int64_t first = 0, count = 0;
+  int32_t sequence = 0;
+  int64_t position = 0;  // of the first token
+  bool level = false;
+  int64_t items = 0;  // of work, up to this run's end
+};
+
+// Calls take(run) for the runs of a step in order.
+template <typename Take>
+void each_run(const Tensor& sequence, const Tensor& position, bool tree, Take take) {
+  const int64_t tokens = sequence.shape[0];
+  const int32_t *of = sequence.i32(), *at = position.i32();
+  for (int64_t first = 0, end; first < tokens; first = end) {
+    end = first + 1;
+    const bool level = !tree && end < tokens && at[end] == at[first];
+    while (end < tokens && of[end] == of[first] &&
+           (tree || int64_t{at[end]} == at[first] + (level ? 0 : end - first))) {
+      ++end;
+    }
+    take(Run{first, end - first, of[first], at[first], level && end - first > 1, 0});
+  }
+}
+
+// Whether the rows are there; the program's context is the caches' second size.
+void require_rows(int64_t first, int64_t count, int64_t capacity) {
+  if (first < 0 || first + count > capacity) {
+    throw ExecutionError("the tokens " + std::to_string(first) + " to " +
+                         std::to_string(first + count - 1) + " do not fit in a context of " +
                          std::to_string(capacity));
   }
-  return position;
 }
 
-// A tree of tokens: each names an earlier one as its parent, or has none (-1) and is a root.
-void require_parents(const NodeCall& call, const Tensor& parents, int64_t tokens) {
-  require_array(call, parents, DType::i32);
-  require(parents.rank == 1 && parents.shape[0] == tokens && tokens <= kMaxPosition, call,
-          "parents must be i32[S]");
+void require_only_sequence(int32_t sequence) {
+  if (sequence != 0) throw ExecutionError("there is no sequence " + std::to_string(sequence));
 }
 
-// depths[i] = how many ancestors token i has, so that it is less than the number of tokens.
-void find_depths(const Tensor& parents, int32_t* depths) {
-  for (int64_t i = 0; i < parents.shape[0]; ++i) {
-    const int32_t parent = parents.i32()[i];
-    if (parent < -1 || parent >= i) {
-      throw ExecutionError("the token " + std::to_string(i) + " cannot have the parent " +
-                           std::to_string(parent));
+// A tree's parents as numbers within its run, and how many ancestors each token has. Its positions
+// follow from them.
+void find_depths(const Run& run, const int32_t* given, const int32_t* positions, int32_t* parents,
+                 int32_t* depths) {
+  for (int64_t i = 0; i < run.count; ++i) {
+    const int64_t parent =
+        given[run.first + i] < 0 ? given[run.first + i] : given[run.first + i] - run.first;
+    if (parent < -1 || parent >= i || (parent == -1) != (given[run.first + i] == -1)) {
+      throw ExecutionError("the token " + std::to_string(run.first + i) +
+                           " cannot have the parent " + std::to_string(given[run.first + i]));
     }
+    parents[i] = static_cast<int32_t>(parent);
     depths[i] = parent < 0 ? 0 : depths[parent] + 1;
-  }
-}
-
-// --- positions(start, like, parents?) ---
-
-size_t check_positions(NodeCall& call, int) {
-  require_start(call, call.in(0));
-  require_array(call, *call.output, DType::i32);
-  require(call.in(1).rank >= 1 && call.output->rank == 1 &&
-              call.output->shape[0] == call.in(1).shape[0],
-          call, "the output does not fit");
-  require(call.output->shape[0] <= kMaxPosition, call, "there are too many positions");
-  if (call.has(2)) require_parents(call, call.in(2), call.output->shape[0]);
-  return 0;
-}
-
-void run_positions(const NodeCall& call, const Workspace&) {
-  const int32_t start = call.in(0).i32()[0];
-  if (start < 0 || start >= kMaxPosition)
-    throw ExecutionError("the position " + std::to_string(start) + " is out of range");
-  int32_t* out = call.output->i32();
-  if (call.has(2)) {
-    find_depths(call.in(2), out);
-    for (int64_t i = 0; i < call.output->shape[0]; ++i) out[i] += start;
-  } else {
-    for (int64_t i = 0; i < call.output->shape[0]; ++i) out[i] = start + static_cast<int32_t>(i);
+    if (positions[run.first + i] != run.position + depths[i]) {
+      throw ExecutionError("the token " + std::to_string(run.first + i) + " of a tree stands at " +
+                           std::to_string(run.position + depths[i]) + ", not at " +
+                           std::to_string(positions[run.first + i]));
+    }
   }
 }
 
@@ -132,7 +147,7 @@ void run_rope(const NodeCall& call, const Workspace& work) {
       });
 }
 
-// --- cache_write(cache, x, start) ---
+// --- cache_write(cache, x, sequence, position, parents?) ---
 
 bool is_cache(const Tensor& t) {
   return t.rank == 3 && (t.dtype == DType::f32 || t.dtype == DType::f16 || t.dtype == DType::u8);
@@ -144,53 +159,94 @@ int64_t cache_row(const Tensor& cache, int64_t dim) {
   return cache.dtype == DType::u8 ? dim + kCacheTail : dim;
 }
 
+// Where the rows of a sequence lie, of a cache in pages or of one that is a plain array.
+class CacheRows {
+ public:
+  CacheRows(const Tensor& cache, const int32_t* pages)
+      : data_(cache.data),
+        pages_(pages),
+        heads_(cache.shape[0]),
+        capacity_(cache.shape[1]),
+        bytes_(static_cast<size_t>(cache.shape[2]) * dtype_size(cache.dtype)) {}
+
+  uint8_t* at(int64_t head, int64_t row) const {
+    const int64_t place =
+        pages_ ? (int64_t{pages_[row / kKeyBlock]} * heads_ + head) * kKeyBlock + row % kKeyBlock
+               : head * capacity_ + row;
+    return data_ + static_cast<size_t>(place) * bytes_;
+  }
+  size_t bytes() const { return bytes_; }
+
+ private:
+  uint8_t* data_;
+  const int32_t* pages_;
+  int64_t heads_, capacity_;
+  size_t bytes_;
+};
+
+CacheRows writable_rows(const Tensor& cache, int32_t sequence, int64_t first, int64_t count,
+                        Sequences& sequences) {
+  require_rows(first, count, cache.shape[1]);
+  if (!cache.paged) {
+    require_only_sequence(sequence);
+    return {cache, nullptr};
+  }
+  sequences.make_writable(sequence, first, count);
+  return {cache, sequences.pages(sequence, first + count)};
+}
+
 size_t check_cache_write(NodeCall& call, int) {
   const Tensor &cache = call.in(0), &x = call.in(1);
   require(is_cache(cache) && !cache.weight, call, "the cache must be f32, f16 or u8 [H, C, D]");
   require_array(call, x, DType::f32);
-  require_start(call, call.in(2));
   require(
       x.rank == 3 && x.shape[1] == cache.shape[0] && cache_row(cache, x.shape[2]) == cache.shape[2],
       call, "x must be [S, H, D]");
+  require_step(call, 2, x.shape[0]);
   return 0;
 }
 
 void run_cache_write(const NodeCall& call, const Workspace& work) {
   const Tensor &cache = call.in(0), &x = call.in(1);
-  const int64_t tokens = x.shape[0], heads = x.shape[1], dim = x.shape[2],
-                capacity = cache.shape[1];
-  const int64_t start = checked_start(call.in(2), tokens, capacity), row = cache.shape[2];
-  work.pool.parallel_for(
-      tokens, grain_for(tokens, work.pool.size(), 16), [&](int64_t begin, int64_t end, int) {
-        for (int64_t item = begin * heads; item < end * heads; ++item) {
-          const int64_t t = item / heads, h = item % heads, to = (h * capacity + start + t) * row;
-          const float* from = x.f32() + item * dim;
-          if (cache.dtype == DType::u8) {
-            work.kernels.quantize_cache(from, dim, cache.data + to);
-          } else if (cache.dtype == DType::f16) {
-            work.kernels.float_to_half(from, dim, cache.f16() + to);
-          } else {
-            std::copy(from, from + dim, cache.f32() + to);
-          }
+  const int64_t heads = x.shape[1], dim = x.shape[2];
+  each_run(call.in(2), call.in(3), call.has(4), [&](const Run& run) {
+    // Of several tokens at one position the last one stays.
+    const int64_t count = run.level ? 1 : run.count;
+    const CacheRows rows = writable_rows(cache, run.sequence, run.position, count, work.sequences);
+    const int64_t first = run.first + run.count - count;
+    const auto write = [&](int64_t begin, int64_t end, int) {
+      for (int64_t item = begin * heads; item < end * heads; ++item) {
+        uint8_t* to = rows.at(item % heads, run.position + item / heads);
+        const float* from = x.f32() + (first * heads + item) * dim;
+        if (cache.dtype == DType::u8) {
+          work.kernels.quantize_cache(from, dim, to);
+        } else if (cache.dtype == DType::f16) {
+          work.kernels.float_to_half(from, dim, reinterpret_cast<uint16_t*>(to));
+        } else {
+          std::memcpy(to, from, rows.bytes());
         }
-      });
+      }
+    };
+    work.pool.parallel_for(count, grain_for(count, work.pool.size(), 16), write);
+  });
 }
 
-// --- cache_move(cache, rows, start) ---
+// --- cache_move(cache, rows, sequence, start) ---
 
 size_t check_cache_move(NodeCall& call, int) {
   const Tensor& cache = call.in(0);
   require(is_cache(cache) && !cache.weight, call, "the cache must be f32, f16 or u8 [H, C, D]");
   require_array(call, call.in(1), DType::i32);
   require(call.in(1).rank == 1, call, "the rows must be i32[n]");
-  require_start(call, call.in(2));
+  require_numbers(call, call.in(2), 1, "there must be one sequence");
+  require_numbers(call, call.in(3), 1, "there must be one position");
   return 0;
 }
 
-void run_cache_move(const NodeCall& call, const Workspace&) {
+void run_cache_move(const NodeCall& call, const Workspace& work) {
   const Tensor &cache = call.in(0), &rows = call.in(1);
-  const int64_t count = rows.shape[0], heads = cache.shape[0], capacity = cache.shape[1];
-  const int64_t start = checked_start(call.in(2), count, capacity);
+  const int64_t count = rows.shape[0], start = call.in(3).i32()[0], capacity = cache.shape[1];
+  require_rows(start, count, capacity);
   for (int64_t i = 0; i < count; ++i) {
     const int64_t row = rows.i32()[i];
     // Rising, so that no row is overwritten before it has been moved.
@@ -199,30 +255,36 @@ void run_cache_move(const NodeCall& call, const Workspace&) {
                            " cannot be moved: rows must rise and lie in the context");
     }
   }
-  const size_t bytes = static_cast<size_t>(cache.shape[2]) * dtype_size(cache.dtype);
-  for (int64_t head = 0; head < heads; ++head) {
-    uint8_t* first = cache.data + static_cast<size_t>(head * capacity + start) * bytes;
+  const int64_t last = count > 0 ? rows.i32()[count - 1] + 1 : 0;
+  if (cache.paged) work.sequences.pages(call.in(2).i32()[0], start + last);  // or it throws
+  const CacheRows place = writable_rows(cache, call.in(2).i32()[0], start, last, work.sequences);
+  for (int64_t head = 0; head < cache.shape[0]; ++head) {
     for (int64_t i = 0; i < count; ++i) {
       const int64_t row = rows.i32()[i];
-      if (row != i)
-        std::memcpy(first + static_cast<size_t>(i) * bytes,
-                    first + static_cast<size_t>(row) * bytes, bytes);
+      if (row != i) {
+        std::memcpy(place.at(head, start + i), place.at(head, start + row), place.bytes());
+      }
     }
   }
 }
 
-// --- attention(q, k, v, start, parents?) ---
+// --- attention(q, k, v, sequence, position, parents?) ---
+
+// What the runs of a step are kept in, and a tree's parents and depths, behind the threads'
+// scratch.
+size_t runs_bytes(int64_t tokens) { return static_cast<size_t>(tokens) * sizeof(Run); }
 
 size_t check_attention(NodeCall& call, int threads) {
   const Tensor &q = call.in(0), &k = call.in(1), &v = call.in(2);
   require_array(call, q, DType::f32);
   require_array(call, *call.output, DType::f32);
-  require(is_cache(k) && k.dtype == v.dtype && same_shape(k, v) && !k.weight && !v.weight, call,
-          "k and v must be caches of one type");
-  require_start(call, call.in(3));
+  require(is_cache(k) && k.dtype == v.dtype && same_shape(k, v) && !k.weight && !v.weight &&
+              k.paged == v.paged,
+          call, "k and v must be caches of one type");
   require(q.rank == 3 && same_shape(q, *call.output) && cache_row(k, q.shape[2]) == k.shape[2] &&
               q.shape[1] % k.shape[0] == 0,
           call, "q does not fit the caches");
+  require_step(call, 3, q.shape[0]);
   call.params.number[0] = number_attribute(call, "scale");
   call.params.number[1] = number_attribute(call, "softcap", 0.0);
   call.params.integer[0] = int_attribute(call, "window", 0);
@@ -230,51 +292,85 @@ size_t check_attention(NodeCall& call, int threads) {
           "window and softcap must not be negative");
   const size_t scratch = static_cast<size_t>(threads) *
                          attention_scratch(q.shape[1] / k.shape[0], q.shape[2]) * sizeof(float);
-  if (!call.has(4)) return scratch;
-  require_parents(call, call.in(4), q.shape[0]);
-  return scratch + static_cast<size_t>(q.shape[0]) * sizeof(int32_t);  // the depths come last
+  const size_t tree = call.has(5) ? 2 * static_cast<size_t>(q.shape[0]) * sizeof(int32_t) : 0;
+  return scratch + runs_bytes(q.shape[0]) + tree;
+}
+
+// How many queries of a run a thread takes at a time.
+int64_t block_of(const Run& run, int64_t heads_per_kv) {
+  return query_block(run.count, heads_per_kv);
 }
 
 void run_attention(const NodeCall& call, const Workspace& work) {
   const Tensor &q = call.in(0), &k = call.in(1), &v = call.in(2);
-  AttentionArgs args{};
-  args.q = q.f32(), args.k = k.data, args.v = v.data, args.out = call.output->f32();
-  args.queries = q.shape[0], args.heads = q.shape[1], args.dim = q.shape[2];
-  args.kv_heads = k.shape[0], args.capacity = k.shape[1];
-  args.position = checked_start(call.in(3), args.queries, args.capacity);
-  args.scale = static_cast<float>(call.params.number[0]);
-  args.softcap = static_cast<float>(call.params.number[1]);
-  args.window = call.params.integer[0];
-  args.half_cache = k.dtype == DType::f16;
-  args.byte_cache = k.dtype == DType::u8;
-  const int64_t block = query_block(args.queries, args.heads / args.kv_heads);
-  const int64_t blocks = (args.queries + block - 1) / block;
-  const size_t scratch = attention_scratch(args.heads / args.kv_heads, args.dim);
-  if (call.has(4)) {
-    float* behind =
-        reinterpret_cast<float*>(work.scratch) + static_cast<size_t>(work.pool.size()) * scratch;
-    int32_t* depths = reinterpret_cast<int32_t*>(behind);
-    find_depths(call.in(4), depths);
-    args.parents = call.in(4).i32();
-    args.depths = depths;
-  }
-  work.pool.parallel_for(args.kv_heads * blocks, 1, [&](int64_t begin, int64_t end, int thread) {
+  AttentionArgs step{};
+  step.k = k.data, step.v = v.data;
+  step.heads = q.shape[1], step.dim = q.shape[2], step.kv_heads = k.shape[0];
+  step.scale = static_cast<float>(call.params.number[0]);
+  step.softcap = static_cast<float>(call.params.number[1]);
+  step.window = call.params.integer[0];
+  step.half_cache = k.dtype == DType::f16;
+  step.byte_cache = k.dtype == DType::u8;
+  const int64_t group = step.heads / step.kv_heads, capacity = k.shape[1];
+  const size_t scratch = attention_scratch(group, step.dim);
+  uint8_t* behind = work.scratch + static_cast<size_t>(work.pool.size()) * scratch * sizeof(float);
+  Run* runs = reinterpret_cast<Run*>(behind);
+  int32_t* parents = reinterpret_cast<int32_t*>(behind + runs_bytes(q.shape[0]));
+  int32_t* depths = parents + q.shape[0];
+  size_t count = 0;
+  int64_t items = 0;
+  each_run(call.in(3), call.in(4), call.has(5), [&](Run run) {
+    const int64_t rows = run.level ? 1 : run.count;
+    require_rows(run.position, rows, capacity);
+    if (k.paged) {
+      work.sequences.pages(run.sequence, run.position + rows);  // or it throws
+    } else {
+      require_only_sequence(run.sequence);
+    }
+    if (call.has(5)) {
+      find_depths(run, call.in(5).i32(), call.in(4).i32(), parents + run.first, depths + run.first);
+    }
+    const int64_t block = block_of(run, group);
+    run.items = items += step.kv_heads * ((run.count + block - 1) / block);
+    runs[count++] = run;
+  });
+  work.pool.parallel_for(items, 1, [&](int64_t begin, int64_t end, int thread) {
     float* own = reinterpret_cast<float*>(work.scratch) + static_cast<size_t>(thread) * scratch;
+    const Run* run = runs;
     for (int64_t item = begin; item < end; ++item) {
-      const int64_t first = item / args.kv_heads * block;
-      work.kernels.attention(args, item % args.kv_heads, first,
-                             std::min(first + block, args.queries), own);
+      while (item >= run->items) ++run;
+      const int64_t done = run == runs ? 0 : run[-1].items, block = block_of(*run, group);
+      AttentionArgs args = step;
+      args.q = q.f32() + run->first * step.heads * step.dim;
+      args.out = call.output->f32() + run->first * step.heads * step.dim;
+      args.queries = run->count, args.position = run->position, args.level = run->level;
+      if (k.paged) {
+        args.lies_in_pages(work.sequences.pages(run->sequence, 0));
+      } else {
+        args.lies_in_line(capacity);
+      }
+      if (call.has(5)) args.parents = parents + run->first, args.depths = depths + run->first;
+      const int64_t first = (item - done) / step.kv_heads * block;
+      work.kernels.attention(args, (item - done) % step.kv_heads, first,
+                             std::min(first + block, run->count), own);
     }
   });
 }
 
 const OpDef kOps[] = {
-    {"positions", 2, 3, false, {}, check_positions, run_positions},
     {"rope_table", 2, 2, false, {"scale"}, check_rope_table, run_rope_table},
     {"rope", 2, 2, false, {}, check_rope, run_rope},
-    {"cache_write", 3, 3, true, {}, check_cache_write, run_cache_write},
-    {"cache_move", 3, 3, true, {}, check_cache_move, run_cache_move},
-    {"attention", 4, 5, false, {"scale", "window", "softcap"}, check_attention, run_attention},
+    {"cache_write", 4, 5, true, {}, check_cache_write, run_cache_write, nullptr, true},
+    {"cache_move", 4, 4, true, {}, check_cache_move, run_cache_move, nullptr, true},
+    {"attention",
+     5,
+     6,
+     false,
+     {"scale", "window", "softcap"},
+     check_attention,
+     run_attention,
+     nullptr,
+     true},
 };
 
 }  // namespace

@@ -22,8 +22,7 @@ from satchel.errors import ConfigError, GraphError
 from satchel.graph.divide import divide, touches_state
 from satchel.graph.ir import Graph, Node, Sym
 from satchel.graph.passes import FLOATS, IMPORTED, Pass, optimize
-from satchel.llm.lookahead.options import MAX_ROWS
-from satchel.program.names import KV_METHOD, LOOKAHEAD_METHOD, PREFILL_METHOD
+from satchel.program.names import KV_METHOD, LOOKAHEAD_METHOD, PREFILL_METHOD, SHORT_STEP
 from satchel.quantize.encoding import Encoding
 from satchel.quantize.static.module import quantize_static
 from satchel.runtime.program import Instance, Program
@@ -67,7 +66,7 @@ class BaseTarget(Target):
         if asked.mode != "kv":
             rows = Sym("S", min(asked.prefill_tokens, asked.context))
             # It shares all weights and caches, so that it costs a few kilobytes.
-            tree = Sym("S", min(MAX_ROWS, asked.context))
+            tree = Sym("S", min(SHORT_STEP, asked.context))
             wanted += [MethodWish(PREFILL_METHOD, rows), MethodWish(LOOKAHEAD_METHOD, tree)]
         return wanted
 

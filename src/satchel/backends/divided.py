@@ -31,6 +31,7 @@ class DividedInstance(Instance):
     ) -> None:
         self.program, self._parts = program, parts
         self._cpu = Instance(program, threads)
+        self._native = self._cpu._native  # which has the sequences
         self.threads, self.kernels = self._cpu.threads, f"{name} and {self._cpu.kernels}"
 
     @abstractmethod

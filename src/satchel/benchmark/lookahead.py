@@ -75,5 +75,5 @@ def decode(
     started = time.perf_counter()
     decoder.begin()
     while len(tokens) < new_tokens:
-        tokens += decoder.next(tokens[-1], new_tokens - len(tokens))
+        tokens += session.complete(decoder.next(tokens[-1], new_tokens - len(tokens)))
     return time.perf_counter() - started, tokens, decoder.stats

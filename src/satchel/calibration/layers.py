@@ -90,16 +90,21 @@ def _run(
     results = []
     for state in states:
         seen_now.clear()
-        inputs = {"x": state, "position": np.zeros(1, np.int32)}
+        inputs = {"x": state, **_where(len(state))}
         results.append(interpreter.run(graph, inputs, watch)["out"])
     return results, [SeenInput(tuple(users[key]), total.finish()) for key, total in sums.items()]
 
 
 def _start(model: Decoder, name: str, longest: int) -> tuple[Step, Value]:
     b = GraphBuilder(name)
-    x = b.input("x", (Sym("S", longest), model.hidden))
-    start = b.input("position", (1,), DType.i32)
-    return Step(b, start, b.positions(start, x), longest, DType.f32), x
+    tokens = Sym("S", longest)
+    x = b.input("x", (tokens, model.hidden))
+    return Step.begin(b, tokens, longest, DType.f32), x
+
+
+def _where(tokens: int) -> dict[str, Array]:
+    """A window is one sequence, from its beginning."""
+    return {"sequence": np.zeros(tokens, np.int32), "position": np.arange(tokens, dtype=np.int32)}
 
 
 def _layer_graph(model: Decoder, index: int, longest: int) -> Graph:
@@ -132,8 +137,7 @@ def _embed(
     used, places = np.unique(np.concatenate([np.asarray(w) for w in windows]), return_inverse=True)
     b = GraphBuilder("embed")
     ids = b.input("tokens", (Sym("S", longest),), DType.i32)
-    start = b.input("position", (1,), DType.i32)
-    step = Step(b, start, b.positions(start, ids), longest, DType.f32)
+    step = Step.begin(b, Sym("S", longest), longest, DType.f32)
     b.output(model.embed(step, ids), "out")
     graph = optimize(b.finish())
 
@@ -153,7 +157,7 @@ def _embed(
     for window in windows:
         tokens = places[at : at + len(window)]
         at += len(window)
-        inputs: dict[str, Array] = {"tokens": tokens, "position": np.zeros(1, np.int32)}
+        inputs: dict[str, Array] = {"tokens": tokens, **_where(len(tokens))}
         states.append(interpreter.run(graph, inputs)["out"])
     return states
 

@@ -15,6 +15,7 @@ from satchel.llm.generation import Generation
 from satchel.llm.llm import LLM
 from satchel.llm.sampling import SamplingOptions
 from satchel.llm.session import Session
+from satchel.llm.sessions import Sessions
 
 MODEL_TYPE = "satchel"
 _MAX_NEW_TOKENS = 256  # lm-eval's own, for tasks that do not say
@@ -70,6 +71,7 @@ def model_class() -> Any:
             super().__init__()
             self._llm = program if isinstance(program, LLM) else LLM(program, int(threads))
             self._session = session or self._llm.session
+            self._sessions = Sessions(self._session)
             self._tokens = self._llm.tokenizer
             self._told = told
 
@@ -152,7 +154,7 @@ def model_class() -> Any:
             prompt = self.tok_encode(context)[-(self.max_length - most) :]
             return (
                 Generation(
-                    self._session,
+                    self._sessions,
                     self._tokens,
                     prompt or [self.prefix_token_id],
                     SamplingOptions(temperature=warm, seed=0),

@@ -92,6 +92,11 @@ class GraphBuilder:
             raise GraphError(f"the state {name} is used as {self._states[name].type} and as {type}")
         return self._states[name]
 
+    def cache(self, name: str, shape: tuple[int, int, int], dtype: DType) -> Value:
+        """A state [heads, context, row] that every sequence has for itself."""
+        self.graph.caches.add(name)
+        return self.state(name, shape, dtype)
+
     def node(self, op: str, *inputs: Value | None, **attrs: Attribute) -> Value:
         types = [v.type if v else None for v in inputs]
         (type,) = infer_types(op, types, attrs)

@@ -35,7 +35,7 @@ def cut_out(graph: Graph, name: str, nodes: Sequence[Node]) -> Graph:
     made = {id(v) for node in nodes for v in node.outputs}
     wanted = {id(v) for v in graph.outputs}
     wanted |= {id(v) for n in graph.nodes if id(n) not in chosen for v in n.inputs}
-    part = Graph(name, states=graph.states, initial=graph.initial)
+    part = Graph(name, states=graph.states, initial=graph.initial, caches=graph.caches)
     own: dict[int, Value] = {}
     for value in (v for node in nodes for v in node.inputs):
         if value is None or value.weight or value.constant is not None or value.state:

@@ -132,6 +132,8 @@ class Graph:
     nodes: list[Node] = field(default_factory=list)
     states: dict[str, TensorType] = field(default_factory=dict)
     initial: dict[str, NDArray[Any]] = field(default_factory=dict)  # states that are not 0 at first
+    # The states [heads, context, row] that every sequence has for itself.
+    caches: set[str] = field(default_factory=set)
 
     def values(self) -> Iterator[Value]:
         """Every value once: inputs, then what nodes read or write, in order."""

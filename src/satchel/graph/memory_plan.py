@@ -17,7 +17,7 @@ from functools import cached_property
 
 from satchel.graph.ir import DType, Graph, Value
 
-ALIGNMENT = 64
+ALIGNMENT = 256  # as in the file
 SLOTS_MAY_COST = 1.25  # times the memory of the tightest plan
 
 

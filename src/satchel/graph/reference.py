@@ -24,11 +24,13 @@ class ReferenceInterpreter:
     """Runs graphs that share states, one call after the other.
 
     ``read_weight`` gives each weight as the numbers that the graph should compute with: from
-    the checkpoint for the float run, quantised and dequantised for the other.
+    the checkpoint for the float run, quantised and dequantised for the other. Caches are kept for
+    so many ``sequences``.
     """
 
-    def __init__(self, read_weight: WeightReader) -> None:
+    def __init__(self, read_weight: WeightReader, sequences: int = 1) -> None:
         self._read_weight = read_weight
+        self._sequences = sequences
         self._weights: dict[str, Array] = {}
         self.states: dict[str, Array] = {}
 
@@ -42,7 +44,8 @@ class ReferenceInterpreter:
         """All outputs by name."""
         for name, type in graph.states.items():
             if name not in self.states:
-                zeros = np.zeros(largest(type.shape), type.dtype.numpy)
+                each = (self._sequences,) if name in graph.caches else ()
+                zeros = np.zeros(each + largest(type.shape), type.dtype.numpy)
                 self.states[name] = graph.initial.get(name, zeros).copy()
         computed: dict[int, Array] = {}
         sizes: dict[str, int] = {}

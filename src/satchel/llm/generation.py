@@ -8,10 +8,17 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from satchel.errors import ConfigError, ContextFullError
-from satchel.llm.lookahead.decoder import LookaheadStats, lookahead_for
+from satchel.llm.lookahead.decoder import (
+    LookaheadDecoder,
+    LookaheadStats,
+    PlainDecoder,
+    lookahead_for,
+)
 from satchel.llm.lookahead.options import LookaheadSizes
 from satchel.llm.sampling import Sampler, SamplingOptions
 from satchel.llm.session import Session
+from satchel.llm.sessions import Sessions
+from satchel.llm.steps import Feed, Steps
 from satchel.llm.text_stream import TextStream
 from satchel.llm.tokenizer import Tokenizer
 
@@ -64,7 +71,7 @@ class Generation:
 
     def __init__(
         self,
-        session: Session,
+        sessions: Sessions,
         tokenizer: Tokenizer,
         prompt: Sequence[int],
         sampling: SamplingOptions,
@@ -85,15 +92,16 @@ class Generation:
         if not prompt:
             raise ConfigError("the prompt is empty", "Give at least one character.")
         slides = on_context_full == "slide"
-        if len(prompt) > session.context:
+        if len(prompt) > sessions.context:
             if not slides:
                 raise ContextFullError(
-                    f"the prompt has {len(prompt)} tokens, and the context {session.context}",
+                    f"the prompt has {len(prompt)} tokens, and the context {sessions.context}",
                     "Shorten it, export with a larger --context, or use --on-context-full slide.",
                 )
-            room = session.context - keep
+            room = sessions.context - keep
             prompt = [*prompt[:keep], *prompt[-(room // 2 + room % 2) :]]
-        self._session = session
+        self._sessions = sessions
+        self._adapter = sessions.adapter
         self._sampler = Sampler(sampling)
         self._prompt = list(prompt)
         self._most = max_new_tokens
@@ -105,9 +113,15 @@ class Generation:
         self.text = ""
         self.stop_reason: str | None = None
         self.stats = GenerationStats(prompt_tokens=len(self._prompt))
-        self._lookahead = lookahead_for(session, self._sampler, lookahead, lookahead_sizes)
-        self.stats.lookahead = self._lookahead.stats
+        self._guessing = (lookahead, lookahead_sizes)
+        # What cannot be guessed is told here, and not in the middle of the text.
+        self.stats.lookahead = self._decoder(sessions.first).stats
+        self.session: Session | None = None  # while the text is being made
+        self._new: list[str] = []
         self._pieces = self._run()
+
+    def _decoder(self, session: Session) -> LookaheadDecoder | PlainDecoder:
+        return lookahead_for(session, self._sampler, *self._guessing)
 
     def __iter__(self) -> Iterator[str]:
         return self._pieces
@@ -119,41 +133,65 @@ class Generation:
         return self
 
     def _run(self) -> Iterator[str]:
-        started = time.perf_counter()
-        session, stats = self._session, self.stats
-        # At least the last token is fed again: its logits are needed.
-        stats.reused_tokens = min(session.common_prefix(self._prompt), len(self._prompt) - 1)
-        session.rewind(stats.reused_tokens)
-        logits = session.feed(self._prompt[stats.reused_tokens :])
-        stats.prefill_s = time.perf_counter() - started
-        tokens = [self._sampler.next(logits, session.tokens)]
-        stats.ttft_s = time.perf_counter() - started
-        self._lookahead.begin()
-        while self.stop_reason is None:
-            for number, token in enumerate(tokens):
-                stats.decode_s = time.perf_counter() - started - stats.ttft_s
-                last = number + 1 == len(tokens)
-                yield from self._take(token, full=last and session.room == 0)
-                if self.stop_reason:
-                    # The cache holds tokens beyond this one if it was guessed.
-                    session.rewind(session.position - (len(tokens) - 1 - number))
-                    break
-            else:
-                if session.room == 0:
-                    session.slide(self._keep)
-                    stats.slides += 1
-                most = self._most - stats.new_tokens if self._most else session.context
-                tokens = self._lookahead.next(token, most)
-        yield from self._emit(self._stream.finish())
+        steps = self.steps()
+        try:
+            request = next(steps)
+            while True:
+                yield from self.take_pieces()
+                assert self.session is not None
+                request = steps.send(self.session.answer(request))
+        except StopIteration:
+            yield from self.take_pieces()
 
-    def _take(self, token: int, full: bool) -> Iterator[str]:
+    def take_pieces(self) -> list[str]:
+        """The text that has come since this was asked last."""
+        pieces, self._new = self._new, []
+        return pieces
+
+    def steps(self) -> Steps[None]:
+        """Asks for one step of the model after the other, until the text ends."""
+        started = time.perf_counter()
+        stats = self.stats
+        # At least the last token is fed again: its logits are needed.
+        session = self._sessions.take(self._prompt[:-1], self._adapter)
+        try:
+            self.session = session
+            stats.reused_tokens = session.position
+            logits = yield Feed(self._prompt[session.position :])
+            stats.prefill_s = time.perf_counter() - started
+            tokens = [self._sampler.next(logits, session.tokens)]
+            stats.ttft_s = time.perf_counter() - started
+            decoder = self._decoder(session)
+            stats.lookahead = decoder.stats
+            decoder.begin()
+            while self.stop_reason is None:
+                for number, token in enumerate(tokens):
+                    stats.decode_s = time.perf_counter() - started - stats.ttft_s
+                    last = number + 1 == len(tokens)
+                    self._take(token, full=last and session.room == 0)
+                    if self.stop_reason:
+                        # The cache holds tokens beyond this one if it was guessed.
+                        session.rewind(session.position - (len(tokens) - 1 - number))
+                        break
+                else:
+                    if session.room == 0:
+                        yield Feed(session.slide(self._keep))
+                        stats.slides += 1
+                    most = self._most - stats.new_tokens if self._most else session.context
+                    tokens = yield from decoder.next(token, most)
+            self._emit(self._stream.finish())
+        finally:
+            self.session = None
+            self._sessions.give_back(session)
+
+    def _take(self, token: int, full: bool) -> None:
         """Add a token to the text, and find out whether the text ends with it."""
         if self._tokenizer.is_end(token):
             self.stop_reason = "end_token"
             return
         self.tokens.append(token)
         self.stats.new_tokens += 1
-        yield from self._emit(self._stream.push(token))
+        self._emit(self._stream.push(token))
         if self._stream.stopped:
             self.stop_reason = "stop_string"
         elif self.stats.new_tokens == self._most:
@@ -161,7 +199,7 @@ class Generation:
         elif full and not self._slides:
             self.stop_reason = "context_full"
 
-    def _emit(self, piece: str) -> Iterator[str]:
+    def _emit(self, piece: str) -> None:
         if piece:
             self.text += piece
-            yield piece
+            self._new.append(piece)

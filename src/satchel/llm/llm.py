@@ -8,11 +8,13 @@ from functools import cached_property
 from typing import Any
 
 from satchel.errors import ConfigError, ProgramFormatError, TokenizerError
+from satchel.llm.batch import Batch
 from satchel.llm.chat_template import ChatTemplate
 from satchel.llm.generation import Generation
 from satchel.llm.lookahead.options import LookaheadSizes
 from satchel.llm.sampling import SamplingOptions, usual_sampling
 from satchel.llm.session import Session
+from satchel.llm.sessions import Sessions
 from satchel.llm.tokenizer import Tokenizer
 from satchel.llm.tokenizer_sources.spec import TokenizerSpec
 from satchel.remarks import remark
@@ -44,7 +46,12 @@ class LLM:
         if not isinstance(program, Program):
             program = Program(_path_of(program), verify)
         self.program = program
-        self.session = Session(program, threads, mode, adapter=adapter)
+        self.sessions = Sessions(Session(program, threads, mode, adapter=adapter))
+
+    @property
+    def session(self) -> Session:
+        """The session of the generation that ended last."""
+        return self.sessions.latest
 
     def __repr__(self) -> str:
         metadata = self.program.metadata
@@ -62,7 +69,7 @@ class LLM:
 
     def use_adapter(self, name: str | None) -> None:
         """Answer with an adapter of the program from now on, or with None."""
-        self.session.use_adapter(name)
+        self.sessions.use_adapter(name)
 
     @cached_property
     def tokenizer(self) -> Tokenizer:
@@ -153,7 +160,7 @@ class LLM:
             raise ConfigError(f"max_new_tokens must be a whole number, not {max_new_tokens!r}")
         stop = (stop,) if isinstance(stop, str) else stop
         return Generation(
-            self.session,
+            self.sessions,
             self.tokenizer,
             tokens,
             sampling,
@@ -164,6 +171,22 @@ class LLM:
             lookahead,
             lookahead_sizes,
         )
+
+    def generate_many(
+        self, prompts: Sequence[str | Sequence[Message]], **options: Any
+    ) -> list[Generation]:
+        """Answer several prompts together; ``options`` are those of :meth:`generate`.
+
+        The weights are read once for the next token of all of them, and what the prompts' first
+        tokens have in common is computed once. Each answer is the one that it would be alone.
+
+        >>> answers = LLM("model.satchel").generate_many(["Hello!", "Hi!"], max_new_tokens=4)
+        >>> [len(answer.tokens) for answer in answers]
+        [4, 4]
+        """
+        options.setdefault("lookahead", "off")  # steps are as large as they should be without
+        batch = Batch(self.generate(prompt, **options) for prompt in prompts)
+        return batch.finish()
 
     def _system_length(
         self, messages: Sequence[Message], variables: Mapping[str, Any], tokens: Sequence[int]

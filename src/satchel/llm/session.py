@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+import weakref
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
 from satchel.errors import ConfigError, ContextFullError, ExecutionError
 from satchel.llm.lookahead.costs import StepCosts
+from satchel.llm.steps import Feed, Look, Part, Request, Steps, T, prompt_pieces, run_step
 from satchel.program.names import ACCEPT_METHOD, KV_METHOD, LOOKAHEAD_METHOD, PREFILL_METHOD
 from satchel.runtime.program import Instance, Method, Program
 
@@ -22,6 +24,7 @@ class Session:
     A program with ``prefill_forward`` reads prompts many tokens at a time (hybrid mode); one
     without reads them one by one (kv mode). ``mode`` asks for one of the two; by default the
     program's methods decide. ``instance`` runs the methods, by default a new one of the program;
+    sessions of one instance share its weights and, where their texts begin alike, its cache.
     ``adapter`` is one of those that the program has, or None.
     """
 
@@ -47,15 +50,18 @@ class Session:
         self.mode = mode or available
         self.instance = instance or program.instance(threads)
         self.tokens: list[int] = []
+        self._use_sequence(self.instance.open_sequence())
         self.adapter: str | None = None
         self.use_adapter(adapter)
         # From the program's own types, not from its metadata: the cache is what it is.
-        self.context = int(program.states[0]["shape"][1])
+        self.context = int(next(s for s in program.states if s["cache"])["shape"][1])
         self.prefill_ar_len = _most_tokens(self._prefill) if self._prefill else 1
         self.costs = StepCosts()
+        # Asked when the caches are full: frees some of their memory, or returns False.
+        self.make_room: Callable[[], bool] = lambda: False
 
-    def use_adapter(self, adapter: str | None) -> None:
-        """Go on with another adapter, or with None. The cache is the old one's, and is emptied."""
+    def check_adapter(self, adapter: str | None) -> str:
+        """What the names of an adapter's methods end with; ConfigError if there is none such."""
         suffix = f"@{adapter}" if adapter else ""
         if not self.program.has_method(KV_METHOD + suffix):
             names = [m["name"] for m in self.program.methods]
@@ -64,6 +70,11 @@ class Session:
                 f"{self.program.path} has no adapter {adapter!r}",
                 f"It has {', '.join([*known, 'none'])}.",
             )
+        return suffix
+
+    def use_adapter(self, adapter: str | None) -> None:
+        """Go on with another adapter, or with None. The cache is the old one's, and is emptied."""
+        suffix = self.check_adapter(adapter)
         self._kv = self.instance.method(KV_METHOD + suffix)
         hybrid = self.mode == "hybrid"
         self._prefill = self.instance.method(PREFILL_METHOD + suffix) if hybrid else None
@@ -72,8 +83,26 @@ class Session:
             self._tree = self.instance.method(LOOKAHEAD_METHOD + suffix)
             self._accept = self.instance.method(ACCEPT_METHOD)
         if adapter != self.adapter:
-            self.tokens.clear()
+            self.rewind(0)
         self.adapter = adapter
+
+    def _use_sequence(self, sequence: int) -> None:
+        self.sequence = sequence
+        self._close = weakref.finalize(self, self.instance.close_sequence, sequence)
+
+    def close(self) -> None:
+        """Give back what the conversation takes of the cache; it cannot go on."""
+        self.tokens.clear()
+        self._close()
+
+    def fork(self, rows: int) -> Session:
+        """A conversation of its own that begins with the first ``rows`` tokens of this one, which
+        both have in one cache."""
+        forked = object.__new__(type(self))
+        forked.__dict__.update(self.__dict__)
+        forked._use_sequence(self.instance.fork_sequence(self.sequence, rows))
+        forked.tokens = self.tokens[:rows]
+        return forked
 
     @property
     def position(self) -> int:
@@ -107,6 +136,7 @@ class Session:
                 f"cannot rewind to {position}: there are {len(self.tokens)} tokens"
             )
         del self.tokens[position:]
+        self.instance.truncate_sequence(self.sequence, position)
 
     def common_prefix(self, tokens: Sequence[int]) -> int:
         """How many of the first tokens are in the cache already."""
@@ -129,69 +159,96 @@ class Session:
         They come a block at a time, [n, vocab], since those of a long text would fill the
         memory. The tokens are in the cache when the last block has been taken.
         """
-        if not tokens:
-            raise ExecutionError("there are no tokens to feed")
-        if len(tokens) > self.room:
-            raise ContextFullError(
-                f"{len(tokens)} tokens do not fit: {self.room} of {self.context} are free",
-                "Shorten the prompt, or export with a larger --context.",
-            )
         start = 0
-        while start < len(tokens):
-            # The last block may be shorter, also at the very end of the context.
-            block = tokens[start : start + self.prefill_ar_len]
-            wanted = max(first - start, 0)
-            # Logits are wanted of one row at least: a block that needs none gives its last.
-            logits = self._feed_block(block, min(wanted, len(block) - 1))
+        for count in self.pieces(len(tokens)):
+            block = tokens[start : start + count]
+            wanted = range(min(max(first - start, 0), count), count)
+            logits = self._run(Part(self, block, wanted))
             self.tokens += block
-            start += len(block)
-            if wanted < len(block):
+            start += count
+            if wanted:
                 yield logits
 
-    def _feed_block(self, block: Sequence[int], first: int) -> Array:
-        if len(block) == 1 or self._prefill is None:
-            return self._run(self._kv, block)
-        return self._run(self._prefill, block, range(first, len(block)))
+    def pieces(self, count: int) -> list[int]:
+        """In which steps so many tokens are read; ContextFullError if there is no room."""
+        if not count:
+            raise ExecutionError("there are no tokens to feed")
+        self.require_room(count)
+        if not self.instance.same_bits_in_blocks:  # there is nothing to keep, so few steps
+            most = self.prefill_ar_len
+            return [min(most, count - done) for done in range(0, count, most)]
+        return list(prompt_pieces(count, self.prefill_ar_len))
 
-    def _run(self, method: Method, tokens: Sequence[int], *more: Sequence[int]) -> Array:
-        started = time.perf_counter()
-        given = (np.array(numbers, np.int32) for numbers in (tokens, [self.position], *more))
-        (logits,) = method.run(*given)
-        self.costs.record(len(tokens), time.perf_counter() - started)
-        result: Array = logits
-        return result
+    def require_room(self, count: int) -> None:
+        if count > self.room:
+            raise ContextFullError(
+                f"{count} tokens do not fit: {self.room} of {self.context} are free",
+                "Shorten the prompt, or export with a larger --context.",
+            )
 
-    def look(self, tokens: Sequence[int], parents: Sequence[int], rows: Sequence[int]) -> Array:
-        """The logits after some of the tokens of a tree, [rows, vocab], without keeping them.
+    def method_for(self, tokens: int, trees: bool = False) -> Method:
+        """The method of this session's adapter that takes a step of so many tokens.
 
-        ``parents`` says behind which of the tokens each one stands; -1 is the end of the text.
-        :meth:`accept` keeps those that are to stay.
+        Where a single token may have other bits in a block, each kind of step keeps to a method.
         """
-        if len(tokens) > self.room:
-            raise ContextFullError(f"{len(tokens)} tokens do not fit: {self.room} are free")
-        line = list(parents) == list(range(-1, len(tokens) - 1))
-        line = line and self.instance.same_bits_in_blocks
-        if line and self._prefill and len(tokens) <= self.prefill_ar_len:
-            return self._run(self._prefill, tokens, rows)
+        if tokens == 1 and not trees:
+            return self._kv
+        most = self.prefill_ar_len if self._prefill else 0
+        if self._prefill and tokens <= most and not trees:
+            return self._prefill
         if self._tree is None:
             raise ExecutionError(
-                f"{self.program.path} has no {LOOKAHEAD_METHOD}", "Export it again."
+                f"{self.program.path} takes no step of {tokens} tokens", "Export it again."
             )
-        return self._run(self._tree, tokens, parents, rows)
+        return self._tree
+
+    def _run(self, part: Part) -> Array:
+        started = time.perf_counter()
+        (logits,) = run_step([part])
+        self.costs.record(len(part.tokens), time.perf_counter() - started)
+        return logits
+
+    def answer(self, request: Request) -> Array:
+        """Do what a generation asks for, in a step of its own."""
+        if isinstance(request, Feed):
+            return self.feed(request.tokens)
+        return self.look(request)
+
+    def complete(self, steps: Steps[T]) -> T:
+        """Run all the steps that something asks for, and return its result."""
+        try:
+            request = next(steps)
+            while True:
+                request = steps.send(self.answer(request))
+        except StopIteration as end:
+            result: T = end.value
+            return result
+
+    def look(self, request: Look) -> Array:
+        """The logits after some of the tokens of a tree, without keeping them."""
+        self.require_room(len(request.tokens))
+        return self._run(self.part_of(request))
+
+    def part_of(self, request: Look) -> Part:
+        part = Part(self, request.tokens, request.rows, request.parents)
+        if part.is_line and self.instance.same_bits_in_blocks:
+            return Part(self, request.tokens, request.rows)  # which any method takes
+        return part
 
     def accept(self, nodes: Sequence[int], tokens: Sequence[int]) -> None:
         """Keep these of the tokens that were looked at last; they follow each other."""
         if list(nodes) != list(range(len(nodes))):
-            self._accept.run(np.array(nodes, np.int32), np.array([self.position], np.int32))
+            where = (np.array([n], np.int32) for n in (self.position, self.sequence))
+            self._accept.run(np.array(nodes, np.int32), *where)
         self.tokens += tokens
 
-    def slide(self, keep: int) -> Array:
+    def slide(self, keep: int) -> list[int]:
         """Make room when the context is full: drop the older half of what follows the first
-        ``keep`` tokens, and read the rest again, since positions shift."""
+        ``keep`` tokens, and return the rest, which is to be read again, since positions shift."""
         tail = self.tokens[keep:]
         recent = tail[len(tail) // 2 + len(tail) % 2 :] or tail[-1:]
         self.rewind(keep)
-        return self.feed(recent)
+        return recent
 
 
 def _most_tokens(method: Method) -> int:

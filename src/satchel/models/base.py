@@ -21,11 +21,30 @@ class Step:
     """What the layers of one method share: where the tokens stand, and the caches' form."""
 
     builder: GraphBuilder
-    start: Value  # i32[1]: the position of the first token
-    positions: Value  # i32[S]
+    sequence: Value  # i32[S]: which conversation each token belongs to
+    position: Value  # i32[S]: and where it stands there
     context: int
     cache_dtype: DType
-    parents: Value | None = None  # i32[S], if the tokens are a tree and not a line
+    parents: Value | None = None  # i32[S], if the tokens are trees and not lines
+
+    @classmethod
+    def begin(
+        cls,
+        builder: GraphBuilder,
+        tokens: Dim,
+        context: int,
+        cache_dtype: DType,
+        tree: bool = False,
+    ) -> Step:
+        """The inputs that say where the tokens of a step stand."""
+        names = ["sequence", "position", *(["parents"] if tree else [])]
+        sequence, position, *parents = (builder.input(name, (tokens,), DType.i32) for name in names)
+        return cls(builder, sequence, position, context, cache_dtype, *parents)
+
+    @property
+    def where(self) -> tuple[Value, ...]:
+        """What the ops of the caches want to know of the tokens."""
+        return self.sequence, self.position, *(() if self.parents is None else (self.parents,))
 
 
 class Decoder(ABC):
@@ -125,16 +144,15 @@ class Decoder(ABC):
     ) -> Graph:
         """The graph of one entry point: ``tokens`` at a time over a cache of ``context``.
 
-        A method for more than one token has the input ``rows``: for which of its tokens
-        logits are wanted, since generation needs only the last one's. With ``tree`` the tokens
-        are continuations side by side: ``parents`` says behind which of them each one stands.
+        Each token comes with its ``sequence`` and its ``position`` there, so that a step may
+        carry several conversations. A method for more than one token has the input ``rows``: for
+        which of its tokens logits are wanted, since generation needs only the last one's. With
+        ``tree`` the tokens are continuations side by side: ``parents`` says behind which of them
+        each one stands.
         """
         b = GraphBuilder(name)
         ids = b.input("tokens", (tokens,), DType.i32)
-        start = b.input("position", (1,), DType.i32)
-        parents = b.input("parents", (tokens,), DType.i32) if tree else None
-        at = b.positions(start, ids, parents) if tree else b.positions(start, ids)
-        step = Step(b, start, at, context, cache_dtype, parents)
+        step = Step.begin(b, tokens, context, cache_dtype, tree)
         x = self.embed(step, ids)
         for index in range(self.layers):
             x = self.layer(step, x, index)
@@ -142,6 +160,7 @@ class Decoder(ABC):
             most = tokens.maximum if isinstance(tokens, Sym) else tokens
             x = b.take_rows(x, b.input("rows", (Sym("L", most),), DType.i32))
         b.output(self.logits(step, x), "logits")
+        _name_sequence_last(b.graph)
         return optimize(b.finish())
 
 
@@ -149,10 +168,17 @@ def accept_method(name: str, rows: Sym, caches: Mapping[str, TensorType]) -> Gra
     """Moves the rows of the tokens that were accepted, of a tree of guesses, into a line."""
     b = GraphBuilder(name)
     kept = b.input("rows", (rows,), DType.i32)
-    start = b.input("position", (1,), DType.i32)
+    where = [b.input(name, (1,), DType.i32) for name in ("sequence", "position")]
     for cache, type in caches.items():
-        b.cache_move(b.state(cache, largest(type.shape), type.dtype), kept, start)
+        heads, context, row = largest(type.shape)
+        b.cache_move(b.cache(cache, (heads, context, row), type.dtype), kept, *where)
+    _name_sequence_last(b.graph)
     return b.finish()
+
+
+def _name_sequence_last(graph: Graph) -> None:
+    """Callers with one conversation leave the sequence out."""
+    graph.inputs.sort(key=lambda value: value.name == "sequence")
 
 
 def embedding(step: Step, tokens: Value, name: str, vocab_size: int, hidden: int) -> Value:
@@ -212,7 +238,7 @@ def rotate(step: Step, x: Value, rope: Rope) -> Value:
     """x [S, H, D] with the first values of each head rotated by the tokens' positions."""
     b = step.builder
     frequencies = b.constant("rope.inverse_frequencies", rope.frequencies(step.context))
-    table = b.rope_table(step.positions, frequencies, scale=rope.scale)
+    table = b.rope_table(step.position, frequencies, scale=rope.scale)
     return b.node("rope", x, table)
 
 
@@ -233,13 +259,12 @@ def cached_attention(
     row = cache_row(step.cache_dtype, dim)
     assert isinstance(row, int)
     shape = (kv_heads, step.context, row)
-    keys = b.cache_write(b.state(f"cache.{index}.k", shape, step.cache_dtype), k, step.start)
-    values = b.cache_write(b.state(f"cache.{index}.v", shape, step.cache_dtype), v, step.start)
-    window = window if window < step.context else 0  # it would never leave a token out
-    tree = () if step.parents is None else (step.parents,)
-    out = b.attention(
-        q, keys, values, step.start, *tree, scale=scale, window=window, softcap=softcap
+    keys, values = (
+        b.cache_write(b.cache(f"cache.{index}.{name}", shape, step.cache_dtype), x, *step.where)
+        for name, x in (("k", k), ("v", v))
     )
+    window = window if window < step.context else 0  # it would never leave a token out
+    out = b.attention(q, keys, values, *step.where, scale=scale, window=window, softcap=softcap)
     heads = q.shape[1]
     assert isinstance(heads, int)
     return split(step, out, heads * dim)

@@ -11,10 +11,10 @@ from enum import IntEnum
 from satchel.errors import GraphError
 
 MAGIC = b"SATCHEL\0"
-VERSION = 1
+VERSION = 2
 HEADER_SIZE = 64
 RECORD_SIZE = 64
-ALIGNMENT = 64
+ALIGNMENT = 256  # the strictest that a GPU's driver asks for
 WEIGHTS_ALIGNMENT = 4096  # a page, so that the weights can be mapped and advised on alone
 MAX_GROUP = 65536  # so that the products of a group add up in 32 bits
 MAX_TEXT = 65535

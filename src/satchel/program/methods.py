@@ -22,6 +22,7 @@ DTYPE_CODES = {
     DType.boolean: 6,
 }
 STORED_IN_INPUT, STORED_IN_ARENA, STORED_IN_WEIGHT, STORED_IN_STATE = range(4)
+STATE_OF_INSTANCE, STATE_OF_SEQUENCES = range(2)
 ABSENT = 0xFFFFFFFF
 INITIAL = "initial/"  # before the name of a state: the weight that it is at first
 
@@ -53,9 +54,11 @@ def encode_methods(graphs: Sequence[Graph], weight_numbers: Mapping[str, int]) -
     out = Encoder()
     states = collect_states(graphs)
     out.u32(len(states))
+    caches = set[str]().union(*(graph.caches for graph in graphs))
     for name, type in states.items():
         out.text(name)
         _encode_type(out, type, {})
+        out.u8(STATE_OF_SEQUENCES if name in caches else STATE_OF_INSTANCE)
     numbers = {name: i for i, name in enumerate(states)}
     out.u32(len(graphs))
     for graph in graphs:

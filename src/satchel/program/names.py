@@ -35,3 +35,7 @@ def payload_name(target: str, file: str) -> str:
     'qnn:SM8750/manifest.json'
     """
     return f"{target}/{file}"
+
+
+PAGE = 64  # positions of a cache that lie together
+SHORT_STEP = PAGE - 1  # tokens of a step in which each has the bits that it has alone

@@ -25,6 +25,7 @@ from satchel.graph.ir import (
 from satchel.program.methods import (
     ABSENT,
     DTYPE_CODES,
+    STATE_OF_SEQUENCES,
     STORED_IN_ARENA,
     STORED_IN_INPUT,
     STORED_IN_STATE,
@@ -42,7 +43,7 @@ def read_graphs(program: Program) -> dict[str, Graph]:
     ['kv_forward', 'lookahead_accept', 'lookahead_forward', 'prefill_forward']
     """
     reader = _Reader(program.section("methods"))
-    states = [(reader.text(), reader.type([])) for _ in range(reader.u32())]
+    states = [(reader.text(), reader.type([]), reader.u8()) for _ in range(reader.u32())]
     graphs = [_read_graph(reader, states, program.weights) for _ in range(reader.u32())]
     return {graph.name: graph for graph in graphs}
 
@@ -94,9 +95,11 @@ class _Reader:
 
 
 def _read_graph(
-    reader: _Reader, states: list[tuple[str, TensorType]], weights: list[dict[str, Any]]
+    reader: _Reader, states: list[tuple[str, TensorType, int]], weights: list[dict[str, Any]]
 ) -> Graph:
-    graph = Graph(reader.text(), states=dict(states))
+    types = {name: type for name, type, _ in states}
+    caches = {name for name, _, kind in states if kind == STATE_OF_SEQUENCES}
+    graph = Graph(reader.text(), states=types, caches=caches)
     reader.u64()  # the arena's size
     symbols = [Sym(reader.text(), reader.i64()) for _ in range(reader.u32())]
     values: list[Value] = []

@@ -6,6 +6,7 @@ import hashlib
 import json
 import os
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -68,6 +69,7 @@ class Method:
             wanted = ", ".join(self.inputs)
             raise ExecutionError(f"{self.name} takes the inputs {wanted}", "Give each one once.")
         given |= named
+        given |= self._step_of(given)
         missing = [name for name in self.inputs if name not in given]
         if missing:
             raise ExecutionError(f"{self.name} needs the input {missing[0]!r}")
@@ -75,6 +77,16 @@ class Method:
             _convert(name, given[name], dtype)
             for name, dtype in zip(self.inputs, self._dtypes, strict=True)
         ]
+
+    def _step_of(self, given: Mapping[str, ArrayLike]) -> dict[str, ArrayLike]:
+        """A single position is that of the first token, and without a sequence it is the one of
+        callers that name none."""
+        if "sequence" not in self.inputs or "position" not in given:
+            return {}
+        position, count = np.asarray(given["position"]), np.size(given.get("tokens", 0))
+        line = position.shape == (1,) and count > 1 and "parents" not in self.inputs
+        position = position + np.arange(count, dtype=np.int32) if line else position
+        return {"position": position, "sequence": given.get("sequence", np.zeros_like(position))}
 
 
 def _convert(name: str, value: ArrayLike, dtype: np.dtype[Any]) -> NDArray[Any]:
@@ -295,8 +307,50 @@ class Program:
         return hashlib.sha256(joined).hexdigest()
 
 
+@dataclass(frozen=True)
+class CacheUsage:
+    """The pages of the caches, of 64 positions each."""
+
+    pages: int
+    most_pages: int
+    page_bytes: int  # of all caches together
+    sequences: int
+
+    @property
+    def bytes(self) -> int:
+        return self.pages * self.page_bytes
+
+
+class OneSequence:
+    """For instances whose caches hold a single conversation at a time."""
+
+    _taken = False
+
+    def open_sequence(self) -> int:
+        if self._taken:
+            raise ExecutionError(
+                "this program runs one conversation at a time",
+                "Close the one that is open, or make another instance.",
+            )
+        self._taken = True
+        return 0
+
+    def fork_sequence(self, sequence: int, rows: int) -> int:
+        raise ExecutionError("this program runs one conversation at a time")
+
+    def truncate_sequence(self, sequence: int, rows: int) -> None:
+        """There is nothing to give back."""
+
+    def close_sequence(self, sequence: int) -> None:
+        self._taken = False
+
+
 class Instance:
-    """A program being run: it has states (KV caches) and threads of its own."""
+    """A program being run: states (KV caches of any number of sequences) over shared weights.
+
+    The caches of all sequences may take ``cache_memory`` bytes, by default half of the machine's
+    memory; they take what the texts need.
+    """
 
     # Why a token may have other bits alone than in a block of another method; "" if it has not.
     other_bits_in_blocks = ""
@@ -308,13 +362,48 @@ class Instance:
         """Whether any method gives a token the same bits alone and in a block."""
         return not self.other_bits_in_blocks
 
-    def __init__(self, program: Program, threads: int = 0) -> None:
+    def __init__(self, program: Program, threads: int = 0, cache_memory: int = 0) -> None:
         self.program = program
         if not 0 <= threads <= _MOST_THREADS:
             raise ExecutionError(f"there may be 1 to {_MOST_THREADS} threads, not {threads}")
-        self._native = _native.Instance(program._native, threads)
+        self._native = _native.Instance(program._native, threads, cache_memory)
         self.threads: int = self._native.threads
         self.kernels: str = self._native.kernels
+
+    def open_sequence(self) -> int:
+        """A new conversation's place in the caches, by number; 0 is for callers that name none."""
+        return int(self._native.open_sequence())
+
+    def fork_sequence(self, sequence: int, rows: int) -> int:
+        """One that begins with the first ``rows`` tokens of another and shares their cache."""
+        return int(self._native.fork_sequence(sequence, rows))
+
+    def truncate_sequence(self, sequence: int, rows: int) -> None:
+        """Give back what the tokens from ``rows`` on take of the cache."""
+        self._native.truncate_sequence(sequence, rows)
+
+    def close_sequence(self, sequence: int) -> None:
+        self._native.close_sequence(sequence)
+
+    @property
+    def cache_usage(self) -> CacheUsage:
+        """How much of the caches is in use, by all sequences together."""
+        return CacheUsage(**self._native.cache_usage())
+
+    def read_sequence(self, sequence: int, rows: int) -> dict[str, NDArray[np.uint8]]:
+        """The first rows of every cache, [heads, rows, bytes of a row] each."""
+        return {
+            state["name"]: self._native.read_sequence(number, sequence, rows)
+            for number, state in enumerate(self.program.states)
+            if state["cache"]
+        }
+
+    def write_sequence(self, sequence: int, caches: Mapping[str, NDArray[np.uint8]]) -> None:
+        """Put back what :meth:`read_sequence` gave."""
+        for number, state in enumerate(self.program.states):
+            if state["cache"]:
+                rows = np.ascontiguousarray(caches[state["name"]])
+                self._native.write_sequence(number, sequence, rows)
 
     def start_profile(self) -> None:
         """Time every op of the calls from here on, until :meth:`take_profile`."""

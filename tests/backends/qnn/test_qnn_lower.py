@@ -45,7 +45,7 @@ class FloatRunner:
         method = self.methods[name]
         padded = np.zeros(method.tokens, np.int32)
         padded[: len(tokens)] = tokens
-        given = {"tokens": padded, "position": np.array([position], np.int32)}
+        given = {"tokens": padded, "position": np.arange(position, position + method.tokens)}
         values = self.interpreter.run(method.before, given)
         for mask in method.masks:
             seen = visible_slots(mask, method.tokens, method.context, position)
@@ -80,7 +80,11 @@ def test_lowered_methods_compute_the_same(row: ModelRow) -> None:
     position = 0
     for graph, count in ((prefill, 16), (prefill, 9), (kv, 1), (prefill, 11), (kv, 1)):
         given = tokens[position : position + count]
-        inputs: dict[str, Any] = {"tokens": given, "position": np.array([position])}
+        inputs: dict[str, Any] = {
+            "tokens": given,
+            "position": np.arange(position, position + count),
+        }
+        inputs["sequence"] = np.zeros(count)
         if graph is prefill:
             inputs["rows"] = np.arange(count)
         want = own.run(graph, inputs)["logits"]

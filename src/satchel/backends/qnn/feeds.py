@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from satchel.backends.qnn.calibrate import Calibrated, Feed
 from satchel.backends.qnn.lowering import Lowered
 from satchel.backends.qnn.prepared import PreparedProgram
-from satchel.backends.qnn.runner import Host, in_a_line, mask_codes, visible_slots
+from satchel.backends.qnn.runner import Host, mask_codes, visible_slots
 from satchel.backends.qnn.shards import cut_points, split
 from satchel.errors import RecipeError
 from satchel.graph.ir import Graph
@@ -99,8 +99,8 @@ class TextFeeds:
 
 
 def _call(tokens: Array, position: int) -> dict[str, Array]:
-    start = np.array([position], np.int32)
-    return {"tokens": tokens, "position": start, "parents": in_a_line(len(tokens))}
+    positions = np.arange(position, position + len(tokens), dtype=np.int32)
+    return {"tokens": tokens, "position": positions}
 
 
 @dataclass(frozen=True)

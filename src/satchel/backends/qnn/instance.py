@@ -18,7 +18,7 @@ from satchel.backends.qnn.prepared import PreparedProgram
 from satchel.backends.qnn.vendor import is_emulated, vendor_version
 from satchel.errors import ExecutionError
 from satchel.program.names import ACCEPT_METHOD, KV_METHOD, LOOKAHEAD_METHOD
-from satchel.runtime.program import Instance, Method, Program
+from satchel.runtime.program import Instance, Method, OneSequence, Program
 from satchel.sources import cache_folder
 
 Array = NDArray[Any]
@@ -48,7 +48,7 @@ class NpuMethod(Method):
         return [np.array(results[name]) for name in self.outputs]
 
 
-class _CompiledProgram(Instance):
+class _CompiledProgram(OneSequence, Instance):
     """An instance whose methods are calls of something else than the native core."""
 
     # Only one method's results are known to be the same for a token alone and in a block.

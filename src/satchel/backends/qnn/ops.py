@@ -21,7 +21,6 @@ NPU_OPS = PLAIN_OPS | _LOWERED | CACHED_OPS
 # What a language model's host does for its NPU.
 HOST_OPS = {
     "embedding": "a table of all tokens is looked up, not computed with",
-    "positions": "whole numbers",
     "rope_table": "sines and cosines of large angles need 32 bits",
     "take_rows": "the NPU gives all rows, and the host takes those that are asked for",
     "cache_move": "the host keeps the cache",

@@ -132,9 +132,12 @@ class Runner:
         """
         tokens, position = inputs["tokens"], inputs["position"]
         rows, parents = inputs.get("rows"), inputs.get("parents")
-        if position.shape != (1,) or tokens.ndim != 1:
-            raise ExecutionError(f"{method.name} takes tokens [n] and a position [1]")
+        if tokens.ndim != 1 or not len(tokens) or position.shape != tokens.shape:
+            raise ExecutionError(f"{method.name} takes tokens [n], each with its position")
         start, count = int(position[0]), len(tokens)
+        depths = tree_depths(in_a_line(count) if parents is None else parents)
+        if inputs["sequence"].any() or (position != start + depths).any():
+            raise ExecutionError(f"{method.name} takes tokens of one conversation, in order")
         if not 1 <= count <= method.tokens:
             raise ExecutionError(f"{method.name} takes 1 to {method.tokens} tokens, not {count}")
         if start < 0 or start + count > method.context:
@@ -152,7 +155,7 @@ class Runner:
                 raise ExecutionError(f"{len(parents)} parents are no tree of {count} tokens")
             whole[:count] = parents
             whole[count:] = -1
-        given = {"tokens": padded, "position": position, "parents": whole}
+        given = {"tokens": padded, "position": start + tree_depths(whole)}
         codes = self.codes(method, self._host.run(method.before, given))
         for mask in method.masks:
             tensor = self._tensors[method.name][mask.name]

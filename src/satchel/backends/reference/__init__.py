@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from satchel.errors import ExecutionError
@@ -17,7 +16,7 @@ from satchel.graph.ir import Graph
 from satchel.graph.reference import ReferenceInterpreter
 from satchel.machine import cores
 from satchel.program.stored_graphs import read_graphs
-from satchel.runtime.program import Instance, Method, Program
+from satchel.runtime.program import Instance, Method, OneSequence, Program
 
 
 class ReferenceMethod(Method):
@@ -28,19 +27,15 @@ class ReferenceMethod(Method):
     ) -> None:
         self._interpreter = interpreter
         self._graph = graph
-        self.info = info
-        self.name = graph.name
-        self.inputs = [v.name for v in graph.inputs]
-        self.outputs = [v.name for v in graph.outputs]
+        self.describe(info)
 
     def run(self, *arrays: ArrayLike, **named: ArrayLike) -> list[NDArray[Any]]:
-        given = dict(zip(self.inputs, arrays, strict=False)) | named
-        converted = {name: np.asarray(array) for name, array in given.items()}
+        converted = dict(zip(self.inputs, self.convert(*arrays, **named), strict=True))
         results = self._interpreter.run(self._graph, converted)
         return [results[name] for name in self.outputs]
 
 
-class ReferenceInstance(Instance):
+class ReferenceInstance(OneSequence, Instance):
     """Stands in for an instance of the native core, with states of its own.
 
     >>> instance = ReferenceInstance(Program("model.satchel"))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -14,17 +16,7 @@ from satchel.quantize.cache import TAIL, dequantize_cache, quantize_cache
 
 Array = NDArray[Any]
 
-_START = TensorType((1,), DType.i32)
 _CACHES = (DType.f32, DType.f16, DType.u8)
-
-
-def checked_start(start: Array, tokens: int, capacity: int) -> int:
-    """The position of the first token; ExecutionError unless there is room for all of them."""
-    first = int(start[0])
-    if first < 0 or first + tokens > capacity:
-        last = first + tokens - 1
-        raise ExecutionError(f"the tokens {first} to {last} do not fit in a context of {capacity}")
-    return first
 
 
 def cache_row(dtype: DType, dim: Dim) -> Dim:
@@ -42,39 +34,68 @@ def tree_depths(parents: Array) -> Array:
     return depths
 
 
-def _check_parents(op: str, types: Types, at: int, tokens: Dim) -> None:
-    parents = types[at] if len(types) > at else None
-    if parents is not None:
-        fits = parents == TensorType((tokens,), DType.i32)
-        require(fits, op, "parents must be i32[S]", types)
+@dataclass(frozen=True)
+class Run:
+    """Tokens of a step that follow each other in one sequence.
+
+    The i-th of them stands at ``stands[i]`` and has the row ``rows[i]`` of the cache: its position,
+    or in a tree, where several may have one position, its place behind the text.
+    """
+
+    tokens: slice
+    sequence: int
+    stands: Array
+    rows: Array
+    parents: Array | None = None  # of a tree: numbers within the run
+
+
+def step_runs(sequence: Array, position: Array, parents: Array | None = None) -> Iterator[Run]:
+    """The runs of a step, whose tokens each have a sequence and a position."""
+    first = 0
+    while first < len(sequence):
+        end = first + 1
+        while end < len(sequence) and sequence[end] == sequence[first]:
+            end += 1
+        tokens = slice(first, end)
+        stands, own = position[tokens], None
+        rows = stands
+        if parents is not None:
+            own = np.where(parents[tokens] < 0, parents[tokens], parents[tokens] - first)
+            rows = stands[0] + np.arange(end - first)
+            wrong = stands != stands[0] + tree_depths(own)
+            if wrong.any():
+                at = first + int(np.argmax(wrong))
+                raise ExecutionError(f"the token {at} does not stand behind its parent")
+        yield Run(tokens, int(sequence[first]), stands, rows, own)
+        first = end
+
+
+def rows_of(cache: Array, run: Run) -> Array:
+    """The cache of a run's sequence, [H, C, D], when its rows are in it.
+
+    A cache is kept for each sequence, [sequences, H, C, D], or is an array of its own.
+    """
+    count = len(cache) if cache.ndim == 4 else 1
+    if not 0 <= run.sequence < count:
+        raise ExecutionError(f"there is no sequence {run.sequence}")
+    mine: Array = cache[run.sequence] if cache.ndim == 4 else cache
+    low, high = int(run.rows.min()), int(run.rows.max())
+    if low < 0 or high >= mine.shape[1]:
+        raise ExecutionError(
+            f"the tokens {low} to {high} do not fit in a context of {mine.shape[1]}"
+        )
+    return mine
+
+
+def _check_step(op: str, types: Types, at: int, tokens: Dim) -> None:
+    """Sequence, position and, where the tokens are a tree, parents: one of each for a token."""
+    wanted = TensorType((tokens,), DType.i32)
+    for name, type in zip(("sequence", "position", "parents"), types[at:], strict=False):
+        require(type in (wanted, None), op, f"{name} must be i32[S]", types)
 
 
 def _optional(arrays: Arrays, at: int) -> Array | None:
     return arrays[at] if len(arrays) > at else None
-
-
-@define("positions", (2, 3))
-class Positions:
-    """start, start + 1, … for as many entries as ``like`` has.
-
-    With ``parents`` the entries are a tree: each stands one behind its parent, roots at start.
-    """
-
-    @staticmethod
-    def types(types: Types, _attrs: Attrs) -> list[TensorType]:
-        start, like = types[:2]
-        assert start and like
-        require(start == _START, "positions", "start must be i32[1]", types)
-        require(len(like.shape) >= 1, "positions", "like has no dimension", types)
-        _check_parents("positions", types, 2, like.shape[0])
-        return [TensorType(like.shape[:1], DType.i32)]
-
-    @staticmethod
-    def run(arrays: Arrays, _attrs: Attrs) -> list[Array]:
-        parents = _optional(arrays, 2)
-        if parents is not None:
-            return [arrays[0][0] + tree_depths(parents)]
-        return [arrays[0][0] + np.arange(arrays[1].shape[0], dtype=np.int32)]
 
 
 @define("rope_table", 2, "scale")
@@ -135,82 +156,87 @@ class Rope:
         return [out]
 
 
-@define("cache_write", 3)
+@define("cache_write", (4, 5))
 class CacheWrite:
-    """Write x at the positions start, start + 1, … of a cache, in the cache's own dtype.
+    """Write x [S, H, D] into the rows of a cache that its tokens have, in the cache's own dtype.
 
-    The cache is a state and is written in place. One of u8 has rows of D codes and 8 bytes of
-    scale and zero, so that it is one state with all that belongs to it.
+    ``cache_write(cache, x, sequence, position, parents?)``: see :func:`step_runs`. The cache is a
+    state and is written in place. One of u8 has rows of D codes and 8 bytes of scale and zero, so
+    that it is one state with all that belongs to it.
     """
 
     @staticmethod
     def types(types: Types, _attrs: Attrs) -> list[TensorType]:
-        cache, x, start = types
-        assert cache and x and start
+        cache, x = types[:2]
+        assert cache and x
         fits = len(cache.shape) == 3 and len(x.shape) == 3 and cache.shape[0] == x.shape[1]
         fits = fits and cache.shape[2] == cache_row(cache.dtype, x.shape[2])
         require(fits, "cache_write", "need cache [H, C, D] and x [S, H, D]", types)
         require(cache.dtype in _CACHES, "cache_write", "bad cache dtype", types)
-        require(x.dtype == DType.f32 and start == _START, "cache_write", "bad dtype", types)
+        require(x.dtype == DType.f32, "cache_write", "bad dtype", types)
+        _check_step("cache_write", types, 2, x.shape[0])
         return [cache]
 
     @staticmethod
     def run(arrays: Arrays, _attrs: Attrs) -> list[Array]:
-        cache, x, start = arrays
-        first = checked_start(start, x.shape[0], cache.shape[1])
-        rows = x.transpose(1, 0, 2)
+        cache, x, sequence, position = arrays[:4]
+        values = x.transpose(1, 0, 2)
         with np.errstate(over="ignore"):
-            rows = quantize_cache(rows) if cache.dtype == np.uint8 else rows.astype(cache.dtype)
-        cache[:, first : first + x.shape[0]] = rows
+            eight = cache.dtype == np.uint8
+            values = quantize_cache(values) if eight else values.astype(cache.dtype)
+        for run in step_runs(sequence, position, _optional(arrays, 4)):
+            rows_of(cache, run)[:, run.rows] = values[:, run.tokens]
         return [cache]
 
 
-@define("cache_move", 3)
+@define("cache_move", 4)
 class CacheMove:
     """Move rows of a cache together: row start + rows[i] becomes row start + i.
 
-    The cache is a state and is written in place. The rows rise, so that none is overwritten
-    before it has been moved.
+    ``cache_move(cache, rows, sequence, start)``. The cache is a state and is written in place. The
+    rows rise, so that none is overwritten before it has been moved.
     """
 
     @staticmethod
     def types(types: Types, _attrs: Attrs) -> list[TensorType]:
-        cache, rows, start = types
-        assert cache and rows and start
+        cache, rows = types[:2]
+        assert cache and rows
         fits = len(cache.shape) == 3 and cache.dtype in _CACHES
         require(fits, "cache_move", "need a cache [H, C, D]", types)
         fits = len(rows.shape) == 1 and rows.dtype == DType.i32
         require(fits, "cache_move", "the rows must be i32[n]", types)
-        require(start == _START, "cache_move", "start must be i32[1]", types)
+        _check_step("cache_move", types, 2, 1)
         return [cache]
 
     @staticmethod
     def run(arrays: Arrays, _attrs: Attrs) -> list[Array]:
-        cache, rows, start = arrays
-        first = checked_start(start, len(rows), cache.shape[1])
-        wrong = (rows < 0) | (rows >= cache.shape[1] - first)
+        cache, rows, sequence, start = arrays
+        kept = np.arange(len(rows), dtype=np.int32) + start
+        mine = rows_of(cache, Run(slice(0, len(rows)), int(sequence[0]), kept, kept))
+        wrong = (rows < 0) | (rows >= mine.shape[1] - start[0])
         wrong[1:] |= rows[1:] <= rows[:-1]
         if wrong.any():
             raise ExecutionError(
                 f"the row {rows[wrong][0]} cannot be moved: rows must rise and lie in the context"
             )
-        cache[:, first : first + len(rows)] = cache[:, first + rows]
+        mine[:, kept] = mine[:, start + rows]
         return [cache]
 
 
-@define("attention", (4, 5), "scale", "window", "softcap")
+@define("attention", (5, 6), "scale", "window", "softcap")
 class Attention:
     """Causal grouped-query attention of q [S, H, D] over caches [KV, C, D].
 
-    Query i stands at start + i and sees the positions up to its own; with a ``window`` only the
-    last ``window`` of them. ``softcap`` c turns a score s into c * tanh(s / c). With ``parents``
-    the queries are a tree: one sees what lies before start, its ancestors, and itself.
+    ``attention(q, k, v, sequence, position, parents?)``: a query sees the rows of its sequence up
+    to its own position; with a ``window`` only the last ``window`` of them. ``softcap`` c turns a
+    score s into c * tanh(s / c). With ``parents`` the queries are trees: one sees what lies before
+    its tree, its ancestors, and itself.
     """
 
     @staticmethod
     def types(types: Types, attrs: Attrs) -> list[TensorType]:
-        q, k, v, start = types[:4]
-        assert q and k and v and start
+        q, k, v = types[:3]
+        assert q and k and v
         require(len(q.shape) == 3 and q.dtype == DType.f32, "attention", "bad q", types)
         require(len(k.shape) == 3 and k == v, "attention", "k and v must match", types)
         require(k.dtype in _CACHES, "attention", "bad cache dtype", types)
@@ -221,8 +247,7 @@ class Attention:
         require(heads % kv_heads == 0, "attention", "kv heads must divide heads", types)
         fits = cache_row(k.dtype, q.shape[2]) == k.shape[2]
         require(fits, "attention", "the head sizes differ", types)
-        require(start == _START, "attention", "start must be i32[1]", types)
-        _check_parents("attention", types, 4, q.shape[0])
+        _check_step("attention", types, 3, q.shape[0])
         attr_float(attrs, "scale")
         require(attr_int(attrs, "window", 0) >= 0, "attention", "the window is negative")
         require(attr_float(attrs, "softcap", 0.0) >= 0, "attention", "the softcap is negative")
@@ -230,27 +255,35 @@ class Attention:
 
     @staticmethod
     def run(arrays: Arrays, attrs: Attrs) -> list[Array]:
-        q, k, v, start = arrays[:4]
-        parents = _optional(arrays, 4)
-        queries, heads, _ = q.shape
-        first = checked_start(start, queries, k.shape[1])
-        last = first + queries
-        window, softcap = attr_int(attrs, "window", 0), attr_float(attrs, "softcap", 0.0)
-        repeat = heads // k.shape[0]
-        keys, values = (np.repeat(_numbers(c[:, :last]), repeat, axis=0) for c in (k, v))
-        scores = np.einsum("shd,htd->hst", q, keys) * attr_float(attrs, "scale")
-        if softcap:
-            scores = softcap * np.tanh(scores / softcap)
-        line = np.arange(queries) if parents is None else tree_depths(parents)
-        at = first + line[:, None]
-        stands = np.concatenate([np.arange(first), first + line])[None, :]  # where each key does
-        seen = stands <= at if parents is None else _seen_in_tree(first, parents)
-        if window:
-            seen &= stands > at - window
-        scores = np.where(seen[None], scores, -np.inf)
-        powers = np.exp(scores - scores.max(axis=-1, keepdims=True))
-        weights = powers / powers.sum(axis=-1, keepdims=True)
-        return [np.einsum("hst,htd->shd", weights, values).astype(np.float32)]
+        q, k, v, sequence, position = arrays[:5]
+        out = np.empty(q.shape, np.float32)
+        for run in step_runs(sequence, position, _optional(arrays, 5)):
+            keys, values = rows_of(k, run), rows_of(v, run)
+            out[run.tokens] = _attend(q[run.tokens], keys, values, run, attrs)
+        return [out]
+
+
+def _attend(q: Array, k: Array, v: Array, run: Run, attrs: Attrs) -> Array:
+    """The queries of one run over the caches of its sequence."""
+    window, softcap = attr_int(attrs, "window", 0), attr_float(attrs, "softcap", 0.0)
+    repeat, last = q.shape[1] // k.shape[0], int(run.rows.max()) + 1
+    keys, values = (np.repeat(_numbers(c[:, :last]), repeat, axis=0) for c in (k, v))
+    scores = np.einsum("shd,htd->hst", q, keys) * attr_float(attrs, "scale")
+    if softcap:
+        scores = softcap * np.tanh(scores / softcap)
+    at, stands = run.stands[:, None], np.arange(last)[None, :]  # where each key stands
+    seen = stands <= at
+    if run.parents is not None:
+        first = int(run.rows[0])
+        stands = np.concatenate([np.arange(first), run.stands])[None, :]
+        seen = _seen_in_tree(first, run.parents)
+    if window:
+        seen &= stands > at - window
+    scores = np.where(seen[None], scores, -np.inf)
+    powers = np.exp(scores - scores.max(axis=-1, keepdims=True))
+    weights = powers / powers.sum(axis=-1, keepdims=True)
+    result: Array = np.einsum("hst,htd->shd", weights, values).astype(np.float32)
+    return result
 
 
 def _seen_in_tree(first: int, parents: Array) -> Array:

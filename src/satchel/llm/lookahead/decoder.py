@@ -25,6 +25,7 @@ from satchel.llm.lookahead.options import MAX_ROWS, LookaheadSizes, check_mode
 from satchel.llm.lookahead.tree import TokenTree
 from satchel.llm.sampling import Sampler
 from satchel.llm.session import Session
+from satchel.llm.steps import Feed, Look, Steps
 
 # How likely a guess is right by the length of its match, until it is known better.
 _FIRST_CHANCE = {1: 0.4, 2: 0.6, 3: 0.75}
@@ -83,14 +84,16 @@ class PlainDecoder:
     def begin(self) -> None:
         """The prompt is in the cache."""
 
-    def next(self, token: int, _limit: int) -> list[int]:
+    def next(self, token: int, _limit: int) -> Steps[list[int]]:
         """Feed ``token``; the one after it."""
-        return [plain_step(self._session, self._sampler, token, self.stats)]
+        chosen = yield from plain_step(self._session, self._sampler, token, self.stats)
+        return [chosen]
 
 
-def plain_step(session: Session, sampler: Sampler, token: int, stats: LookaheadStats) -> int:
+def plain_step(session: Session, sampler: Sampler, token: int, stats: LookaheadStats) -> Steps[int]:
     started = time.perf_counter()
-    chosen = sampler.next(session.feed([token]), session.tokens)
+    logits = yield Feed([token])
+    chosen = sampler.next(logits, session.tokens)
     stats.plain_s += time.perf_counter() - started
     stats.steps += 1
     stats.tokens += 1
@@ -146,7 +149,7 @@ class LookaheadDecoder:
         if sizes.window and self._session.can_branch:
             self._window = JacobiWindow(sizes.ngram, sizes.window, sizes.gcap, text)
 
-    def next(self, token: int, limit: int) -> list[int]:
+    def next(self, token: int, limit: int) -> Steps[list[int]]:
         """Feed ``token``; the one to ``limit`` tokens after it. All but the last of these are
         in the cache already."""
         self._lookup.append(token)
@@ -157,9 +160,10 @@ class LookaheadDecoder:
             windowed = self._window is not None and tree.room > 0 and self._window_pays()
             guess = self._guess(tree, windowed)
         if len(tree) == 1 and not windowed:
-            return [plain_step(session, self._sampler, token, self.stats)]
+            chosen = yield from plain_step(session, self._sampler, token, self.stats)
+            return [chosen]
         self.stats.guessed += len(tree) - 1
-        tokens = self._verify(tree, limit, guess, windowed)
+        tokens = yield from self._verify(tree, limit, guess, windowed)
         for chosen in tokens[:-1]:
             self._lookup.append(chosen)
         return tokens
@@ -208,12 +212,12 @@ class LookaheadDecoder:
 
     def _verify(
         self, tree: TokenTree, limit: int, guess: Guess | None, windowed: bool
-    ) -> list[int]:
+    ) -> Steps[list[int]]:
         session, stats = self._session, self.stats
         if windowed and self._window is not None:
             self._window.add_to(tree)
         wanted = sorted(tree.wanted)
-        logits = session.look(tree.tokens, tree.parents, wanted)
+        logits = yield Look(tree.tokens, tree.parents, wanted)
         rows = dict(zip(wanted, logits, strict=True))
         before = [*session.tokens, tree.tokens[0]]
         nodes, tokens = tree.accept(

@@ -105,7 +105,7 @@ def native_runner(graph: Graph, read_weight: WeightReader, targets: Sequence[Val
 
     given = {id(v) for v in graph.inputs}
     outputs = [v for v in targets if id(v) not in given]
-    whole = Graph(graph.name, graph.inputs, outputs, graph.nodes, graph.states)
+    whole = Graph(graph.name, graph.inputs, outputs, graph.nodes, graph.states, graph.initial)
     weights = whole.weights()
     encodings = {w.name: Encoding("f32" if w.role == "vector" else "matrix_f32") for w in weights}
 

@@ -1,0 +1,123 @@
+"""One run of the model: tokens of one conversation, or of several that share the weights' reading.
+
+A step's tokens each have a sequence and a position, so that pieces of prompts, single tokens and
+trees of guesses go together. A token's result is the same bits alone and in company, in steps of
+up to ``SHORT_STEP`` (63) tokens; longer steps are for whole pages of one prompt, where kernels may
+add up in another order (see docs/architecture.md).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from satchel.errors import CacheFullError
+from satchel.graph.ops.attention import tree_depths
+from satchel.program.names import PAGE
+
+if TYPE_CHECKING:
+    from satchel.llm.session import Session
+
+Array = NDArray[Any]
+
+
+@dataclass(frozen=True)
+class Feed:
+    """Append tokens to the text; the answer are the logits after the last one, [vocab]."""
+
+    tokens: Sequence[int]
+
+
+@dataclass(frozen=True)
+class Look:
+    """The logits after ``rows`` of the tokens of a tree behind the text, [rows, vocab].
+
+    ``parents`` says behind which of the tokens each one stands; -1 is the end of the text. Nothing
+    is kept until :meth:`Session.accept` says what.
+    """
+
+    tokens: Sequence[int]
+    parents: Sequence[int]
+    rows: Sequence[int]
+
+
+Request = Feed | Look
+T = TypeVar("T")
+# Asks for steps and is sent their logits; whoever runs them may run others' along with them.
+Steps = Generator[Request, Array, T]
+
+
+@dataclass(frozen=True)
+class Part:
+    """Some tokens of one conversation in a step; logits are wanted of ``rows`` of them."""
+
+    session: Session
+    tokens: Sequence[int]
+    rows: Sequence[int]
+    parents: Sequence[int] | None = None
+
+    @property
+    def is_line(self) -> bool:
+        return self.parents is None or list(self.parents) == list(range(-1, len(self.tokens) - 1))
+
+
+def run_step(parts: Sequence[Part]) -> list[Array]:
+    """The logits of each part's rows, [rows, vocab]; all are of one instance and one adapter.
+
+    Every method but that for single tokens gives one row at least, so a step needs one.
+    """
+    session = parts[0].session
+    method = session.method_for(
+        sum(len(p.tokens) for p in parts), trees=not all(p.is_line for p in parts)
+    )
+    tokens: list[int] = []
+    columns: dict[str, list[Any]] = {name: [] for name in ("sequence", "position", "parents")}
+    rows: list[int] = []
+    for part in parts:
+        first, count = len(tokens), len(part.tokens)
+        parents = np.arange(-1, count - 1) if part.parents is None else np.asarray(part.parents)
+        columns["sequence"].append(np.full(count, part.session.sequence))
+        columns["position"].append(part.session.position + tree_depths(parents))
+        columns["parents"].append(np.where(parents < 0, -1, parents + first))
+        rows += [first + row for row in part.rows]
+        tokens += part.tokens
+    arrays: dict[str, Any] = {name: np.concatenate(c) for name, c in columns.items()}
+    arrays |= {"tokens": tokens, "rows": rows or [0]}
+    given = [np.asarray(arrays[name], np.int32) for name in method.inputs]
+    while True:
+        try:
+            (logits,) = method.run(*given)
+            break
+        except CacheFullError:  # before anything was written
+            if not session.make_room():
+                raise
+    results, at = [], 0
+    for part in parts:
+        results.append(logits[at : at + len(part.rows)])
+        at += len(part.rows)
+    return results
+
+
+def prompt_pieces(tokens: int, longest: int) -> Iterator[int]:
+    """How many tokens of a prompt go into each step.
+
+    Whole pages come first, in steps of up to ``longest`` tokens, and what is left in a short one:
+    how a token is computed then depends on its place in the text alone, and not on how much of the
+    text a cache held already.
+
+    >>> list(prompt_pieces(600, 256)), list(prompt_pieces(40, 256)), list(prompt_pieces(5, 2))
+    ([256, 256, 64, 24], [40], [2, 2, 1])
+    """
+    if longest >= PAGE:
+        longest -= longest % PAGE
+        while tokens >= PAGE:
+            piece = min(longest, tokens - tokens % PAGE)
+            yield piece
+            tokens -= piece
+    while tokens > 0:
+        yield min(tokens, longest)
+        tokens -= longest
