@@ -11,6 +11,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from satchel.backends import find_target
     from satchel.benchmark.public import bench
     from satchel.errors import SatchelError
     from satchel.eval.public import evaluate
@@ -36,6 +37,7 @@ _PLACES = {
     "catalog": "satchel.sources.catalog",
     "evaluate": "satchel.eval.public",
     "export": "satchel.exporter",
+    "find_target": "satchel.backends",
     "load": "satchel.runtime.program",
 }
 
@@ -51,6 +53,7 @@ __all__ = [
     "catalog",
     "evaluate",
     "export",
+    "find_target",
     "load",
 ]
 
