@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from satchel.cli.arguments import add_program_options
@@ -24,6 +25,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     prompt = parser.add_mutually_exclusive_group()
     prompt.add_argument("-p", "--prompt", metavar="TEXT", help="answer this and leave")
     prompt.add_argument("--prompt-file", metavar="FILE", help="the same from a file, - for stdin")
+    parser.add_argument(
+        "--session",
+        metavar="FILE",
+        help="go on with the conversation in FILE, if it is there, and keep it there at the end; "
+        "what was said is not read again",
+    )
     add_generation_options(parser)
     add_program_options(parser)
 
@@ -41,6 +48,8 @@ def execute(arguments: argparse.Namespace) -> None:
             f"{llm.program.path} has no chat template, so it cannot chat",
             "It is a base model: continue a text with satchel run FILE --raw --prompt TEXT.",
         )
+    if prompt is not None and arguments.session:
+        raise ConfigError("--session is for a conversation", "Leave out --prompt.")
     if prompt is not None:
         answer(llm, prompt, arguments)
     else:
@@ -51,6 +60,7 @@ def converse(llm: LLM, arguments: argparse.Namespace) -> None:
     """Read messages and answer them until the person leaves."""
     from satchel.cli.conversation import COMMANDS, Conversation
     from satchel.cli.prompt import open_reader, read_message
+    from satchel.llm.session_file import load_session, save_session
     from satchel.sources.cache import cache_folder
 
     name = llm.program.metadata.get("name", llm.program.path.name)
@@ -66,6 +76,10 @@ def converse(llm: LLM, arguments: argparse.Namespace) -> None:
     )
     say(wrapped(f"{name}: {llm.session.context} tokens of context; {sampling}, {source}."))
     say("/help shows commands, Ctrl-D leaves.")
+    kept = Path(arguments.session) if arguments.session else None
+    if kept and kept.exists():
+        conversation.messages = list(load_session(kept, llm.sessions))
+        say(f"Going on with {kept}: {len(conversation.messages)} messages.")
     reader = open_reader(cache_folder() / "chat_history", list(COMMANDS))
     while not conversation.done:
         try:
@@ -76,3 +90,6 @@ def converse(llm: LLM, arguments: argparse.Namespace) -> None:
             say("Ctrl-D or /exit leaves.")
             continue
         conversation.take(text)
+    if kept:
+        save_session(kept, llm.session, conversation.messages)
+        say(f"The conversation is in {kept}.")
