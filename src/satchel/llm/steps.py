@@ -8,9 +8,9 @@ add up in another order (see docs/architecture.md).
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,9 +18,7 @@ from numpy.typing import NDArray
 from satchel.errors import CacheFullError
 from satchel.graph.ops.attention import tree_depths
 from satchel.program.names import PAGE
-
-if TYPE_CHECKING:
-    from satchel.llm.session import Session
+from satchel.runtime.program import Method
 
 Array = NDArray[Any]
 
@@ -51,11 +49,23 @@ T = TypeVar("T")
 Steps = Generator[Request, Array, T]
 
 
+class Conversation(Protocol):
+    """What a step wants to know of a session."""
+
+    sequence: int
+    make_room: Callable[[], bool]
+
+    @property
+    def position(self) -> int: ...
+
+    def method_for(self, tokens: int, trees: bool = False) -> Method: ...
+
+
 @dataclass(frozen=True)
 class Part:
     """Some tokens of one conversation in a step; logits are wanted of ``rows`` of them."""
 
-    session: Session
+    session: Conversation
     tokens: Sequence[int]
     rows: Sequence[int]
     parents: Sequence[int] | None = None
