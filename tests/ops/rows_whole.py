@@ -207,6 +207,17 @@ def _cumulate_rows() -> list[OpCase]:
     return rows
 
 
+def _count_rows() -> list[OpCase]:
+    rows = []
+    for x in (normal(3, 5), normal(3, 5) > 0):
+        oracle = lambda t, x: t.arange(x.shape[1], dtype=t.int32)  # noqa: E731
+        rows.append(_exact("count", x.dtype.name, [x], oracle, axis=1))
+    first = lambda t, x: t.arange(x.shape[0], dtype=t.int32)  # noqa: E731
+    calls = [[normal(n, 4)] for n in (9, 1, 5)]
+    rows.append(_exact("count", "symbolic", [Input((S, 4))], first, calls=calls, axis=0))
+    return rows
+
+
 def _state_rows() -> list[OpCase]:
     rows = []
     for dtype in (DType.f32, DType.i32, DType.i64, DType.boolean):
@@ -225,5 +236,6 @@ ROWS = [
     *_scatter_rows(),
     *_sort_rows(),
     *_cumulate_rows(),
+    *_count_rows(),
     *_state_rows(),
 ]

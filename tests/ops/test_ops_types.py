@@ -359,6 +359,7 @@ REFUSED: list[Rule] = [
     ("argsort", [f32(3)], {"axis": 1}, "no axis 1"),
     ("argsort", [f16(3)], {"axis": 0}, "must be f32, i32 or i64"),
     ("cumulate", [f32(3)], {"axis": 0, "kind": "mean"}, "no kind 'mean'"),
+    ("count", [f32(3)], {"axis": 1}, "no axis 1"),
     ("cumulate", [boolean(3)], {"axis": 0, "kind": "sum"}, "must be f32, i32 or i64"),
 ]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -81,3 +82,30 @@ def test_a_symbolic_size_needs_a_largest_value() -> None:
     shapes = ({0: torch.export.Dim("n")},)
     with pytest.raises(ImportModuleError, match="no largest value"):
         satchel.export(nn.ReLU().eval(), (torch.randn(3, 2),), dynamic_shapes=shapes)
+
+
+class Function(nn.Module):
+    def __init__(self, function: Any) -> None:
+        super().__init__()
+        self.function = function
+
+    def forward(self, *inputs: Tensor) -> Any:
+        return self.function(*inputs)
+
+
+REFUSED = {
+    "nine dimensions": (lambda x: x[None, None, None, None, None, None, None] * 2, "9 dimensions"),
+    "random": (lambda x: nn.functional.dropout(x, 0.5, training=True), "dropout that is left on"),
+    "linalg": (torch.linalg.inv, "aten.linalg_inv_ex"),
+    "loop": (
+        lambda x: torch.while_loop(lambda x: x.sum() < 9, lambda x: (x + 1,), (x,))[0],
+        "a graph within the graph",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_cannot_be_written_is_told_in_our_own_words(name: str, tmp_path: Path) -> None:
+    function, message = REFUSED[name]
+    with pytest.raises(UnsupportedOperatorError, match=message):
+        satchel.export(Function(function).eval(), (torch.randn(2, 2),), tmp_path / "x.satchel")

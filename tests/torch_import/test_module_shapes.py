@@ -10,7 +10,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from torch import nn
+from torch import Tensor, nn
 
 import satchel
 from satchel.errors import RecipeError
@@ -182,3 +182,53 @@ def test_random_modules_agree_with_torch(
     got = satchel.load(path).method()(x.numpy())
     assert isinstance(got, np.ndarray)
     assert_close(got, want, 1e-4)
+
+
+class Encoder(nn.Module):
+    """Positions, a causal or padding mask, attention and pooling over a sequence of any length."""
+
+    def __init__(self, causal: bool) -> None:
+        super().__init__()
+        self.causal = causal
+        self.words, self.positions = nn.Embedding(50, 16), nn.Embedding(20, 16)
+        self.table = nn.Parameter(torch.randn(20, 16))
+        self.qkv, self.out = nn.Linear(16, 48), nn.Linear(16, 16)
+
+    def forward(self, ids: Tensor, seen: Tensor) -> tuple[Tensor, ...]:
+        batch, length = ids.shape
+        x = self.words(ids) + self.positions(torch.arange(length)) + self.table[:length]
+        parts = self.qkv(x).view(batch, length, 3, 2, 8).unbind(2)
+        q, k, v = (part.transpose(1, 2) for part in parts)
+        if self.causal:
+            mask = torch.ones(length, length, dtype=torch.bool).tril()
+            out = nn.functional.scaled_dot_product_attention(q, k, v, mask)
+        else:
+            out = nn.functional.scaled_dot_product_attention(q, k, v, seen[:, None, None, :].bool())
+        y = self.out(out.transpose(1, 2).reshape(batch, length, 16))
+        return (
+            y,
+            y[:, 0],
+            y[:, -1],
+            nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True),
+        )
+
+
+@pytest.mark.parametrize("causal", [True, False])
+def test_an_encoder_of_any_length(causal: bool, tmp_path: Path) -> None:
+    torch.manual_seed(3)
+    module = Encoder(causal).eval()
+
+    def inputs(length: int) -> tuple[Tensor, Tensor]:
+        return torch.randint(0, 50, (1, length)), (torch.arange(length)[None] < 4).long()
+
+    length = torch.export.Dim("length", min=2, max=20)
+    shapes = ({1: length}, {1: length})
+    path = satchel.export(module, inputs(7), tmp_path / "x.satchel", dynamic_shapes=shapes)
+    method = satchel.load(path).method()
+    for n in (2, 7, 13, 20):
+        arrays = inputs(n)
+        with torch.no_grad():
+            wanted = module(*arrays)
+        got = method.run(*(x.numpy() for x in arrays))
+        for mine, theirs in zip(got, wanted, strict=True):
+            assert_close(mine, theirs.numpy(), 1e-5, f"length {n}")

@@ -45,7 +45,7 @@ def test_an_image_is_classified(
 
 
 def _inner() -> set[str]:
-    names = "input classes label index probability name shape dtype first"
+    names = "input classes label index probability name shape dtype first error"
     return set(names.split())
 
 
@@ -164,3 +164,23 @@ def test_preprocessing_goes_through_the_file() -> None:
     for wrong in ({}, {**PREPROCESSING.to_dict(), "resize": 0}, {"resize": 1, "crop": 3}):
         with pytest.raises(ProgramFormatError):
             Preprocessing.from_dict(wrong)
+
+
+def test_scores_are_saved_and_a_damaged_image_does_not_stop_a_folder(
+    capsys: pytest.CaptureFixture[str], colours: Path, pictures: Path, tmp_path: Path
+) -> None:
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    for name in ("red", "green"):
+        (folder / f"{name}.png").write_bytes((pictures / f"{name}.png").read_bytes())
+    (folder / "middle.png").write_bytes((pictures / "blue.png").read_bytes()[:60])
+    out = tmp_path / "scores.npz"
+    found = run(capsys, "run", colours, "--input", folder, "--output", out)
+    assert [Path(r["input"]).stem for r in found["results"]] == ["green", "middle", "red"]
+    assert "not an image that can be read" in found["results"][1]["error"]
+    saved = np.load(out)
+    assert [Path(name).stem for name in saved["inputs"]] == ["green", "red"]
+    assert saved["output"].shape == (2, 4) and saved["output"].argmax(1).tolist() == [1, 0]
+    (folder / "red.png").unlink(), (folder / "green.png").unlink()
+    (folder / "another.png").write_bytes(b"no picture")
+    assert "none of 2 inputs" in run(capsys, "run", colours, "--input", folder)["error"]["message"]

@@ -1,4 +1,4 @@
-// Ops that walk along one axis: scatter, argsort, cumulate.
+// Ops that walk along one axis: count, scatter, argsort, cumulate.
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -206,7 +206,23 @@ void run_cumulate(const NodeCall& call, const Workspace& work) {
   });
 }
 
+// --- count(like): 0, 1, 2, … as many as an axis has entries, of which only the number counts ---
+
+size_t check_count(NodeCall& call, int) {
+  const Tensor &x = call.in(0), &y = *call.output;
+  require_array(call, y, DType::i32);
+  const size_t axis = axis_of(call, x);
+  require(y.rank == 1 && y.shape[0] == x.shape[axis] && y.shape[0] <= INT32_MAX, call,
+          "the output does not fit");
+  return 0;
+}
+
+void run_count(const NodeCall& call, const Workspace&) {
+  std::iota(call.output->i32(), call.output->i32() + call.output->shape[0], 0);
+}
+
 const OpDef kOps[] = {
+    {"count", 1, 1, false, {"axis"}, check_count, run_count},
     {"scatter", 3, 3, false, {"axis", "kind"}, check_scatter, run_scatter},
     {"argsort", 1, 1, false, {"axis", "descending"}, check_argsort, run_argsort},
     {"cumulate", 1, 1, false, {"axis", "kind"}, check_cumulate, run_cumulate},

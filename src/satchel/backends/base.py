@@ -167,4 +167,5 @@ def _in_integers(module: ModuleGraph, progress: Progress) -> ModuleGraph:
         encodings={**module.encodings, **dict.fromkeys(result.codes, Encoding("matrix_i8"))},
         noise=result.noise,
         kept_in_float=tuple(result.kept),
+        output_snr=result.output_snr,
     )

@@ -95,6 +95,7 @@ class ModuleGraph:
     samples: Samples
     noise: Mapping[str, float] = field(default_factory=dict)  # dB by layer
     kept_in_float: tuple[str, ...] = ()  # layers that integers would have hurt too much
+    output_snr: float | None = None  # dB of the outputs, where they were compared
 
 
 @dataclass(frozen=True)

@@ -8,9 +8,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from satchel.cli.output import emit, print_json, table
+from satchel.cli.output import emit, print_json, say, table
 from satchel.cli.plan import describe_export, print_plan
-from satchel.errors import ConfigError
+from satchel.errors import ConfigError, InputError
 from satchel.progress import ProgressBar
 from satchel.units import megabytes
 
@@ -129,7 +129,17 @@ def _images(folder: str, limit: int) -> list[Any]:
         raise ConfigError(
             f"{folder} has no images to calibrate on", "Put some JPEG, PNG or BMP files there."
         )
-    return [open_image(path, str(path)) for path in paths[:limit]]
+    images = []
+    for path in paths:
+        try:
+            images.append(open_image(path, str(path)))
+        except InputError as error:
+            say(f"left out: {error.message}")
+        if len(images) == limit:
+            break
+    if not images:
+        raise ConfigError(f"no image in {folder} can be read", "Put some JPEG or PNG files there.")
+    return images
 
 
 def _report(
@@ -149,6 +159,7 @@ def _report(
         "classes": len(meta["vision"]["classes"]),
         "layer_snr_db": meta["layer_snr_db"],
         "kept_in_float": meta["kept_in_float"],
+        "output_snr_db": meta["output_snr_db"],
         "in_16_bits": meta["in_16_bits"],
         "placement": meta["placement"],
         "payloads": meta.get("payloads", {}),
@@ -168,6 +179,8 @@ def _report(
     noise = meta["layer_snr_db"]
     if meta["kept_in_float"]:
         emit(f"in floats, because 8 bits would cost too much: {', '.join(meta['kept_in_float'])}")
+    if meta["output_snr_db"] is not None:
+        emit(f"signal-to-noise ratio of the outputs: {meta['output_snr_db']:.1f} dB")
     if noise:
         emit("signal-to-noise ratio of the noisiest layers:")
         rows = [[f"{value:.1f} dB", name] for name, value in list(noise.items())[:_SHOWN_LAYERS]]

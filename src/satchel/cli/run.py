@@ -33,7 +33,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("what is made of --input")
     group.add_argument("--top", type=positive, default=5, metavar="N", help="the likeliest classes")
     group.add_argument("--annotate", metavar="FILE", help="draw the classes on the image")
-    group.add_argument("--output", metavar="FILE.npz", help="save the outputs of other models")
+    group.add_argument("--output", metavar="FILE.npz", help="save all outputs: scores, or arrays")
 
 
 def execute(arguments: argparse.Namespace) -> None:

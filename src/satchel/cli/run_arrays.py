@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from satchel.cli.arguments import threads
-from satchel.cli.output import emit, print_json
+from satchel.cli.output import emit, print_json, say
 from satchel.errors import InputError
 from satchel.runtime.program import Program
 
@@ -67,23 +67,27 @@ def _read_array(name: str, source: bytes | Path) -> Array | None:
 
 def _classify(classifier: Any, arguments: argparse.Namespace) -> None:
     from satchel.vision.annotate import annotate
-    from satchel.vision.images import open_image
+    from satchel.vision.classifier import top_classes
 
-    shape = (1, 3, *classifier.preprocessing.crop)
-    results = []
     inputs = list(_inputs(arguments))
     if arguments.annotate and len(inputs) != 1:
         raise InputError(f"--annotate draws on one image, and there are {len(inputs)}")
+    results: list[dict[str, Any]] = []
+    scores: dict[str, Array] = {}
     for name, source in inputs:
-        array = _read_array(name, source)
-        image = None
-        if array is None:
-            image = open_image(source, name)
-        else:
-            array = _fitting(name, array, shape)
-        found = classifier.classify(image if array is None else array, arguments.top)
+        try:
+            image = _prepared(name, source, classifier)
+        except InputError as error:
+            if len(inputs) == 1:
+                raise
+            # The others are still worth an answer.
+            results.append({"input": name, "error": error.message})
+            say(f"{name}: {error.message}")
+            continue
+        scores[name] = classifier.scores(image)
+        found = top_classes(scores[name], classifier.classes, arguments.top)
         if arguments.annotate:
-            if image is None:
+            if isinstance(image, np.ndarray):
                 raise InputError(f"{name} is an array, and --annotate draws on images")
             annotate(image, found, Path(arguments.annotate))
         classes = [
@@ -95,9 +99,24 @@ def _classify(classifier: Any, arguments: argparse.Namespace) -> None:
                 emit(name)
             for one in found:
                 emit(f"{one.probability:7.2%}  {one.label}")
+    if not scores:
+        raise InputError(f"none of {len(inputs)} inputs can be read")
+    if arguments.output:
+        rows = np.stack(list(scores.values()))
+        np.savez(arguments.output, inputs=np.array(list(scores)), output=rows)
     if arguments.json:
         document = {"threads": classifier.threads, "kernels": classifier.kernels}
         print_json({"results": results, **document})
+
+
+def _prepared(name: str, source: bytes | Path, classifier: Any) -> Any:
+    """An image, or an array of the input's shape."""
+    from satchel.vision.images import open_image
+
+    array = _read_array(name, source)
+    if array is None:
+        return open_image(source, name)
+    return _fitting(name, array, (1, 3, *classifier.preprocessing.crop))
 
 
 def _fitting(name: str, array: Array, shape: tuple[int, ...]) -> Array:

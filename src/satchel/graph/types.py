@@ -13,6 +13,8 @@ from satchel.errors import GraphError
 
 Attribute = int | float | str | tuple[int, ...]
 
+MOST_DIMENSIONS = 8
+
 
 class DType(Enum):
     """Element types. The value is the numpy name, so ``np.dtype(dtype.value)`` works."""
@@ -64,6 +66,11 @@ class TensorType:
     dtype: DType = DType.f32
 
     def __post_init__(self) -> None:
+        if len(self.shape) > MOST_DIMENSIONS:
+            raise GraphError(
+                f"a tensor has {len(self.shape)} dimensions, and at most {MOST_DIMENSIONS} are "
+                "possible"
+            )
         if any(isinstance(d, int) and d < 1 for d in self.shape):
             raise GraphError(f"the shape {list(self.shape)} has a dimension below 1")
 

@@ -118,6 +118,8 @@ class Recipe:
         """How a weight is stored in this role, and the activations that it is multiplied with."""
         if role == "vector":
             return Encoding("f32"), "f32"
+        if role == "mix":  # how an image is resized: numbers of the module, not of its training
+            return Encoding("matrix_f32"), "f32"
         if role == "adapter":  # small, and trained in floats
             precise = find_scheme(self.name).bits == 32
             return Encoding("matrix_f32" if precise else "matrix_f16"), "f32"

@@ -14,25 +14,27 @@ from satchel.torch.operators import OPERATORS
 
 
 def capture(
-    module: torch.nn.Module,
+    module: Any,
     example_inputs: Sequence[Any],
     kwargs: Mapping[str, Any] | None = None,
     dynamic_shapes: Any = None,
 ) -> Any:
-    """The module as an ExportedProgram of operators, most of which have a counterpart."""
-    if not isinstance(module, torch.nn.Module):
+    """A module, or what torch.export made of one, as a program of operators that we mostly know."""
+    if not isinstance(module, (torch.nn.Module, torch.export.ExportedProgram)):
         raise ImportModuleError(
             f"{type(module).__name__} is not a torch.nn.Module",
             "Give a module, or the path or name of a checkpoint.",
         )
-    if module.training:
+    if isinstance(module, torch.nn.Module) and module.training and not _is_exported(module):
         raise ImportModuleError("the module is in training mode", "Call module.eval() first.")
     try:
         with warnings.catch_warnings(), torch.no_grad():
             warnings.simplefilter("ignore")
-            exported = torch.export.export(
-                module, tuple(example_inputs), dict(kwargs or {}), dynamic_shapes=dynamic_shapes
-            )
+            exported = module
+            if isinstance(module, torch.nn.Module):
+                exported = torch.export.export(
+                    module, tuple(example_inputs), dict(kwargs or {}), dynamic_shapes=dynamic_shapes
+                )
             return exported.run_decompositions(_decompositions())
     except ImportModuleError:
         raise
@@ -42,6 +44,13 @@ def capture(
             f"torch.export failed with {type(error).__name__}: {reason}",
             "The module must run on the example inputs without data-dependent control flow.",
         ) from error
+
+
+def _is_exported(module: torch.nn.Module) -> bool:
+    """Whether it is ``ExportedProgram.module()``, which says training and knows no other mode."""
+    return isinstance(module, torch.fx.GraphModule) and not any(
+        node.op == "call_module" and node.target != "_guards_fn" for node in module.graph.nodes
+    )
 
 
 @cache

@@ -62,6 +62,8 @@ class _Importer:
         for node in self.program.graph.nodes:
             if node.op == "placeholder":
                 self.values[node] = self._placeholder(node)
+            elif node.op == "get_attr":
+                self.values[node] = self._attribute(self.program.graph_module, node)
             elif node.op == "call_function":
                 self.values[node] = self._call(node)
             elif node.op == "output":
@@ -83,7 +85,7 @@ class _Importer:
                 return self.builder.state(target, array.shape, _dtype(tensor.dtype), array)
             return self.low.constant(array, target)
         example = node.meta.get("val")
-        if not isinstance(example, torch.Tensor):
+        if spec.kind == InputKind.TOKEN or not isinstance(example, torch.Tensor):
             return None  # a number, None or an order of effects: part of the program
         try:
             value = self.builder.input(name, self._shape(example), _dtype(example.dtype))
@@ -137,40 +139,89 @@ class _Importer:
             source, number = self.values[node.args[0]], node.args[1]
             return source[number]
         example = node.meta.get("val")
+        if isinstance(target, torch._ops.HigherOrderOperator):
+            return self._higher_order(node, str(target), example)
         if not isinstance(target, torch._ops.OpOverload):
             return example  # arithmetic on sizes, whose results torch knows
+        return self._operator(node, target, node.args, node.kwargs, example)
+
+    def _operator(self, node: Any, target: Any, args: Any, kwargs: Any, example: Any) -> Any:
         namespace, _, full = str(target.name()).partition("::")
         name = full.split(".")[0]
         if namespace == "aten" and name in _NOTHING:
             return example
         function = find_operator(str(target)[len("aten.") :]) if namespace == "aten" else None
         if function is None:
-            self._problem(node, "")
+            self._problem(node, "", target)
             return self._stand_in(example)
         first = example[0] if isinstance(example, (tuple, list)) else example
         try:
             if isinstance(first, torch.Tensor):
                 self.low.shape, self.low.dtype = self._shape(first), _dtype(first.dtype)
             self.low.operator = name
-            given = [a.meta.get("val") for a in node.args if isinstance(a, torch.fx.Node)]
+            given = [a.meta.get("val") for a in args if isinstance(a, torch.fx.Node)]
             self.low.examples = [v for v in given if isinstance(v, torch.Tensor)]
-            keywords = {k: self._argument(v) for k, v in node.kwargs.items()}
+            self.low.used = {u.args[1] for u in node.users if u.target is operator.getitem}
+            keywords = {k: self._argument(v) for k, v in kwargs.items()}
             keywords = {k: v for k, v in keywords.items() if v is not None}
-            positional = [self._argument(a) for a in node.args]
+            positional = [self._argument(a) for a in args]
             if name.startswith("clamp") and getattr(first, "dtype", None) in _NARROW:
                 # Torch brings the bounds to the numbers' own width, whatever they then mean.
-                bounds = [_narrowed(b, first.dtype) for b in positional[1:]]
-                positional, keywords = (
-                    [positional[0], *bounds],
-                    {k: _narrowed(b, first.dtype) for k, b in keywords.items()},
-                )
+                positional[1:] = [_narrowed(b, first.dtype) for b in positional[1:]]
+                keywords = {k: _narrowed(b, first.dtype) for k, b in keywords.items()}
             result = function(self.low, *positional, **_renamed(function, keywords))
             if isinstance(result, Value) and isinstance(first, torch.Tensor):
                 result = self._wrapped(name, result, first.dtype)
             return result
         except (OperatorError, GraphError, ImportModuleError) as error:
-            self._problem(node, str(error))
-            return self._stand_in(example)
+            self._problem(node, str(error), target)
+        except _UNFORESEEN as error:  # arguments of a kind that the function does not expect
+            self._problem(node, f"with these arguments: {error}", target)
+        return self._stand_in(example)
+
+    def _higher_order(self, node: Any, name: str, example: Any) -> Any:
+        """Operators that call others: effects in order, and a choice between two graphs."""
+        if name == "with_effects":
+            target, *args = node.args[1:]  # the first is an order of effects
+            inner = example[1] if len(example) == 2 else list(example[1:])
+            made = self._operator(node, target, args, node.kwargs, inner)
+            return [None, *(made if isinstance(made, (list, tuple)) else [made])]
+        if name == "cond":
+            condition, *branches = (self._argument(a) for a in node.args[:3])
+            operands = self._argument(node.args[3])
+            results = [self._inline(branch, operands) for branch in branches]
+            pairs = list(zip(*results, strict=True))
+            if all(isinstance(v, Value) for pair in pairs for v in pair):
+                return [self._chosen(condition, *pair) for pair in pairs]
+        self._problem(node, "a graph within the graph")
+        return self._stand_in(example)
+
+    def _chosen(self, condition: Value, yes: Value, no: Value) -> Value:
+        """Both are computed, and one is taken."""
+        dtype = DType.i32 if yes.dtype == DType.boolean else yes.dtype
+        both = (self.low.cast(v, dtype) for v in (yes, no))
+        truth = self.low.cast(condition, DType.boolean)
+        return self.low.cast(self.low.where(truth, *both), yes.dtype)
+
+    def _inline(self, module: torch.fx.GraphModule, operands: list[Any]) -> list[Any]:
+        given = iter(operands)
+        for node in module.graph.nodes:
+            if node.op == "placeholder":
+                self.values[node] = next(given)
+            elif node.op == "get_attr":
+                self.values[node] = self._attribute(module, node)
+            elif node.op == "call_function":
+                self.values[node] = self._call(node)
+        output = next(n for n in module.graph.nodes if n.op == "output")
+        return list(self._argument(output.args[0]))
+
+    def _attribute(self, module: torch.fx.GraphModule, node: Any) -> Any:
+        found: Any = module
+        for part in str(node.target).split("."):
+            found = getattr(found, part)
+        if isinstance(found, torch.Tensor):
+            return self.low.constant(_array(str(node.target), found), str(node.target))
+        return found
 
     def _wrapped(self, name: str, value: Value, dtype: torch.dtype) -> Value:
         """Numbers of 8 and 16 bits, which are computed in 32, come around as torch's do."""
@@ -200,8 +251,8 @@ class _Importer:
         except (OperatorError, GraphError, ImportModuleError):
             return Value("unknown", TensorType((1,)))
 
-    def _problem(self, node: Any, reason: str) -> None:
-        what = str(node.target) if node.op == "call_function" else node.op
+    def _problem(self, node: Any, reason: str, target: Any = None) -> None:
+        what = str(target or node.target) if node.op == "call_function" else node.op
         path = _module_path(node)
         line = _source_line(node)
         text = what + (f" ({reason})" if reason else "")
@@ -263,6 +314,7 @@ _DTYPES = {
 }
 
 
+_UNFORESEEN = (TypeError, ValueError, IndexError, KeyError, AttributeError, ArithmeticError)
 _NARROW = (torch.int8, torch.uint8, torch.int16)
 _MAY_LEAVE_RANGE = {"add", "sub", "rsub", "mul", "neg", "abs", "pow", "addmm", "mm", "bmm", "sum"}
 _MAY_LEAVE_RANGE |= {"bitwise_not", "bitwise_left_shift", "__lshift__", "_to_copy", "to", "type_as"}

@@ -86,7 +86,8 @@ def prepare_module_export(
     finished = chip.finish_module(
         ModuleGraph(graph, arrays, encodings, recipe, options.recipe_name, samples), told
     )
-    parameters = sum(int(p.numel()) for p in module.parameters())
+    own = module.parameters() if hasattr(module, "parameters") else ()
+    parameters = sum(int(p.numel()) for p in own)
     overrides = list(map(str, recipe.overrides))
     description = ", ".join([options.recipe_name, *overrides])
     portable = Portable(
@@ -114,6 +115,7 @@ def prepare_module_export(
             },
             "layer_snr_db": finished.noise,
             "kept_in_float": list(finished.kept_in_float),
+            "output_snr_db": finished.output_snr,
             "in_16_bits": [],
             "placement": None,
             "weight_error": {n: round(e.relative, 6) for n, e in errors.items()},

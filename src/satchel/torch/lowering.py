@@ -22,7 +22,8 @@ class Lowering:
 
     While an operator is written, ``operator`` is its name, ``shape`` and ``dtype`` are those that
     torch says its (first) result has, and ``examples`` are the tensors that torch gave it.
-    ``symbolic`` is an input that has symbolic sizes.
+    Of several results, ``used`` are the numbers of those that something reads. ``symbolic`` is an
+    input that has symbolic sizes.
     """
 
     def __init__(self, builder: GraphBuilder) -> None:
@@ -31,6 +32,7 @@ class Lowering:
         self.dtype = DType.f32
         self.operator = ""
         self.examples: list[Any] = []
+        self.used: set[int] = set()
         self.symbolic: Value | None = None
         self._names: set[str] = set()
 
@@ -140,6 +142,15 @@ class Lowering:
         if like is not None and len(inputs) == 2 and like.constant is not None:
             raise OperatorError("a constant has no symbolic size")
         return self.emit("expand", *inputs, shape=tuple(sizes))
+
+    def count(self, size: Dim) -> Value:
+        """0, 1, 2, … up to a size, as i32; a symbolic one is that of an input."""
+        if not isinstance(size, Sym):
+            return self.constant(np.arange(size, dtype=np.int32), "count")
+        for value in self.builder.graph.inputs:
+            if size in value.shape:
+                return self.emit("count", value, axis=value.shape.index(size))
+        raise OperatorError(f"no input has the symbolic size {size.name}")
 
     def pad(self, value: Value, before: Sequence[int], after: Sequence[int], fill: Number) -> Value:
         """Pad, or cut off where a width is negative."""

@@ -25,6 +25,9 @@ MATRIX_INPUTS = {
 }
 
 
+MIX = ".mix"  # the end of the name of a matrix that was no parameter
+
+
 class ArrayCheckpoint(Checkpoint):
     """Arrays in memory, read like any checkpoint."""
 
@@ -62,6 +65,7 @@ def take_weights(graph: Graph) -> dict[str, Array]:
         value = node.inputs[1] if role else None
         if role is None or value is None or value.constant is None:
             continue
+        role = "mix" if role == "linear" and value.name.split("#")[0].endswith(MIX) else role
         if (id(value), role) not in made:
             base = value.name.split("#")[0]  # a parameter that was turned keeps its name
             name, number = base, 2

@@ -54,13 +54,18 @@ class Classifier:
     def prepare(self, image: Any) -> NDArray[np.float32]:
         return self.preprocessing.prepare(image)
 
-    def classify(self, image: Any, top: int = 5) -> list[Prediction]:
-        """The likeliest classes of a Pillow image, or of an array ``[1, 3, height, width]``."""
+    def scores(self, image: Any) -> NDArray[np.float32]:
+        """The program's output for a Pillow image, or an array ``[1, 3, height, width]``."""
         array = image if isinstance(image, np.ndarray) else self.prepare(image)
         (scores,) = self._method.run(array)
         if scores.ndim != 2 or len(scores) != 1:
             raise ExecutionError(f"the program gives {list(scores.shape)}, not one score a class")
-        return top_classes(scores[0], self.classes, top)
+        one: NDArray[np.float32] = scores[0]
+        return one
+
+    def classify(self, image: Any, top: int = 5) -> list[Prediction]:
+        """The likeliest classes of a Pillow image, or of an array ``[1, 3, height, width]``."""
+        return top_classes(self.scores(image), self.classes, top)
 
 
 def top_classes(

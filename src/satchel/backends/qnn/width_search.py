@@ -12,7 +12,13 @@ from satchel.backends.qnn.widths import wide_values
 from satchel.graph.builder import GraphBuilder
 from satchel.graph.ir import Attribute, Graph, Value, Weight
 from satchel.graph.reference import WeightReader
-from satchel.quantize.static import decibels, native_runner, round_rows, signal_to_noise
+from satchel.quantize.static import (
+    choose_layers,
+    decibels,
+    native_runner,
+    round_rows,
+    signal_to_noise,
+)
 
 Array = NDArray[Any]
 
@@ -39,16 +45,7 @@ class WidthSearch:
 
     def choose(self, noise: Mapping[str, float], least_snr: float) -> list[str]:
         """Those with too much noise of their own; if that is not enough, more of the noisiest."""
-        names = list(noise)
-        noisy = sum(snr < least_snr for snr in noise.values())
-        counts = [noisy, *(n for n in (len(names) // 4, len(names) // 2, len(names)) if n > noisy)]
-        found = []
-        for count in counts:
-            snr = self._output_snr(names[:count])
-            found.append((snr, count))
-            if snr >= least_snr:
-                return names[:count]
-        return names[: max(found)[1]]
+        return choose_layers(noise, least_snr, self._output_snr)[0]
 
     def _output_snr(self, wide: Collection[str]) -> float:
         """Of the example whose outputs are hurt the most."""

@@ -125,3 +125,20 @@ class Cumulate:
             wide, axis=attr_int(attrs, "axis"), dtype=wide.dtype
         )
         return [made.astype(x.dtype)]
+
+
+@define("count", 1, "axis")
+class Count:
+    """0, 1, 2, …: as many as an axis of x has entries, of which only the number counts."""
+
+    @staticmethod
+    def types(types: Types, attrs: Attrs) -> list[TensorType]:
+        (x,) = types
+        assert x
+        axis = attr_int(attrs, "axis")
+        require(0 <= axis < len(x.shape), "count", f"no axis {axis}", types)
+        return [TensorType((x.shape[axis],), DType.i32)]
+
+    @staticmethod
+    def run(arrays: Arrays, attrs: Attrs) -> list[Array]:
+        return [np.arange(arrays[0].shape[attr_int(attrs, "axis")], dtype=np.int32)]

@@ -12,21 +12,25 @@ from satchel.quantize.static.lower import LoweredGraph, lower_integers, read_low
 from satchel.quantize.static.observers import OBSERVERS, Observer, make_observer
 from satchel.quantize.static.plan import IntegerPlan, plan_integers
 from satchel.quantize.static.qdq import (
+    LayerNoise,
     PlannedInterpreter,
     QdqInterpreter,
     decibels,
     layer_noise,
+    measure_noise,
     own_noise,
     quantize_rows,
     round_rows,
     signal_to_noise,
 )
+from satchel.quantize.static.search import choose_layers
 
 __all__ = [
     "OBSERVERS",
     "ActivationEncoding",
     "HeadSteps",
     "IntegerPlan",
+    "LayerNoise",
     "LoweredGraph",
     "Observer",
     "PlannedInterpreter",
@@ -34,10 +38,12 @@ __all__ = [
     "attention_name",
     "calibrate",
     "calibration_targets",
+    "choose_layers",
     "decibels",
     "layer_noise",
     "lower_integers",
     "make_observer",
+    "measure_noise",
     "native_runner",
     "own_noise",
     "plan_integers",

@@ -43,7 +43,7 @@ def calibrate(
     view: Callable[[str, Array], Array] = lambda _, array: array,
     heads: dict[str, HeadSteps] | None = None,
 ) -> dict[str, ActivationEncoding]:
-    """The encoding of every float activation, by the value's name.
+    """The encoding of every float activation that is finite, by the value's name.
 
     The reference interpreter runs the graph, or the CPU backend, which is faster. ``view`` gives
     what of a value, by its name, counts for its range. ``heads`` takes the steps of what attention
@@ -62,9 +62,15 @@ def calibrate(
     )
     for example in examples:
         for value in inputs:
-            watched[value.name].observe(finite(value.name, np.asarray(example[value.name])))
+            array = np.asarray(example[value.name])
+            if np.isinf(array).any():
+                watched.pop(value.name, None)
+            elif value.name in watched:
+                watched[value.name].observe(finite(value.name, array))
         for name, array in run(example):
-            if name in watched:
+            if name in watched and np.isinf(array).any():
+                del watched[name]  # a mask: it has no range, and stays in floats
+            elif name in watched:
                 watched[name].observe(finite(name, view(name, array)))
             if heads is not None and name in by_head:
                 by_head[name].observe(array)

@@ -47,6 +47,7 @@ class _Lowering:
         self.floats: dict[int, Value] = {}  # by the id of a value of the float graph
         self.coded: dict[int, Value] = {}
         self.codes: dict[str, Array] = {}
+        self.vectors: dict[str, Array] = {}
         self.outputs = {id(v) for v in graph.outputs}
         self.read_as_float = set(self.outputs)
         for node in graph.nodes:
@@ -228,7 +229,11 @@ class _Lowering:
         return self.builder.constant("table", out.quantize(numbers))
 
     def _vector(self, name: str, array: Array) -> Value:
-        return Value(name, TensorType(array.shape), constant=array)
+        """A constant of a layer. One that is used again may read numbers of another scale."""
+        unique, number = name, 2
+        while not np.array_equal(self.vectors.setdefault(unique, array), array):
+            unique, number = f"{name}#{number}", number + 1
+        return Value(unique, TensorType(array.shape), constant=array)
 
 
 _WINDOW = {"kernel", "stride", "padding", "dilation", "groups"}

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -15,10 +14,13 @@ from satchel.graph.ir import Graph, Value
 from satchel.graph.reference import WeightReader, check_shape
 from satchel.quantize.static import (
     HeadSteps,
+    IntegerPlan,
+    LayerNoise,
     attention_name,
     calibrate,
-    layer_noise,
+    choose_layers,
     lower_integers,
+    measure_noise,
     own_noise,
     plan_integers,
 )
@@ -35,6 +37,7 @@ class StaticResult:
     codes: dict[str, Array]  # weights in whole numbers, by name
     noise: dict[str, float]  # dB by weight, the noisiest layer first
     kept: list[str]  # layers that 8 bits would have hurt too much
+    output_snr: float  # dB of all outputs together
 
 
 def quantize_static(
@@ -46,19 +49,29 @@ def quantize_static(
     least_snr: float,
 ) -> StaticResult:
     """``float_layers`` stay in floats, and so do those whose own noise leaves less than
-    ``least_snr`` dB of the signal, and attention alike.
+    ``least_snr`` dB of the signal, and attention alike; and more, if it is the outputs that have
+    less.
     """
     heads: dict[str, HeadSteps] = {}
     encodings = calibrate(graph, read_weight, examples, observer, native=True, heads=heads)
     alone = own_noise(graph, read_weight, encodings, examples[0], heads)
-    noisy = [n for n, snr in alone.items() if snr < least_snr and n not in float_layers]
+    alone = {name: snr for name, snr in alone.items() if name not in float_layers}
+    plan, noise = IntegerPlan(), LayerNoise()
+
+    def output_snr(floats: Sequence[str]) -> float:
+        nonlocal plan, noise
+        steps = {name: one for name, one in heads.items() if name not in floats}
+        plan = plan_integers(graph, encodings, {*float_layers, *floats}, steps)
+        noise = measure_noise(graph, read_weight, plan, examples[:NOISE_EXAMPLES])
+        return noise.outputs
+
+    noisy, snr = choose_layers(alone, least_snr, output_snr)
+    if noise.outputs != snr:  # the best was not the last
+        output_snr(noisy)
     kept = [n if n not in heads else f"{attention_name(graph, n)} (attention)" for n in noisy]
-    heads = {name: steps for name, steps in heads.items() if name not in noisy}
-    plan = plan_integers(graph, encodings, {*float_layers, *noisy}, heads)
-    noise = layer_noise(graph, read_weight, plan, islice(examples, NOISE_EXAMPLES))
     lowered = lower_integers(graph, plan, read_weight)
-    ordered = dict(sorted(noise.items(), key=lambda item: item[1]))
-    return StaticResult(lowered.graph, lowered.codes, ordered, kept)
+    ordered = dict(sorted(noise.layers.items(), key=lambda item: item[1]))
+    return StaticResult(lowered.graph, lowered.codes, ordered, kept, snr)
 
 
 def calibration_examples(graph: Graph, given: Any) -> list[Example]:

@@ -80,14 +80,16 @@ def plan_integers(
         result = node.outputs[0]
         used = readers.get(id(result), [])
         inner = bool(used) and id(result) not in outputs and all(id(n) in plan.nodes for n in used)
-        if _is_integer_layer(node, float_layers) or (inner and _can_follow(node)):
+        ranged = all(v.name in encodings for v in [*node.inputs, result] if v and is_activation(v))
+        layer = _is_integer_layer(node, float_layers) and _ranged_input(node, encodings)
+        if layer or (inner and ranged and _can_follow(node)):
             plan.nodes.add(id(node))
         steps = heads.get(node.inputs[0].name) if heads and node.inputs and node.inputs[0] else None
         if node.op == "attention_qkv" and steps is not None:
-            layer = feeding_layer(node, makers, readers)
-            if layer is not None and _is_integer_layer(layer, float_layers):
+            feeding = feeding_layer(node, makers, readers)
+            if feeding is not None and _is_integer_layer(feeding, float_layers):
                 plan.nodes.add(id(node))
-                plan.heads[id(node)] = plan.heads[id(layer.outputs[0])] = steps
+                plan.heads[id(node)] = plan.heads[id(feeding.outputs[0])] = steps
     plan.encodings = dict(encodings)
     for node in graph.nodes:
         source = node.inputs[0] if node.inputs else None
@@ -95,6 +97,11 @@ def plan_integers(
             plan.encodings[node.outputs[0].name] = plan.encodings[source.name]
     _find_residuals(graph, plan, readers, outputs)
     return plan
+
+
+def _ranged_input(node: Node, encodings: Mapping[str, ActivationEncoding]) -> bool:
+    source = node.inputs[0]
+    return source is not None and source.name in encodings
 
 
 def _is_integer_layer(node: Node, float_layers: Collection[str]) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -138,13 +139,29 @@ def _attend(node: Node, arrays: list[Array | None], steps: HeadSteps) -> Array:
     return result
 
 
-def layer_noise(
+@dataclass
+class LayerNoise:
+    """Signal-to-noise ratios in dB: of every layer's result by its weight's name, and of all
+    outputs together.
+    """
+
+    layers: dict[str, float] = field(default_factory=dict)
+    outputs: float = 999.0
+
+
+def measure_noise(
     graph: Graph, read_weight: WeightReader, plan: IntegerPlan, examples: Iterable[Example]
-) -> dict[str, float]:
-    """The signal-to-noise ratio (in dB) of every layer's result, by its weight's name."""
+) -> LayerNoise:
+    """What is left of the signal where nodes run as the plan says."""
     exact = ReferenceInterpreter(read_weight)
     rounded = PlannedInterpreter(read_weight, plan, graph)
     powers: dict[str, list[float]] = {}
+    whole = [0.0, 0.0]
+
+    def add(total: list[float], signal: Array, noisy: Array) -> None:
+        for place, power in enumerate(signal_to_noise(signal, noisy)):
+            total[place] += power
+
     for example in examples:
         signals: dict[int, Array] = {}
 
@@ -158,14 +175,22 @@ def layer_noise(
         ) -> list[Array]:
             weight = node.inputs[1] if node.op in LAYERS else None
             if weight is not None:
-                pair = signal_to_noise(kept.pop(id(node)), results[0])
-                total = powers.setdefault(weight.name, [0.0, 0.0])
-                total[0], total[1] = total[0] + pair[0], total[1] + pair[1]
+                add(powers.setdefault(weight.name, [0.0, 0.0]), kept.pop(id(node)), results[0])
             return results
 
-        exact.run(graph, example, after_node=keep)
-        rounded.run(example, measure)
-    return {name: decibels(*pair) for name, pair in powers.items()}
+        wanted = exact.run(graph, example, after_node=keep)
+        for name, array in rounded.run(example, measure).items():
+            if array.dtype == np.float32:
+                add(whole, wanted[name], array)
+    layers = {name: decibels(*pair) for name, pair in powers.items()}
+    return LayerNoise(layers, decibels(whole[0], whole[1]))
+
+
+def layer_noise(
+    graph: Graph, read_weight: WeightReader, plan: IntegerPlan, examples: Iterable[Example]
+) -> dict[str, float]:
+    """The signal-to-noise ratio (in dB) of every layer's result, by its weight's name."""
+    return measure_noise(graph, read_weight, plan, examples).layers
 
 
 def own_noise(
@@ -216,5 +241,6 @@ def decibels(signal: float, noise: float) -> float:
 
 def signal_to_noise(signal: Array, noisy: Array) -> tuple[float, float]:
     """The power of a signal and that of what differs from it, as sums of squares."""
-    wide = signal.astype(np.float64)
-    return float((wide**2).sum()), float(((noisy - wide) ** 2).sum())
+    wide, other = signal.astype(np.float64), noisy.astype(np.float64)
+    both = np.isfinite(wide) & np.isfinite(other)  # an infinity has no power that could be told
+    return float((wide[both] ** 2).sum()), float(((other - wide)[both] ** 2).sum())

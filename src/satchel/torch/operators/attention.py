@@ -8,6 +8,7 @@ import numpy as np
 
 from satchel.graph.ir import DType, Value
 from satchel.torch.lowering import Lowering, axis_of
+from satchel.torch.operators.create import triangle
 from satchel.torch.operators.registry import OperatorError, aten
 
 
@@ -32,8 +33,7 @@ def attention(
         k, v = (low.take(x, order, len(x.shape) - 3) for x in (k, v))
     factor = 1 / math.sqrt(size) if scale is None else float(scale)
     if is_causal:
-        rows, columns = (low.known(x.shape[-2], "causal attention") for x in (q, k))
-        mask = low.constant(np.tri(rows, columns, dtype=bool), "causal")
+        mask = triangle(low, q.shape[-2], k.shape[-2], 0, True)
     bias = None if mask is None else _bias(low, mask)
     rank = len(q.shape)
     same_batch = len(k.shape) == len(v.shape) == rank and q.shape[:-2] == k.shape[:-2]

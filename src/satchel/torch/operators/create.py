@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from satchel.graph.ir import Sym, Value
+from satchel.graph.ir import Dim, DType, Sym, Value
 from satchel.torch.lowering import Lowering, Number
 from satchel.torch.operators.registry import OperatorError, aten
 
@@ -46,9 +46,12 @@ def scalar(low: Lowering, value: Number, **_options: Any) -> Value:
 
 @aten("arange")
 def arange(low: Lowering, *bounds: Any, **_options: Any) -> Value:
-    if not all(isinstance(b, (int, float)) for b in bounds):
-        raise OperatorError("counting up to a size that is symbolic")
-    return low.constant(np.arange(*bounds).astype(low.dtype.numpy), "arange")
+    start, stop, step = (0, *bounds, 1) if len(bounds) == 1 else (*bounds, 1)[:3]
+    if all(isinstance(b, (int, float)) for b in (start, stop, step)):
+        return low.constant(np.arange(start, stop, step).astype(low.dtype.numpy), "arange")
+    if isinstance(start, Sym) or start != 0 or step != 1:
+        raise OperatorError("counting to a size that is symbolic, from another number than 0")
+    return low.cast(low.count(low.shape[0]), low.dtype)
 
 
 @aten("linspace")
@@ -56,11 +59,21 @@ def linspace(low: Lowering, start: float, stop: float, steps: int, **_options: A
     return low.constant(np.linspace(start, stop, steps).astype(low.dtype.numpy), "linspace")
 
 
+def triangle(low: Lowering, rows: Dim, columns: Dim, diagonal: int, lower: bool) -> Value:
+    """Whether each place of a matrix is on or below (or above) a diagonal."""
+    if not isinstance(rows, Sym) and not isinstance(columns, Sym):
+        inside = np.tri(rows, columns, diagonal if lower else diagonal - 1, dtype=bool)
+        return low.constant(inside if lower else ~inside, "triangle")
+    down = low.reshape(low.count(rows), (rows, 1))
+    moved = low.add(down, low.number(diagonal, DType.i32))
+    across = low.reshape(low.count(columns), (1, columns))
+    return low.compare(across, moved, kind="le" if lower else "ge")
+
+
 def _triangle(low: Lowering, x: Value, diagonal: int, lower: bool) -> Value:
-    rows, columns = (low.known(d, "a triangle") for d in x.shape[-2:])
-    inside = np.tri(rows, columns, diagonal if lower else diagonal - 1, dtype=bool)
-    mask = low.constant(inside if lower else ~inside, "triangle")
-    return low.where(mask, x, low.number(0, x.dtype))
+    mask = triangle(low, x.shape[-2], x.shape[-1], diagonal, lower)
+    whole = low.cast(x, DType.i32) if x.dtype == DType.boolean else x
+    return low.cast(low.where(mask, whole, low.number(0, whole.dtype)), x.dtype)
 
 
 @aten("tril")

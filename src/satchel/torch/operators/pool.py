@@ -6,10 +6,11 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from satchel.graph.ir import Attribute, Value
+from satchel.graph.ir import Attribute, DType, Value
 from satchel.torch.lowering import Lowering
 from satchel.torch.operators.conv import both, to_channels_first, to_channels_last
 from satchel.torch.operators.registry import OperatorError, aten
+from satchel.torch.operators.window import window_places
 
 Sizes = int | Sequence[int]
 
@@ -45,7 +46,29 @@ def max_pool(
     attrs = _window(kernel, stride, padding, spatial)
     attrs |= {"dilation": both(dilation, spatial, 1), "ceil_mode": int(ceil_mode)}
     result = _pool(low, "max_pool2d", x, spatial, attrs)
-    return [result, None] if low.operator.endswith("with_indices") else result
+    if not low.operator.endswith("with_indices"):
+        return result
+    places = None
+    if 1 in low.used:
+        if ceil_mode:
+            raise OperatorError("where the greatest of a window is, with ceil_mode")
+        pairs = [both(v, 2, usual) for v, usual in ((dilation, 1), (padding, 0))]
+        places = _greatest_places(low, x, both(kernel, 2, 1), *pairs, both(stride or kernel, 2, 1))
+    return [result, places]
+
+
+def _greatest_places(low: Lowering, x: Value, *window: Sequence[int]) -> Value:
+    """Which pixel of its image is the greatest of each window."""
+    *lead, height, width = (low.known(d, "max_pool2d") for d in x.shape)
+    places = window_places((height, width), *window)
+    outer, pixels = int(np.prod(lead, dtype=np.int64)), height * width
+    lowest = float(np.finfo(np.float32).min)
+    padded = low.pad(low.reshape(x, (outer, pixels)), (0, 0), (0, 1), lowest)
+    taken = low.take(padded, np.where(places < 0, pixels, places).reshape(-1), 1)
+    tap = low.argmax(low.reshape(taken, (outer, *places.shape)), axis=1, keepdims=1)
+    numbers = low.constant(np.maximum(places, 0).astype(np.int32)[None], "places")
+    found = low.gather(low.expand(numbers, (outer, *places.shape)), tap, axis=1)
+    return low.cast(low.reshape(found, low.shape), DType.i64)
 
 
 @aten("avg_pool1d", "avg_pool2d")

@@ -18,8 +18,15 @@ def view(low: Lowering, x: Value, *_shape: Any) -> Value:
     return low.reshape(x, low.shape)
 
 
-@aten("clone", "alias", "detach", "lift_fresh_copy", "contiguous", "dropout", "native_dropout")
-def same(low: Lowering, x: Value, *_rest: Any, **_options: Any) -> Value | list[Value | None]:
+@aten("clone", "alias", "detach", "lift_fresh_copy", "contiguous")
+def same(low: Lowering, x: Value, *_rest: Any, **_options: Any) -> Value:
+    return x
+
+
+@aten("dropout", "native_dropout")
+def dropout(low: Lowering, x: Value, share: float, train: bool | None = True) -> Any:
+    if train and share:
+        raise OperatorError("dropout that is left on (training=True): its numbers are random")
     return [x, None] if low.operator == "native_dropout" else x
 
 
@@ -80,6 +87,10 @@ def piece(
     axis = axis_of(dim, len(x.shape))
     if low.shape == x.shape:
         return x
+    if isinstance(stop, Sym) and not start and step == 1:
+        return low.emit("take", x, low.count(low.shape[axis]), axis=axis)
+    if isinstance(start, Sym) or isinstance(stop, Sym):
+        raise OperatorError("a slice that begins at a size that is symbolic")
     first, last = _bounds(low, x, axis, start, stop)
     if step == 1:
         return low.slice(x, axis, first, last)
@@ -114,8 +125,19 @@ def select(low: Lowering, x: Value, dim: int, number: int) -> Value:
     axis = axis_of(dim, len(x.shape))
     if isinstance(number, Value):
         raise OperatorError("choosing by a number that is computed")
+    if isinstance(x.shape[axis], Sym):
+        return low.reshape(_one_of_many(low, x, axis, number), low.shape)
     place = axis_of(number, low.known(x.shape[axis], "select"))
     return low.reshape(low.slice(x, axis, place, place + 1), low.shape)
+
+
+def _one_of_many(low: Lowering, x: Value, axis: int, number: int) -> Value:
+    """An entry of a symbolic axis; a negative number counts from its end."""
+    if number >= 0:
+        return low.take(x, [number], axis)
+    last = low.reduce_max(low.count(x.shape[axis]), axes=(0,), keepdims=1)
+    place = low.add(last, low.number(number + 1, DType.i32))
+    return low.emit("take", x, place, axis=axis)
 
 
 @aten("cat", "concat")
