@@ -8,6 +8,7 @@ from functools import cache
 from typing import Any
 
 import torch
+from torch._decomp import decomposition_table
 
 from satchel.errors import ImportModuleError
 from satchel.torch.operators import OPERATORS
@@ -61,7 +62,12 @@ def _decompositions() -> Any:
         namespace, _, name = operator.name().partition("::")
         if namespace == "aten" and name.split(".")[0] in _KNOWN_NAMES:
             table.pop(operator)
+    for operator, function in decomposition_table.items():
+        if str(operator).removeprefix("aten.").split(".")[0] in _ALSO_WRITTEN_OUT:
+            table[operator] = function
     return table
 
 
+# Core operators that torch can write with others, and that we have no op for.
+_ALSO_WRITTEN_OUT = {"grid_sampler_2d", "_upsample_bilinear2d_aa", "_upsample_bicubic2d_aa"}
 _KNOWN_NAMES = {name.split(".")[0] for name in OPERATORS}

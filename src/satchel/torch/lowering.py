@@ -190,8 +190,8 @@ def axis_of(axis: int, rank: int) -> int:
 
 
 def axes_of(axes: int | Sequence[int] | None, rank: int) -> tuple[int, ...]:
-    """All axes where none are given."""
-    if axes is None or axes == []:
+    """All axes where none are given; a single number has none."""
+    if axes is None or axes == [] or rank == 0:
         return tuple(range(rank))
     listed = [axes] if isinstance(axes, int) else axes
     return tuple(sorted(axis_of(a, rank) for a in listed))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from satchel.graph.ir import Value
+from satchel.graph.ir import DType, Value
 from satchel.torch.lowering import Lowering, axis_of
 from satchel.torch.operators.registry import OperatorError, aten
 
@@ -13,8 +13,13 @@ def _same(name: str) -> None:
         return low.emit(name, x)
 
 
-for _name in "relu hardswish hardsigmoid silu".split():
+for _name in "hardswish hardsigmoid silu".split():
     _same(_name)
+
+
+@aten("relu")
+def relu(low: Lowering, x: Value) -> Value:
+    return low.relu(x) if x.dtype == DType.f32 else low.maximum(x, low.number(0, x.dtype))
 
 
 @aten("gelu")
@@ -24,7 +29,10 @@ def gelu(low: Lowering, x: Value, *, approximate: str = "none") -> Value:
 
 @aten("hardtanh")
 def hardtanh(low: Lowering, x: Value, least: float = -1.0, most: float = 1.0) -> Value:
-    return low.clamp(x, low=float(least), high=float(most))
+    if x.dtype == DType.f32:
+        return low.clamp(x, low=float(least), high=float(most))
+    least_value, most_value = (low.number(int(n), x.dtype) for n in (least, most))
+    return low.minimum(low.maximum(x, least_value), most_value)
 
 
 @aten("relu6")
@@ -108,7 +116,7 @@ def threshold(low: Lowering, x: Value, limit: float, value: float) -> Value:
 
 @aten("_softmax", "softmax")
 def softmax(low: Lowering, x: Value, dim: int, half_to_float: object = None) -> Value:
-    return low.emit("softmax", x, axis=axis_of(dim, max(1, len(x.shape))))
+    return low.emit("softmax", low.floats(x), axis=axis_of(dim, max(1, len(x.shape))))
 
 
 @aten("_log_softmax", "log_softmax")
@@ -116,7 +124,7 @@ def log_softmax(low: Lowering, x: Value, dim: int, half_to_float: object = None)
     """x - max - log(sum(exp(x - max)))."""
     if not x.shape:
         raise OperatorError("log_softmax of a single number")
-    axes = (axis_of(dim, len(x.shape)),)
+    x, axes = low.floats(x), (axis_of(dim, len(x.shape)),)
     centred = low.sub(x, low.reduce_max(x, axes=axes, keepdims=1))
     total = low.reduce_sum(low.exp(centred), axes=axes, keepdims=1)
     return low.sub(centred, low.log(total))

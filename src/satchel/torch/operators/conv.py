@@ -11,6 +11,7 @@ import numpy as np
 from satchel.graph.ir import Value
 from satchel.torch.lowering import Lowering
 from satchel.torch.operators.registry import OperatorError, aten
+from satchel.torch.operators.volume import computed_convolution, depth_as_channels, triple
 
 
 def to_channels_last(low: Lowering, x: Value, spatial: int) -> Value:
@@ -46,13 +47,25 @@ def _convolve(
     output_padding: int | Sequence[int] | None = None,
 ) -> Value:
     spatial = len(weight.shape) - 2
-    if spatial not in (1, 2):
+    if spatial not in (1, 2, 3):
         raise OperatorError(f"a convolution over {spatial} dimensions")
-    if weight.constant is None or (bias is not None and bias.constant is None):
-        raise OperatorError("a convolution whose weight is computed")
     batched = len(x.shape) == spatial + 2
     if not batched:
         x = low.reshape(x, (1, *x.shape))
+    if spatial == 3:
+        if output_padding is not None:
+            raise OperatorError("a transposed convolution over 3 dimensions")
+        if padding == "same":
+            taps = [low.known(k, "a kernel") for k in weight.shape[2:]]
+            around = [g * (k - 1) for g, k in zip(triple(dilation), taps, strict=True)]
+            first = [0, 0, *(t // 2 for t in around)]
+            x = low.pad(x, first, [0, 0, *(t - t // 2 for t in around)], 0)
+        padding = 0 if isinstance(padding, str) else padding
+        result = _over_depth(low, x, weight, bias, stride, padding, dilation, groups)
+        return result if batched else low.reshape(result, result.shape[1:])
+    if weight.constant is None or (bias is not None and bias.constant is None):
+        result = _computed(low, x, weight, bias, stride, padding, dilation, groups, output_padding)
+        return low.reshape(result, low.shape)
     array = weight.constant if spatial == 2 else weight.constant[:, :, None]
     transposed = output_padding is not None
     if transposed:  # [in, out / groups, kh, kw]
@@ -80,6 +93,67 @@ def _convolve(
     return result if batched else low.reshape(result, result.shape[1:])
 
 
+def _computed(
+    low: Lowering,
+    x: Value,
+    weight: Value,
+    bias: Value | None,
+    stride: int | Sequence[int],
+    padding: int | Sequence[int] | str,
+    dilation: int | Sequence[int],
+    groups: int,
+    output_padding: int | Sequence[int] | None,
+) -> Value:
+    """With a weight that is no constant."""
+    if isinstance(padding, str) and padding != "valid":
+        raise OperatorError("a computed weight, padded to the same size")
+    spatial = len(weight.shape) - 2
+    if spatial == 1:
+        x = low.reshape(x, (*x.shape[:2], 1, x.shape[2]))
+        weight = low.reshape(weight, (*weight.shape[:2], 1, weight.shape[2]))
+    shape = [low.known(d, "convolution") for d in low.shape]
+    if len(shape) == spatial + 1:
+        shape = [1, *shape]
+    if spatial == 1:
+        shape = [*shape[:2], 1, shape[2]]
+    return computed_convolution(
+        low,
+        x,
+        weight,
+        bias,
+        both(stride, spatial, 1),
+        both(0 if isinstance(padding, str) else padding, spatial, 0),
+        both(dilation, spatial, 1),
+        groups,
+        output_padding is not None,
+        (shape[0], shape[1], shape[2], shape[3]),
+    )
+
+
+def _over_depth(
+    low: Lowering,
+    x: Value,
+    weight: Value,
+    bias: Value | None,
+    stride: int | Sequence[int],
+    padding: int | Sequence[int],
+    dilation: int | Sequence[int],
+    groups: int,
+) -> Value:
+    """Over depth, height and width: what a window sees along the depth is one image's channels."""
+    steps, edges, gaps = triple(stride), triple(padding), triple(dilation)
+    taps = low.known(weight.shape[2], "a depth")
+    frames, count = depth_as_channels(low, x, taps, steps[0], edges[0], gaps[0])
+    outputs, inputs = (low.known(d, "convolution") for d in weight.shape[:2])
+    flat = low.reshape(weight, (outputs, inputs * taps, *weight.shape[3:]))
+    batch = low.known(x.shape[0], "convolution")
+    *_, height, width = low.shape
+    low.shape = (batch * count, outputs, height, width)
+    made = _convolve(low, frames, flat, bias, steps[1:], edges[1:], gaps[1:], groups)
+    split = low.reshape(made, (batch, count, *made.shape[1:]))
+    return low.transpose(split, (0, 2, 1, 3, 4))
+
+
 def _padding(
     padding: int | Sequence[int] | str,
     kernel: tuple[int, int],
@@ -96,7 +170,7 @@ def _padding(
     return one, one
 
 
-@aten("conv1d", "conv2d")
+@aten("conv1d", "conv2d", "conv3d")
 def conv(
     low: Lowering,
     x: Value,

@@ -44,6 +44,8 @@ def from_the_front(low: Lowering, numbers: Value, size: int) -> Value:
 
 @aten("index_select")
 def index_select(low: Lowering, x: Value, dim: int, numbers: Value) -> Value:
+    if not x.shape:  # one number, of which there is one entry
+        return low.reshape(index_by(low, low.reshape(x, (1,)), numbers, 0), low.shape)
     return index_by(low, x, numbers, axis_of(dim, len(x.shape)))
 
 

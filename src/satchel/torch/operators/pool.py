@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -10,6 +11,7 @@ from satchel.graph.ir import Attribute, DType, Value
 from satchel.torch.lowering import Lowering
 from satchel.torch.operators.conv import both, to_channels_first, to_channels_last
 from satchel.torch.operators.registry import OperatorError, aten
+from satchel.torch.operators.volume import triple
 from satchel.torch.operators.window import window_places
 
 Sizes = int | Sequence[int]
@@ -90,6 +92,50 @@ def avg_pool(
     return _pool(low, "avg_pool2d", x, spatial, attrs)
 
 
+@aten("max_pool3d", "max_pool3d_with_indices", "avg_pool3d")
+def pool_3d(
+    low: Lowering,
+    x: Value,
+    kernel: Sizes,
+    stride: Sizes = (),
+    padding: Sizes = 0,
+    *rest: Any,
+) -> Value | list[Value | None]:
+    """Over height and width, and then over the depth: extremes and means are separable."""
+    kind = low.operator
+    if kind.endswith("with_indices") and 1 in low.used:
+        raise OperatorError("where the greatest of a window is, over 3 dimensions")
+    steps = triple(stride if stride or stride == 0 else kernel)
+    sizes, edges = triple(kernel), triple(padding)
+    *lead, depth, height, width = (low.known(d, kind) for d in x.shape)
+    outer = int(np.prod(lead, dtype=np.int64))
+    made = low.reshape(x, (outer, depth, height, width))
+    is_mean = kind == "avg_pool3d"
+    ceil_mode, inside, divisor = (*rest, False, True, None)[:3] if is_mean else (False, True, None)
+    gaps = [1, 1, 1]
+    if not is_mean:
+        gaps = triple(rest[0]) if rest else gaps
+        ceil_mode = rest[1] if len(rest) > 1 else False
+
+    def over(value: Value, size: Sizes, step: Sizes, edge: Sizes, gap: Sizes) -> Value:
+        low.operator = "avg_pool2d" if is_mean else "max_pool2d"
+        if is_mean:
+            each = 1 if divisor else None
+            return avg_pool(low, value, size, step, edge, ceil_mode, inside, each)
+        result = max_pool(low, value, size, step, edge, gap, ceil_mode)
+        assert isinstance(result, Value)
+        return result
+
+    made = over(made, sizes[1:], steps[1:], edges[1:], gaps[1:])
+    rows, columns = (low.known(d, kind) for d in made.shape[2:])
+    made = low.reshape(made, (outer, 1, depth, rows * columns))
+    made = over(made, (sizes[0], 1), (steps[0], 1), (edges[0], 0), (gaps[0], 1))
+    if divisor:
+        made = low.affine(made, scale=1 / divisor)
+    result = low.reshape(made, low.shape)
+    return [result, None] if kind.endswith("with_indices") else result
+
+
 def _target(low: Lowering, x: Value, wanted: Sequence[int | None]) -> list[tuple[int, int, int]]:
     """(axis, size, wanted size) of each dimension that is pooled."""
     first = len(x.shape) - len(wanted)
@@ -97,12 +143,18 @@ def _target(low: Lowering, x: Value, wanted: Sequence[int | None]) -> list[tuple
     return [(first + i, s, w or s) for i, (s, w) in enumerate(zip(sizes, wanted, strict=True))]
 
 
-@aten("adaptive_avg_pool1d", "adaptive_avg_pool2d", "_adaptive_avg_pool2d")
+@aten(
+    "adaptive_avg_pool1d",
+    "adaptive_avg_pool2d",
+    "_adaptive_avg_pool2d",
+    "adaptive_avg_pool3d",
+    "_adaptive_avg_pool3d",
+)
 def adaptive_avg_pool(low: Lowering, x: Value, wanted: Sequence[int | None]) -> Value:
     target = _target(low, x, wanted)
     if all(want == 1 for _, _, want in target):
         return low.reduce_mean(x, axes=tuple(axis for axis, _, _ in target), keepdims=1)
-    if all(size % want == 0 for _, size, want in target):
+    if len(target) < 3 and all(size % want == 0 for _, size, want in target):
         kernel = [size // want for _, size, want in target]
         low.operator = f"avg_pool{len(target)}d"
         result = avg_pool(low, x, kernel, kernel)

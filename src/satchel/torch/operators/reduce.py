@@ -71,6 +71,8 @@ def extreme(
 
 def _extreme_place(low: Lowering, x: Value, dim: int | None, keep: bool, op: str) -> Value:
     """Where the first of the greatest (or least) is."""
+    if not x.shape:
+        return low.constant(np.zeros((), np.int64), "place")
     if x.dtype in (DType.i32, DType.i64):  # floats would not tell all of them apart
         axes = axes_of(dim, len(x.shape))
         most = low.emit(op, x, axes=axes, keepdims=1)
@@ -156,25 +158,6 @@ def var_mean(
 ) -> list[Value]:
     spread = _variance(low, x, axes, _correction(None, correction), keepdim)
     return [spread, _reduce(low, "reduce_mean", x, axes, keepdim)]
-
-
-@aten("linalg_vector_norm")
-def vector_norm(
-    low: Lowering,
-    x: Value,
-    order: float = 2,
-    axes: Axes = None,
-    keepdim: bool = False,
-    *,
-    dtype: Any = None,
-) -> Value:
-    if order == 2:
-        return low.sqrt(_reduce(low, "reduce_sum", low.mul(x, x), axes, keepdim))
-    if order == 1:
-        return _reduce(low, "reduce_sum", low.abs(x), axes, keepdim)
-    if order == float("inf"):
-        return _reduce(low, "reduce_max", low.abs(x), axes, keepdim)
-    raise OperatorError(f"a norm of order {order}")
 
 
 @aten("logsumexp")

@@ -98,9 +98,13 @@ def _along(low: Lowering, numbers: Value, source: Value, axis: int) -> Value:
 def index_add(
     low: Lowering, x: Value, dim: int, numbers: Value, source: Value, *, alpha: Number = 1
 ) -> Value:
-    axis = axis_of(dim, len(x.shape))
     if alpha != 1:
         source = low.mul(source, low.number(alpha, source.dtype))
+    if not x.shape:  # one number, as a row of one
+        one, added = (low.reshape(v, (1,)) for v in (x, source))
+        made = index_add(low, one, 0, low.reshape(numbers, (1,)), added)
+        return low.reshape(made, ())
+    axis = axis_of(dim, len(x.shape))
     kind = "add" if low.operator == "index_add" else "set"
     return _put(low, x, axis, _along(low, low.index(numbers), source, axis), source, kind)
 

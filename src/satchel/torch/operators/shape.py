@@ -111,7 +111,11 @@ def slice_scatter(
     if source.shape == x.shape:
         return source
     if step != 1:
-        raise OperatorError("writing to every n-th place")
+        size = low.known(x.shape[axis], "a slice")
+        places = np.arange(*slice(start, stop, step).indices(size))
+        order = np.arange(size)
+        order[places] = size + np.arange(places.size)
+        return low.take(low.concat([x, low.cast(source, x.dtype)], axis), order, axis)
     first, last = _bounds(low, x, axis, start, stop)
     size = low.known(x.shape[axis], "a slice")
     parts = [low.slice(x, axis, 0, first)] if first else []
@@ -243,11 +247,11 @@ def pad(
     return x
 
 
-@aten("reflection_pad1d", "reflection_pad2d")
+@aten("reflection_pad1d", "reflection_pad2d", "reflection_pad3d")
 def reflection_pad(low: Lowering, x: Value, widths: Sequence[int]) -> Value:
     return pad(low, x, widths, "reflect")
 
 
-@aten("replication_pad1d", "replication_pad2d")
+@aten("replication_pad1d", "replication_pad2d", "replication_pad3d")
 def replication_pad(low: Lowering, x: Value, widths: Sequence[int]) -> Value:
     return pad(low, x, widths, "replicate")

@@ -1,0 +1,235 @@
+"""Every operator of PyTorch's Core ATen IR, run natively against torch on PyTorch's own samples.
+
+    python benchmarks/aten_coverage.py                    # all samples, prints the table
+    python benchmarks/aten_coverage.py --most 2 add topk  # at most 2 samples of each type, of some
+    python benchmarks/aten_coverage.py --write docs/aten.md
+
+The samples are those of ``torch.testing._internal`` (OpInfo), for float32, int64 and bool.
+"""
+
+from __future__ import annotations
+
+import argparse
+import tempfile
+import warnings
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch.utils import _pytree as pytree
+
+import satchel
+from satchel.errors import ImportModuleError, SatchelError, UnsupportedOperatorError
+from satchel.torch.operators import OPERATORS
+
+DTYPES = (torch.float32, torch.int64, torch.bool)
+NO_ORACLE = {
+    "rand": "random numbers",
+    "randn": "random numbers",
+    "randperm": "random numbers",
+    "native_dropout": "random numbers",
+    "resize_": "changes the memory of its input",
+    "nonzero": "as many results as there are numbers that are not 0",
+    "_local_scalar_dense": "a number of the host, made of a tensor",
+    "empty": "memory that nobody has written",
+    "empty_strided": "memory that nobody has written",
+}
+
+
+# Where equal numbers may come in any order, only the numbers are compared and not their places.
+ANY_ORDER = {"sort", "topk", "kthvalue", "median", "argsort"}
+# Core operators that are reached through another one's samples.
+ALIASES = {
+    "_adaptive_avg_pool2d": "nn.functional.adaptive_avg_pool2d",
+    "_adaptive_avg_pool3d": "nn.functional.adaptive_avg_pool3d",
+    "adaptive_avg_pool1d": "nn.functional.adaptive_avg_pool1d",
+    "_cdist_forward": "cdist",
+    "_embedding_bag": "nn.functional.embedding_bag",
+    "_fft_c2c": "fft.fft",
+    "_fft_c2r": "fft.irfft",
+    "_fft_r2c": "fft.rfft",
+    "_log_softmax": "log_softmax",
+    "_native_batch_norm_legit_no_training": "nn.functional.batch_norm",
+    "_pdist_forward": "nn.functional.pdist",
+    "_softmax": "softmax",
+    "_to_copy": "to",
+    "col2im": "nn.functional.fold",
+    "convolution": "nn.functional.conv2d",
+    "grid_sampler_2d": "nn.functional.grid_sample",
+    "max_pool2d_with_indices": "nn.functional.max_pool2d",
+    "max_pool3d_with_indices": "nn.functional.max_pool3d",
+    "native_group_norm": "nn.functional.group_norm",
+    "native_layer_norm": "nn.functional.layer_norm",
+    "split_with_sizes": "split_with_sizes",
+    "upsample_bilinear2d": "nn.functional.upsample_bilinear",
+    "upsample_nearest2d": "nn.functional.upsample_nearest",
+}
+
+
+@dataclass
+class Found:
+    """What became of an operator's samples."""
+
+    counts: Counter[str] = field(default_factory=Counter)
+    reasons: Counter[str] = field(default_factory=Counter)
+
+    @property
+    def status(self) -> str:
+        right, wrong = self.counts["right"], self.counts["wrong"]
+        if wrong:
+            return "wrong"
+        if right:
+            return "yes" if not self.counts["refused"] else "mostly"
+        return "refused" if self.counts["refused"] else "not tried"
+
+
+class Sampled(torch.nn.Module):
+    """An operator with a sample's arguments; its tensors are inputs."""
+
+    def __init__(self, op: Any, sample: Any) -> None:
+        super().__init__()
+        self.op = op
+        whole = (sample.input, sample.args, sample.kwargs)
+        leaves, self.spec = pytree.tree_flatten(whole)
+        self.tensors = tuple(x for x in leaves if isinstance(x, torch.Tensor))
+        self.leaves = [None if isinstance(x, torch.Tensor) else x for x in leaves]
+        self.places = [i for i, x in enumerate(leaves) if isinstance(x, torch.Tensor)]
+
+    def forward(self, *tensors: torch.Tensor) -> Any:
+        leaves = list(self.leaves)
+        for place, tensor in zip(self.places, tensors, strict=True):
+            leaves[place] = tensor
+        first, args, kwargs = pytree.tree_unflatten(leaves, self.spec)
+        return self.op(first, *args, **kwargs)
+
+
+def core_operators() -> list[str]:
+    """The names that torch marks as core, backward passes left out."""
+    names = set()
+    for name in dir(torch.ops.aten):
+        packet = getattr(torch.ops.aten, name)
+        if not hasattr(packet, "overloads"):
+            continue
+        for overload in packet.overloads():
+            if torch.Tag.core in getattr(packet, overload).tags and not name.endswith("_backward"):
+                names.add(name)
+    return sorted(names)
+
+
+def samples_of(name: str, dtype: torch.dtype) -> Iterator[tuple[Any, Any]]:
+    """(operator, sample) of an operator's own tests in PyTorch."""
+    from torch.testing._internal.common_methods_invocations import op_db
+
+    for info in op_db:
+        whole = ALIASES.get(name, name)
+        if whole not in (info.name, info.aten_name, info.name.split(".")[-1]):
+            continue
+        if dtype not in info.supported_dtypes("cpu"):
+            continue
+        for sample in info.sample_inputs("cpu", dtype, requires_grad=False):
+            yield info.op, sample
+
+
+def try_sample(op: Any, sample: Any, folder: Path, compared: int = 99) -> tuple[str, str]:
+    """right, wrong, refused or left out, and why. So many outputs are compared."""
+    module = Sampled(op, sample).eval()
+    tensors = tuple(x.detach().clone() for x in module.tensors)
+    with torch.no_grad():
+        wanted, _ = pytree.tree_flatten(module(*(x.clone() for x in tensors)))
+    wanted = [x for x in wanted if isinstance(x, torch.Tensor)]
+    everything = (*tensors, *wanted)
+    if not tensors or any(x.numel() == 0 or x.is_complex() for x in everything):
+        return "left out", "no tensors, empty ones or complex numbers"
+    path = folder / "sample.satchel"
+    try:
+        satchel.export(module, tuple(x.clone() for x in tensors), path, overwrite=True)
+    except (UnsupportedOperatorError, ImportModuleError) as error:
+        return "refused", str(error).split("not supported: ")[-1].split(" at aten_coverage")[0]
+    try:
+        got = satchel.load(path).method().run(*(x.numpy() for x in tensors))
+    except SatchelError as error:
+        return "wrong", str(error)
+    if len(got) != len(wanted):
+        return "wrong", f"{len(got)} outputs, not {len(wanted)}"
+    for mine, theirs in list(zip(got, wanted, strict=True))[:compared]:
+        want = theirs.resolve_conj().numpy().astype(np.float64)
+        have = mine.astype(np.float64)
+        if have.shape != want.shape:
+            return "wrong", f"the shape {have.shape}, not {want.shape}"
+        if not np.allclose(have, want, rtol=2e-4, atol=2e-4, equal_nan=True):
+            return "wrong", f"off by {np.nanmax(np.abs(have - want)):.3g}"
+    return "right", ""
+
+
+def try_operator(name: str, most: int, folder: Path) -> Found:
+    found = Found()
+    for dtype in DTYPES:
+        for number, (op, sample) in enumerate(samples_of(name, dtype)):
+            if number >= most:
+                break
+            try:
+                compared = 1 if name in ANY_ORDER else 99
+                kind, why = try_sample(op, sample, folder, compared)
+            except NotImplementedError as error:  # torch itself has no such sample
+                kind, why = "left out", str(error)
+            found.counts[kind] += 1
+            if kind in ("wrong", "refused"):
+                found.reasons[f"{dtype}: {why}".replace("torch.", "", 1)] += 1
+    return found
+
+
+def line(name: str, found: Found) -> str:
+    if name in NO_ORACLE:
+        return f"| `{name}` | refused | | {NO_ORACLE[name]} |"
+    status = found.status
+    if status == "not tried":
+        # Sizes are worked out where a module is exported.
+        known = name in OPERATORS or name.startswith("sym_")
+        status = "yes, without a sample" if known else "refused, without a sample"
+    elif status in ("yes", "mostly") and name not in OPERATORS:
+        status = f"{status}, decomposed"
+    counts = ", ".join(f"{n} {kind}" for kind, n in sorted(found.counts.items()))
+    why = found.reasons.most_common(1)[0][0][:160].replace("|", "/") if found.reasons else ""
+    return f"| `{name}` | {status} | {counts} | {why} |"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
+    parser.add_argument("names", nargs="*", help="some operators; all of them if left out")
+    parser.add_argument("--most", type=int, default=1000, help="samples of each type")
+    parser.add_argument("--write", metavar="FILE", help="the table as Markdown")
+    arguments = parser.parse_args()
+    warnings.simplefilter("ignore")
+    lines, states = [], Counter[str]()
+    with tempfile.TemporaryDirectory() as folder:
+        for name in arguments.names or core_operators():
+            known = name in NO_ORACLE
+            found = Found() if known else try_operator(name, arguments.most, Path(folder))
+            lines.append(line(name, found))
+            states[lines[-1].split("|")[2].strip()] += 1
+            print(lines[-1], flush=True)
+    summary = ", ".join(f"{count} {state}" for state, count in states.most_common())
+    print(summary)
+    if arguments.write:
+        head = [
+            "# Core ATen, operator by operator",
+            "",
+            "Made by `python benchmarks/aten_coverage.py --write docs/aten.md`: PyTorch's own",
+            "samples (float32, int64, bool), run natively against torch. *Decomposed*: torch",
+            "writes it with operators that have a counterpart here. Empty tensors and complex",
+            "numbers are left out.",
+            "",
+            f"{len(lines)} operators: {summary}. Samples of each type: at most {arguments.most}.",
+            "",
+            "| operator | | samples | most often |",
+            "|---|---|---|---|",
+        ]
+        Path(arguments.write).write_text("\n".join([*head, *lines]) + "\n")
+
+
+if __name__ == "__main__":
+    main()

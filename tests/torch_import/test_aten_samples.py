@@ -1,0 +1,41 @@
+"""PyTorch's own samples of operators (OpInfo) as oracle: some of each, run natively.
+
+All of them: ``python benchmarks/aten_coverage.py``.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+pytest.importorskip("expecttest")  # which PyTorch's own samples need
+
+
+@pytest.fixture(scope="module")
+def coverage() -> ModuleType:
+    path = Path(__file__).parents[2] / "benchmarks" / "aten_coverage.py"
+    spec = importlib.util.spec_from_file_location("aten_coverage", path)
+    assert spec and spec.loader
+    module = sys.modules[spec.name] = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+NAMES = """
+add sub mul div remainder fmod pow bitwise_and bitwise_not bitwise_xor sum prod amax argmax cumsum
+sort topk gather scatter scatter_add scatter_reduce index_add index_copy index_put index_select
+masked_scatter select_scatter slice_scatter diagonal unfold cummax kthvalue where
+atan2 erfinv expm1 log1p conv2d conv3d conv_transpose2d max_pool2d max_pool3d avg_pool3d grid_sample
+cdist embedding_bag
+""".split()
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_pytorchs_own_samples(name: str, coverage: ModuleType, tmp_path: Path) -> None:
+    found = coverage.try_operator(name, 2, tmp_path)
+    assert found.counts["wrong"] == 0, found.reasons
+    assert found.counts["right"] > 0, found.reasons
