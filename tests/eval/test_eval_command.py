@@ -32,7 +32,7 @@ def test_a_table(capsys: Capture, program: Path, checkpoint: Path, text: Path) -
     assert rows[-4:-1] == ["fp", "qdq", "device"]
     assert "is chance" in captured.out.splitlines()[-1]
     assert "87 tokens in windows of 32" in captured.out
-    assert "Perplexity of device, tokens: 100%" in captured.err
+    assert "Perplexity of device: 100%" in captured.err
     assert main([*map(str, call)]) == 0
     assert "went on from an earlier run" in capsys.readouterr().out
 

@@ -125,7 +125,7 @@ MISTAKES: list[tuple[str, dict[str, Any], str]] = [
         {"rope_scaling": {"partial_rotary_factor": 0.5}},
         "'partial_rotary_factor' 0.5",
     ),
-    ("llama3_2-1b", {"rope_scaling": {"rope_type": "yarn"}}, "of the type 'yarn' is not supported"),
+    ("llama3_2-1b", {"rope_scaling": {"rope_type": "su"}}, "of the type 'su' is not supported"),
     ("llama3_2-1b", {"rope_scaling": "linear"}, "must be a dictionary, not 'linear'"),
     ("llama3_2-1b", {"rope_scaling": {"beta": 1}}, "rotary scaling field 'beta' is not understood"),
     ("llama3_2-1b", {"head_dim": 63}, "63 values cannot be rotated"),
