@@ -1,50 +1,191 @@
-"""How an option is described, once: its field in a dataclass, and all that other faces need."""
+"""One schema of options: a dataclass whose fields tell all that its faces need.
+
+A field made with :func:`option` is an argument from Python, a flag (``--group-size``) and a key of
+a YAML file (``group_size``). The kind says how each of them is read.
+"""
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Iterable
-from dataclasses import Field, dataclass, field
+import json
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import Field, dataclass, field, fields
 from typing import Any
+
+from satchel.errors import ConfigError, SatchelError
+
+_FLAG = re.compile(r"--[a-z][a-z-]*")
 
 
 @dataclass(frozen=True)
-class Option:
-    """What the command line and a YAML file need to know of a field."""
+class Kind:
+    """How a value is read from an argument, and from what a YAML file holds."""
 
-    help: str
-    metavar: str | None = None
-    parse: Callable[[str], Any] = str
+    from_text: Callable[[str], Any] = str
     yaml: tuple[type, ...] = (str,)
+    from_yaml: Callable[[Any], Any] = lambda value: value
+    gather: Callable[[list[Any]], Any] | None = None  # of a flag that may be repeated
+    join: Callable[[Any, Any], Any] = lambda _file, flags: flags  # what both have chosen
 
 
-def option(
-    default: Any,
-    help: str,
-    *,
-    metavar: str | None = None,
-    parse: Callable[[str], Any] = str,
-    yaml: tuple[type, ...] = (str,),
-) -> Any:
-    """A field of a dataclass that is an option."""
-    return field(default=default, metadata={"option": Option(help, metavar, parse, yaml)})
-
-
-def positive(text: str) -> int:
+def _positive(text: str) -> int:
     number = int(text) if text.isdigit() else 0
     if number < 1:
         raise argparse.ArgumentTypeError(f"{text!r} is not a whole number above 0")
     return number
 
 
-def add_options(group: argparse._ArgumentGroup, described: Iterable[Field[Any]]) -> None:
-    """A flag for each field that is an option; none has a default, so that a YAML file can tell
-    what was not given."""
+def _json_object(text: str) -> dict[str, Any]:
+    try:
+        value = json.loads(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(f"{text!r} is not JSON: {error}") from None
+    if not isinstance(value, dict):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a JSON object")
+    return value
+
+
+def _argument(parse: Callable[[str], Any]) -> Callable[[str], Any]:
+    """A parser whose error is argparse's."""
+
+    def read(text: str) -> Any:
+        try:
+            return parse(text)
+        except ConfigError as error:
+            raise argparse.ArgumentTypeError(str(error)) from None
+
+    return read
+
+
+def parsed(parse: Callable[[str], Any]) -> Kind:
+    """A text with a meaning; in a YAML file also a list of its parts: ``4,32`` or ``[4, 32]``."""
+
+    def from_yaml(value: Any) -> Any:
+        return parse(value if isinstance(value, str) else ",".join(map(str, value)))
+
+    return Kind(_argument(parse), (str, list), from_yaml)
+
+
+def pairs(split: Callable[[str], tuple[str, str]]) -> Kind:
+    """``NAME=VALUE``, repeatable; in a YAML file a list of these, or keys and values."""
+
+    def from_yaml(value: Any) -> dict[str, str]:
+        if isinstance(value, dict):
+            return {str(name): _text(item) for name, item in value.items()}
+        return dict(split(_text(item)) for item in value)
+
+    return Kind(_argument(split), (dict, list), from_yaml, dict, lambda file, flags: file | flags)
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str):
+        raise ConfigError(f"{value!r} is not a text")
+    return value
+
+
+def _listed(value: Any) -> tuple[str, ...]:
+    return tuple(map(str, value if isinstance(value, list) else [value]))
+
+
+TEXT = Kind()
+NUMBER = Kind(float, (int, float))
+INTEGER = Kind(int, (int,))
+POSITIVE = Kind(_positive, (int,))
+SWITCH = Kind(yaml=(bool,))
+OBJECT = Kind(_json_object, (dict,))
+TEXTS = Kind(str, (str, list), _listed, tuple, lambda file, flags: (*file, *flags))
+
+
+@dataclass(frozen=True)
+class Option:
+    """What the faces need to know of a field."""
+
+    help: str
+    kind: Kind = TEXT
+    metavar: str | None = None
+    choices: tuple[Any, ...] = ()
+    flag: str = ""  # where it is not the field's name
+    group: str = ""
+
+
+def option(
+    default: Any,
+    help: str,
+    kind: Kind = TEXT,
+    *,
+    metavar: str | None = None,
+    choices: tuple[Any, ...] = (),
+    flag: str = "",
+    group: str = "",
+) -> Any:
+    """A field of a dataclass that is an option. A default that is a class is called for each."""
+    told = {"option": Option(help, kind, metavar, choices, flag, group)}
+    if isinstance(default, type):
+        return field(default_factory=default, metadata=told)
+    return field(default=default, metadata=told)
+
+
+def options_of(schema: Any) -> list[Field[Any]]:
+    """The fields of a dataclass that are options."""
+    return [each for each in fields(schema) if "option" in each.metadata]
+
+
+def flag_of(each: Field[Any]) -> str:
+    told: Option = each.metadata["option"]
+    return "--" + (told.flag or each.name).replace("_", "-")
+
+
+def add_flags(
+    parser: argparse.ArgumentParser, described: Iterable[Field[Any]], group: str = ""
+) -> None:
+    """A flag for each; none has a default, so that a YAML file can tell what was not given."""
+    made: dict[str, argparse._ArgumentGroup] = {}
     for each in described:
         told: Option = each.metadata["option"]
-        group.add_argument(
-            "--" + each.name.replace("_", "-"),
-            type=told.parse,
-            metavar=told.metavar,
-            help=told.help,
-        )
+        title = told.group or group
+        if title not in made:
+            made[title] = parser.add_argument_group(title)
+        more: dict[str, Any] = {"dest": each.name, "default": None, "help": told.help}
+        if told.kind is SWITCH:
+            made[title].add_argument(flag_of(each), action="store_true", **more)
+            continue
+        if told.kind.gather:
+            more["action"] = "append"
+        if told.choices:
+            more["choices"] = told.choices
+        metavar = told.metavar
+        made[title].add_argument(flag_of(each), type=told.kind.from_text, metavar=metavar, **more)
+
+
+def join_choices(
+    described: Iterable[Field[Any]], file: Mapping[str, Any], arguments: argparse.Namespace
+) -> dict[str, Any]:
+    """What a YAML file and the flags chose; where both did, flags count."""
+    chosen = dict(file)
+    for each in described:
+        given, kind = getattr(arguments, each.name), each.metadata["option"].kind
+        if given is None:
+            continue
+        given = kind.gather(given) if kind.gather else given
+        chosen[each.name] = kind.join(file[each.name], given) if each.name in file else given
+    return chosen
+
+
+def read_yaml_value(each: Field[Any], value: Any, where: str) -> Any:
+    """A value of a YAML file as the field has it."""
+    kind: Kind = each.metadata["option"].kind
+    if not isinstance(value, kind.yaml) or (isinstance(value, bool) and bool not in kind.yaml):
+        kinds = " or ".join(t.__name__ for t in kind.yaml)
+        raise ConfigError(f"{each.name} in {where} must be {kinds}, not {value!r}")
+    try:
+        return kind.from_yaml(value)
+    except ConfigError as error:
+        raise ConfigError(f"{each.name} in {where}: {error.message}", error.advice) from None
+
+
+def advise_in_python(error: SatchelError, described: Iterable[Field[Any]]) -> None:
+    """Let an error name arguments instead of flags: ``kv_bits 8`` instead of ``--kv-bits 8``."""
+    known = {flag_of(each): each.name for each in described}
+    error.advice = _FLAG.sub(lambda match: known.get(match[0], match[0]), error.advice)
+    error.args = (f"{error.message}. {error.advice}" if error.advice else error.message,)

@@ -202,7 +202,7 @@ def test_refused_before_any_weight_is_read(
 
 
 def test_yaml_may_say_it(tmp_path: Path, text: str) -> None:
-    from satchel.exporter.options import read_options_file
+    from satchel.exporter.options_file import read_options_file
 
     path = tmp_path / "options.yaml"
     path.write_text(f"calibrate: {text}\ncalibrate-limit: 300\nrounding: search\n")

@@ -21,7 +21,7 @@ from satchel.checkpoints import open_checkpoint
 from satchel.checkpoints.adapter import open_adapter
 from satchel.checkpoints.base import TokenizerSource
 from satchel.errors import CheckpointError, ConfigError, SatchelError, TokenizerError
-from satchel.exporter.options import read_options_file
+from satchel.exporter.options_file import read_options_file
 from satchel.graph.ir import Sym
 from satchel.graph.memory_plan import plan_memory
 from satchel.llm.tokenizer import read_tokenizer

@@ -14,7 +14,7 @@ from satchel.cli.main import main
 from satchel.errors import ConfigError, RecipeError
 from satchel.exporter import ExportOptions, prepare_export
 from satchel.exporter import weights as weights_module
-from satchel.exporter.options import read_options_file
+from satchel.exporter.options_file import read_options_file
 from satchel.graph.ir import DType, RowSource, Weight
 from satchel.quantize import schemes as schemes_package
 from satchel.quantize.encoding import Encoding

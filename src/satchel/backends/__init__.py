@@ -7,13 +7,14 @@ with the entry-point group ``satchel.targets``, or call :func:`register`.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import fields
+from dataclasses import Field
 from importlib import import_module
 from importlib.metadata import entry_points
 from typing import TYPE_CHECKING, Any
 
 from satchel.backends.target import Target as Target
 from satchel.errors import ConfigError
+from satchel.options import options_of
 
 if TYPE_CHECKING:
     from satchel.runtime.program import Instance, Program
@@ -66,7 +67,7 @@ def find_target(name: str | Target, **options: Any) -> Target:
     found = _find_family(family)
     if found is None:
         raise ConfigError(f"there is no target {name!r}", f"Targets: {_forms()}.")
-    known = {field.name for field in own_options(found)}
+    known = {field.name for field in options_of(found)}
     for option in options:
         if option not in known:
             raise ConfigError(
@@ -76,14 +77,9 @@ def find_target(name: str | Target, **options: Any) -> Target:
     return found.parse(chip, options)
 
 
-def own_options(family: type[Target]) -> list[Any]:
-    """The fields of a kind of target that are options of an export."""
-    return [field for field in fields(family) if "option" in field.metadata]
-
-
-def target_options() -> dict[str, list[Any]]:
+def target_options() -> dict[str, list[Field[Any]]]:
     """The options that some targets have, by kind of target."""
-    return {name: own for name, family in families().items() if (own := own_options(family))}
+    return {name: own for name, family in families().items() if (own := options_of(family))}
 
 
 def _with_option(option: str) -> str:
@@ -106,7 +102,7 @@ def find_targets(
     left = dict(options)
     for name in listed:
         family = _find_family(name.partition(":")[0]) if isinstance(name, str) else None
-        own = {field.name for field in own_options(family)} if family else set()
+        own = {field.name for field in options_of(family)} if family else set()
         target = find_target(name, **{k: v for k, v in options.items() if k in own})
         left = {k: v for k, v in left.items() if k not in own}
         if target.name in found:

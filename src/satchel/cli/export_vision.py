@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import time
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 PREFIX = "torchvision:"
 _SHOWN_LAYERS = 8
-_KNOWN = {"recipe", "target", "overrides", "calibrate", "calibrate_limit"}
+_OTHER = {"calibrate", "calibrate_limit"}  # what a module has beside its options
 DEFAULT_IMAGES = 64
 
 
@@ -33,22 +33,14 @@ def add_vision_options(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--random-weights", action="store_true", help="no weights at all, for measuring speed"
     )
-    group.add_argument(
-        "--observer", metavar="NAME", help="int8: minmax, percentile[:P] or mse (minmax)"
-    )
-    group.add_argument(
-        "--least-snr",
-        type=float,
-        metavar="DB",
-        help="int8: layers that 8 bits leave with less stay in floats, or have 16 bits where the "
-        "target has no floats (15; -999: none)",
-    )
 
 
 def export_vision(
     arguments: argparse.Namespace, source: str, output: str | None, choices: dict[str, Any]
 ) -> None:
-    other = sorted(set(choices) - _KNOWN)
+    from satchel.exporter.module_options import ModuleOptions
+
+    other = sorted(set(choices) - {field.name for field in fields(ModuleOptions)} - _OTHER)
     if other:
         named = other[0].replace("_", "-")
         raise ConfigError(f"--{named} is for language models, and {source} is not one")
@@ -74,23 +66,18 @@ def _job(
     from satchel.files import refuse_existing
 
     try:
-        from satchel.torch.job import LEAST_SNR, ModuleOptions, prepare_module_export
+        from satchel.torch.job import prepare_module_export
         from satchel.torch.vision_models import VisionModel
     except ImportError as error:
         raise ConfigError(
             f"exporting a module needs torch ({error})", "pip install 'satchel[torch]'."
         ) from None
+    from satchel.exporter.module_options import ModuleOptions
     from satchel.vision.classifier import class_metadata
 
     if arguments.output:
         refuse_existing(Path(arguments.output), arguments.force)
-    options = ModuleOptions(
-        choices.get("recipe"),
-        choices["target"],
-        choices.get("overrides", {}),
-        arguments.observer or "minmax",
-        LEAST_SNR if arguments.least_snr is None else arguments.least_snr,
-    )
+    options = ModuleOptions(**{k: v for k, v in choices.items() if k not in _OTHER})
     folder = choices.get("calibrate")
     if folder is not None and not options.needs_examples:
         raise ConfigError(f"--calibrate is for the recipe int8, not {options.recipe_name}")

@@ -3,104 +3,128 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol, overload
 
-from satchel.backends import DEFAULT, Target
-from satchel.errors import ConfigError
+from satchel.backends import Target
+from satchel.errors import ConfigError, SatchelError
 from satchel.exporter.checkpoint import prepare_export
 from satchel.exporter.options import ExportOptions
+from satchel.exporter.options_file import all_options
+from satchel.options import advise_in_python
 from satchel.sources.progress import Progress
 
+PathLike = str | os.PathLike[str]
+Targets = str | Target | Sequence[str | Target]
 
+
+class Module(Protocol):
+    """A ``torch.nn.Module``."""
+
+    def parameters(self) -> Iterator[Any]: ...
+
+
+@overload
 def export(
-    source: Any,
-    output: str | os.PathLike[str] | Sequence[Any] | None = None,
-    *arguments: Any,
-    **options: Any,
-) -> Path:
+    source: PathLike,
+    output: PathLike | None = None,
+    *,
+    target: Targets = ...,
+    recipe: str | None = ...,
+    group_size: int | None = ...,
+    embedding: tuple[int, int] | None = ...,
+    head_bits: int | None = ...,
+    kv_bits: int | None = ...,
+    activation_bits: int | None = ...,
+    overrides: Mapping[str, str] = ...,
+    rounding: str | None = ...,
+    calibrate: str | None = ...,
+    calibrate_limit: int | None = ...,
+    rotate: bool = ...,
+    rotate_online: bool = ...,
+    mode: str = ...,
+    prefill_ar_len: int | None = ...,
+    context: int | None = ...,
+    ngram: int | None = ...,
+    window: int | None = ...,
+    gcap: int | None = ...,
+    metadata: Mapping[str, Any] = ...,
+    lora: Sequence[PathLike] = ...,
+    adapters: Mapping[str, PathLike] = ...,
+    preq_mode: str | None = ...,
+    preq_group_size: int | None = ...,
+    preq_embedding: tuple[int, int] | None = ...,
+    lora_rank: int | None = ...,
+    overwrite: bool = ...,
+    threads: int = ...,
+    progress: Progress | None = ...,
+) -> Path: ...
+
+
+@overload
+def export(
+    source: Module,
+    example_inputs: Sequence[Any],
+    output: PathLike | None = None,
+    *,
+    target: Targets = ...,
+    recipe: str | None = ...,
+    overrides: Mapping[str, str] = ...,
+    observer: str = ...,
+    least_snr: float = ...,
+    metadata: Mapping[str, Any] = ...,
+    calibration: Any = ...,
+    kwargs: Mapping[str, Any] | None = ...,
+    dynamic_shapes: Any = ...,
+    name: str | None = ...,
+    overwrite: bool = ...,
+    threads: int = ...,
+    progress: Progress | None = ...,
+) -> Path: ...
+
+
+def export(source: Any, *arguments: Any, **options: Any) -> Path:
     """Export a checkpoint, or a PyTorch module with example inputs; returns the program's path.
 
     ``export(checkpoint, output, recipe=…)`` takes a path, a name that ``satchel models`` lists,
-    or ``hf:ORG/REPO``, and the options of :func:`export_checkpoint`.
+    or ``hf:ORG/REPO``, and the options of :class:`~satchel.exporter.ExportOptions`.
     ``export(module, example_inputs, output, recipe=…)`` takes a ``torch.nn.Module`` and the
     options of ``satchel.torch.job.export_module``; it needs ``pip install 'satchel[torch]'``.
+    By default the file's name tells model, target, recipe, and what else was chosen.
 
-    >>> export("tiny-llama", "tiny.satchel", recipe="8da4w", group_size=32, context=128)
-    PosixPath('tiny.satchel')
+    >>> export("tiny-llama", recipe="8da4w", group_size=32, context=128)
+    PosixPath('tiny-llama-cpu-8da4w-g32-c128.satchel')
     """
-    if isinstance(source, (str, os.PathLike)):
-        return export_checkpoint(source, output, *arguments, **options)  # type: ignore[arg-type]
     try:
-        from satchel.torch.job import export_module
-    except ImportError as error:
-        raise ConfigError(
-            f"exporting a module needs torch ({error})", "pip install 'satchel[torch]'."
-        ) from None
-    return export_module(source, output, *arguments, **options)  # type: ignore[arg-type]
+        if isinstance(source, (str, os.PathLike)):
+            return _export_checkpoint(source, *arguments, **options)
+        try:
+            from satchel.torch.job import export_module
+        except ImportError as error:
+            raise ConfigError(
+                f"exporting a module needs torch ({error})", "pip install 'satchel[torch]'."
+            ) from None
+        return export_module(source, *arguments, **options)
+    except SatchelError as error:
+        advise_in_python(error, all_options().values())
+        raise
 
 
-def export_checkpoint(
-    source: str | os.PathLike[str],
-    output: str | os.PathLike[str] | None = None,
+def _export_checkpoint(
+    source: PathLike,
+    output: PathLike | None = None,
     *,
-    target: str | Target | Sequence[str | Target] = DEFAULT,
-    recipe: str | None = None,
-    group_size: int | None = None,
-    embedding: tuple[int, int] | None = None,
-    head_bits: int | None = None,
-    kv_bits: int | None = None,
-    activation_bits: int | None = None,
-    overrides: Mapping[str, str] | None = None,
-    rounding: str | None = None,
-    calibrate: str | None = None,
-    calibrate_limit: int | None = None,
-    rotate: bool = False,
-    rotate_online: bool = False,
-    mode: str = "hybrid",
-    prefill_ar_len: int | None = None,
-    context: int | None = None,
-    ngram: int | None = None,
-    window: int | None = None,
-    gcap: int | None = None,
-    metadata: Mapping[str, Any] | None = None,
-    lora: Sequence[str | os.PathLike[str]] = (),
-    adapters: Mapping[str, str | os.PathLike[str]] | None = None,
     overwrite: bool = False,
     threads: int = 0,
     progress: Progress | None = None,
+    lora: Sequence[PathLike] = (),
+    adapters: Mapping[str, PathLike] | None = None,
+    **options: Any,
 ) -> Path:
-    """Export a checkpoint (a path, a name that ``satchel models`` lists, or ``hf:ORG/REPO``).
-
-    Returns the program's path, by default one that tells model, target and recipe.
-
-    >>> export_checkpoint("tiny-llama", recipe="8da4w", group_size=32, context=128)
-    PosixPath('tiny-llama-cpu-8da4w-g32-c128.satchel')
-    """
-    options = ExportOptions(
-        target=target,
-        recipe=recipe,
-        group_size=group_size,
-        embedding=embedding,
-        head_bits=head_bits,
-        kv_bits=kv_bits,
-        activation_bits=activation_bits,
-        overrides=overrides or {},
-        rounding=rounding,
-        calibrate=calibrate,
-        calibrate_limit=calibrate_limit,
-        rotate=rotate,
-        rotate_online=rotate_online,
-        mode=mode,
-        prefill_ar_len=prefill_ar_len,
-        context=context,
-        ngram=ngram,
-        window=window,
-        gcap=gcap,
-        metadata=metadata or {},
-        lora=tuple(os.fspath(folder) for folder in lora),
-        adapters={name: os.fspath(folder) for name, folder in (adapters or {}).items()},
+    folders = {name: os.fspath(folder) for name, folder in (adapters or {}).items()}
+    chosen = ExportOptions(
+        lora=tuple(os.fspath(folder) for folder in lora), adapters=folders, **options
     )
-    job = prepare_export(source, options, progress)
+    job = prepare_export(source, chosen, progress)
     return job.run(Path(output) if output else job.default_output, overwrite, threads)

@@ -1,28 +1,80 @@
-"""What can be chosen at export, and the YAML file that may hold the choices."""
+"""What can be chosen when a checkpoint is exported: the schema of all faces."""
 
 from __future__ import annotations
 
 import difflib
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
 from typing import Any
 
-from satchel.backends import DEFAULT, Target, find_targets, leading_target, target_options
+from satchel.backends import DEFAULT, Target, find_targets, leading_target
 from satchel.errors import ConfigError
 from satchel.llm.lookahead.options import LookaheadSizes
+from satchel.options import (
+    INTEGER,
+    OBJECT,
+    POSITIVE,
+    SWITCH,
+    TEXTS,
+    Kind,
+    option,
+    pairs,
+    parsed,
+)
 from satchel.quantize.overrides import split_override
 from satchel.quantize.recipe import Recipe
 
 MODES = ("hybrid", "kv", "lookahead")
 PREQ_MODES = ("8da4w", "8da4w_output_8da8w")
 
+# Titles of the groups in the help of the command line.
+MODEL = "what to make of the model"
+META = "Llama checkpoints of Meta's that come quantised"
+
 _ADAPTER = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
 
 # What `metadata` may override, and the field of the tokenizer that it sets.
 METADATA = {"get_bos_id": "bos_id", "get_eos_ids": "eos_ids"}
+
+
+def _targets(names: list[str] | str) -> str:
+    return names if isinstance(names, str) else ",".join(names)
+
+
+NAMES = Kind(str, (str, list), _targets, _targets)  # of targets
+
+
+def parse_embedding(text: str) -> tuple[int, int]:
+    """
+    >>> parse_embedding("8,0")
+    (8, 0)
+    """
+    parts = text.split(",")
+    if len(parts) != 2 or not all(p.strip().isdigit() for p in parts):
+        raise ConfigError(f"{text!r} is not BITS,GROUP", "Write for example 4,32 or 8,0.")
+    return int(parts[0]), int(parts[1])
+
+
+def split_adapter(text: str) -> tuple[str, str]:
+    """
+    >>> split_adapter("fr=./french-lora")
+    ('fr', './french-lora')
+    """
+    name, equals, folder = text.partition("=")
+    if not equals or not folder:
+        raise ConfigError(f"{text!r} is not NAME=FOLDER", "Write for example fr=./french-lora.")
+    check_adapter_name(name)
+    return name, folder
+
+
+def check_adapter_name(name: str) -> None:
+    if not _ADAPTER.fullmatch(name) or name == "none":
+        raise ConfigError(
+            f"{name!r} is not a name for an adapter",
+            "Use letters, digits, dots, dashes and underscores; none stands for no adapter.",
+        )
 
 
 @dataclass(frozen=True)
@@ -48,32 +100,170 @@ class ExportOptions:
     of Meta's that comes quantised must be like; with ``preq_mode`` it is kept as it is.
     """
 
-    recipe: str | None = None  # None: the target's
-    group_size: int | None = None
-    embedding: tuple[int, int] | None = None
-    head_bits: int | None = None
-    kv_bits: int | None = None
-    activation_bits: int | None = None
-    overrides: Mapping[str, str] = field(default_factory=dict)
-    rounding: str | None = None
-    calibrate: str | None = None
-    calibrate_limit: int | None = None
-    rotate: bool = False
-    rotate_online: bool = False
-    mode: str = "hybrid"
-    prefill_ar_len: int | None = None  # None: the target's
-    context: int | None = None  # None: the target's
-    ngram: int | None = None
-    window: int | None = None
-    gcap: int | None = None
-    metadata: Mapping[str, Any] = field(default_factory=dict)
-    lora: tuple[str, ...] = ()
-    adapters: Mapping[str, str] = field(default_factory=dict)
-    preq_mode: str | None = None
-    preq_group_size: int | None = None
-    preq_embedding: tuple[int, int] | None = None
-    lora_rank: int | None = None
-    target: str | Target | Sequence[str | Target] = DEFAULT
+    recipe: str | None = option(
+        None,
+        "fp32, fp16, 16a8w, 8a8w, 16a4w or 8da4w; keep takes what is quantised already as it is "
+        "(the target's; cpu: 8da4w); for torchvision:NAME also int8 (the target's; cpu: fp32)",
+        metavar="NAME",
+        group=MODEL,
+    )
+    group_size: int | None = option(
+        None,
+        "weights that share a scale: 32, 64, 128 or 256; with 16a4w 16, 32 or 64 (32)",
+        POSITIVE,
+        metavar="N",
+        group=MODEL,
+    )
+    embedding: tuple[int, int] | None = option(
+        None,
+        "bits of the embedding and its group, 0 for a whole row (8,0; 8da4w: 4,GROUP_SIZE)",
+        parsed(parse_embedding),
+        metavar="BITS,GROUP",
+        group=MODEL,
+    )
+    head_bits: int | None = option(
+        None, "bits of the output head (8; 8da4w: 4)", INTEGER, choices=(4, 8), group=MODEL
+    )
+    kv_bits: int | None = option(
+        None,
+        "bits of the KV cache, with any recipe (16; fp32: 32)",
+        INTEGER,
+        choices=(8, 16, 32),
+        group=MODEL,
+    )
+    activation_bits: int | None = option(
+        None,
+        "bits of rounded activations (the recipe's own; keep: 16)",
+        INTEGER,
+        choices=(8, 16),
+        group=MODEL,
+    )
+    overrides: Mapping[str, str] = option(
+        dict,
+        "another scheme for some layers: 'layers.*.mlp.down=16a8w', '*.0.*=8da4w:64'; repeatable, "
+        "the last that matches counts",
+        pairs(split_override),
+        flag="override",
+        metavar="PATTERN=SCHEME",
+        group=MODEL,
+    )
+    calibrate: str | None = option(
+        None,
+        "run the float model on a text first, to round what matters best: a UTF-8 file, "
+        "prompt:WORDS, or task:NAME[=FILE] of lm-eval; for torchvision:NAME a folder of images",
+        metavar="TEXT",
+        group=MODEL,
+    )
+    calibrate_limit: int | None = option(
+        None, "its first N tokens (16384), or images (64)", POSITIVE, metavar="N", group=MODEL
+    )
+    rounding: str | None = option(
+        None,
+        "plain; search: the best of several scales; gptq: errors made up for by other weights, "
+        "needs --calibrate (plain; with --calibrate gptq)",
+        choices=("plain", "search", "gptq"),
+        group=MODEL,
+    )
+    rotate: bool = option(
+        False,
+        "turn the hidden states into a basis without outliers, folded into the weights; a tied "
+        "head becomes a weight of its own",
+        SWITCH,
+        group=MODEL,
+    )
+    rotate_online: bool = option(
+        False,
+        "with --rotate: also what the last layer of an MLP reads and, with --kv-bits 8, queries "
+        "and keys, which takes some work at run time",
+        SWITCH,
+        group=MODEL,
+    )
+    mode: str = option(
+        "hybrid",
+        "hybrid reads prompts in blocks, kv one token at a time; lookahead is hybrid and guesses "
+        "ahead unless told otherwise (hybrid)",
+        choices=MODES,
+        group=MODEL,
+    )
+    ngram: int | None = option(
+        None, "lookahead: guesses have up to N - 1 tokens (4)", INTEGER, metavar="N", group=MODEL
+    )
+    window: int | None = option(
+        None,
+        "lookahead: positions worked on ahead; 0 guesses from the text so far only (4)",
+        INTEGER,
+        metavar="W",
+        group=MODEL,
+    )
+    gcap: int | None = option(
+        None,
+        "lookahead: the most guesses verified at once (4)",
+        INTEGER,
+        metavar="G",
+        group=MODEL,
+    )
+    prefill_ar_len: int | None = option(
+        None,
+        "hybrid: the most prompt tokens read at once (the target's; cpu: 256)",
+        POSITIVE,
+        metavar="N",
+        group=MODEL,
+    )
+    context: int | None = option(
+        None,
+        "the most tokens of prompt and answer together (the target's; cpu: 2048)",
+        POSITIVE,
+        metavar="N",
+        group=MODEL,
+    )
+    metadata: Mapping[str, Any] = option(
+        dict,
+        """override the checkpoint's tokens: '{"get_bos_id": 1, "get_eos_ids": [2]}'""",
+        OBJECT,
+        metavar="JSON",
+        group=MODEL,
+    )
+    lora: tuple[str, ...] = option(
+        (),
+        "add a LoRA adapter of PEFT's to the weights before they are rounded; repeatable",
+        TEXTS,
+        metavar="FOLDER",
+        group=MODEL,
+    )
+    adapters: Mapping[str, str] = option(
+        dict,
+        "keep a LoRA adapter of PEFT's apart, to be chosen with run --adapter; repeatable",
+        pairs(split_adapter),
+        flag="adapter",
+        metavar="NAME=FOLDER",
+        group=MODEL,
+    )
+    preq_mode: str | None = option(
+        None,
+        "keep the codes, with activations of 8 bits; the output in 4 or 8 bits",
+        choices=PREQ_MODES,
+        group=META,
+    )
+    preq_group_size: int | None = option(
+        None, "check that groups have this size", POSITIVE, metavar="N", group=META
+    )
+    preq_embedding: tuple[int, int] | None = option(
+        None,
+        "check that the embedding is like this (8,0: 8 bits, a scale for each row)",
+        parsed(parse_embedding),
+        metavar="BITS,GROUP",
+        group=META,
+    )
+    lora_rank: int | None = option(
+        None, "check that there are adaptors of this rank", POSITIVE, metavar="N", group=META
+    )
+    target: str | Target | Sequence[str | Target] = option(
+        DEFAULT,
+        "what to export for: {targets}; several with commas, or repeated (cpu)",
+        NAMES,
+        metavar="CHIP",
+        group=MODEL,
+    )
 
     def __post_init__(self) -> None:
         self.targets  # noqa: B018  (there are such targets)
@@ -181,125 +371,3 @@ def _check_ids(metadata: Mapping[str, Any]) -> None:
         raise ConfigError(f"get_bos_id must be a token id, not {bos!r}")
     if ends is not None and not (isinstance(ends, list) and ends and all(map(is_id, ends))):
         raise ConfigError(f"get_eos_ids must be a list of token ids, not {ends!r}")
-
-
-# What a file may say besides the fields of ExportOptions.
-_FILE_KEYS = {"source": str, "output": str}
-_TYPES: dict[str, tuple[type, ...]] = {
-    "target": (str, list),
-    "recipe": (str,),
-    "group_size": (int,),
-    "embedding": (str, list),
-    "head_bits": (int,),
-    "kv_bits": (int,),
-    "activation_bits": (int,),
-    "overrides": (dict, list),
-    "rounding": (str,),
-    "calibrate": (str,),
-    "calibrate_limit": (int,),
-    "rotate": (bool,),
-    "rotate_online": (bool,),
-    "mode": (str,),
-    "prefill_ar_len": (int,),
-    "context": (int,),
-    "ngram": (int,),
-    "window": (int,),
-    "gcap": (int,),
-    "metadata": (dict,),
-    "lora": (str, list),
-    "adapters": (dict, list),
-    "preq_mode": (str,),
-    "preq_group_size": (int,),
-    "preq_embedding": (str, list),
-    "lora_rank": (int,),
-    "source": (str,),
-    "output": (str,),
-}
-
-
-def parse_embedding(text: str) -> tuple[int, int]:
-    """
-    >>> parse_embedding("8,0")
-    (8, 0)
-    """
-    parts = text.split(",")
-    if len(parts) != 2 or not all(p.strip().isdigit() for p in parts):
-        raise ConfigError(f"{text!r} is not BITS,GROUP", "Write for example 4,32 or 8,0.")
-    return int(parts[0]), int(parts[1])
-
-
-def split_adapter(text: str) -> tuple[str, str]:
-    """
-    >>> split_adapter("fr=./french-lora")
-    ('fr', './french-lora')
-    """
-    name, equals, folder = text.partition("=")
-    if not equals or not folder:
-        raise ConfigError(f"{text!r} is not NAME=FOLDER", "Write for example fr=./french-lora.")
-    check_adapter_name(name)
-    return name, folder
-
-
-def check_adapter_name(name: str) -> None:
-    if not _ADAPTER.fullmatch(name) or name == "none":
-        raise ConfigError(
-            f"{name!r} is not a name for an adapter",
-            "Use letters, digits, dots, dashes and underscores; none stands for no adapter.",
-        )
-
-
-def read_options_file(path: str | Path) -> dict[str, Any]:
-    """The choices in a YAML file: ``source``, ``output`` and the fields of ExportOptions."""
-    import yaml
-
-    class WithoutAliases(yaml.SafeLoader):  # type: ignore[misc]
-        """With them, a short file can stand for a document without end."""
-
-        def compose_node(self, parent: Any, index: Any) -> Any:
-            if self.check_event(yaml.AliasEvent):
-                raise yaml.YAMLError("aliases (*name) are not supported: write the value again")
-            return super().compose_node(parent, index)
-
-    try:
-        document = yaml.load(Path(path).read_text(encoding="utf-8"), WithoutAliases)
-    except (yaml.YAMLError, UnicodeDecodeError, RecursionError, ValueError) as error:
-        reason = " ".join(str(error).split())
-        raise ConfigError(f"{path} is not YAML: {reason}") from None
-    if document is None:
-        return {}
-    if not isinstance(document, dict):
-        raise ConfigError(f"{path} must hold keys and values", "For example recipe: 8da4w.")
-    choices = {str(key).replace("-", "_"): value for key, value in document.items()}
-    own = {f.name: f.metadata["option"].yaml for fs in target_options().values() for f in fs}
-    known = {f.name: None for f in fields(ExportOptions)} | _FILE_KEYS | own
-    check_keys(choices, known, str(path))
-    for key, value in choices.items():
-        wanted = own[key] if key in own else _TYPES[key]
-        if not isinstance(value, wanted) or (isinstance(value, bool) and bool not in wanted):
-            kinds = " or ".join(t.__name__ for t in wanted)
-            raise ConfigError(f"{key} in {path} must be {kinds}, not {value!r}")
-    for key in ("embedding", "preq_embedding"):
-        given = choices.get(key)
-        if given is not None:
-            text = given if isinstance(given, str) else ",".join(map(str, given))
-            choices[key] = parse_embedding(text)
-    if "lora" in choices:
-        folders = choices["lora"] if isinstance(choices["lora"], list) else [choices["lora"]]
-        choices["lora"] = tuple(map(str, folders))
-    if isinstance(choices.get("adapters"), list):
-        choices["adapters"] = dict(split_adapter(str(item)) for item in choices["adapters"])
-    if "overrides" in choices:
-        choices["overrides"] = _read_overrides(choices["overrides"], path)
-    return choices
-
-
-def _read_overrides(given: Any, path: str | Path) -> dict[str, str]:
-    """Either ``pattern: scheme`` or a list of ``pattern=scheme``, as on the command line."""
-    pairs = given.items() if isinstance(given, dict) else [(None, item) for item in given]
-    overrides = {}
-    for pattern, value in pairs:
-        if not isinstance(value, str):
-            raise ConfigError(f"overrides in {path} must name schemes, not {value!r}")
-        name, scheme = split_override(value) if pattern is None else (str(pattern), value)
-        overrides[name] = scheme
-    return overrides

@@ -3,63 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from functools import cached_property
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from satchel.backends import DEFAULT, find_targets, leading_target
+from satchel.backends import DEFAULT
 from satchel.backends.target import ModuleGraph, Samples, Target
 from satchel.errors import ConfigError
+from satchel.exporter.module_options import LEAST_SNR, ModuleOptions
 from satchel.exporter.pipeline import Export, Portable
 from satchel.graph.passes import optimize
 from satchel.progress import Progress, usual_progress
 from satchel.quantize.recipe import Recipe, apply_recipe, store_steps
-from satchel.quantize.static import make_observer
 from satchel.quantize.static.module import calibration_examples
 from satchel.torch.capture import capture
 from satchel.torch.importer import import_program
 from satchel.torch.weights import ArrayCheckpoint, take_weights
-
-LEAST_SNR = 15.0
-
-
-@dataclass(frozen=True)
-class ModuleOptions:
-    """What can be chosen when a module is exported."""
-
-    recipe: str | None = None  # None: the target's
-    target: str | Target | Sequence[str | Target] = DEFAULT
-    overrides: Mapping[str, str] = field(default_factory=dict)
-    observer: str = "minmax"
-    least_snr: float = LEAST_SNR  # int8: layers that 8 bits leave with less (dB) get more
-    metadata: Mapping[str, Any] = field(default_factory=dict)  # goes into the file as it is
-
-    def __post_init__(self) -> None:
-        make_observer(self.observer)
-        for target in self.targets:
-            target.check_module(self.recipe_name, bool(self.overrides))
-
-    @cached_property
-    def targets(self) -> tuple[Target, ...]:
-        """All targets that the program is made for."""
-        return find_targets(self.target)
-
-    @property
-    def chip(self) -> Target:
-        """The target whose defaults count."""
-        return leading_target(self.targets)
-
-    @property
-    def recipe_name(self) -> str:
-        """The recipe, or the target's usual one."""
-        return self.recipe or self.chip.usual.module_recipe
-
-    @property
-    def needs_examples(self) -> bool:
-        """Whether ranges are measured before anything is written."""
-        return self.chip.needs_examples(self.recipe_name)
 
 
 def prepare_module_export(

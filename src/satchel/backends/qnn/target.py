@@ -20,7 +20,7 @@ from satchel.backends.target import (
     Placement,
 )
 from satchel.graph.ir import Graph, Node, Sym
-from satchel.options import option, positive
+from satchel.options import POSITIVE, option
 from satchel.program.names import (
     CALIBRATION_METHOD,
     KV_METHOD,
@@ -42,9 +42,8 @@ class QnnTarget(BaseTarget):
     num_sharding: int | None = option(
         None,
         "into how many parts to split the model (as many as the chip needs)",
+        POSITIVE,
         metavar="N",
-        parse=positive,
-        yaml=(int,),
     )
     kit: str | None = option(
         None,
