@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from satchel.errors import ConfigError
+from satchel.eval.harness import model_class
 from satchel.eval.hellaswag import Item, digest_of_items, measure_hellaswag, read_hellaswag
 from satchel.eval.perplexity import Perplexity, compare, measure_perplexity
 from satchel.eval.phases import PhaseMaker, check_phases
@@ -174,4 +175,5 @@ class _Evaluation:
             for path in kept_files(kept):
                 path.unlink()
         told = partial(self.counted, f"Tasks of {phase}, requests")
-        return self.tasks.run(self.llm, session, self.options.limit, kept, told)
+        model = model_class()(self.llm, session=session, told=told)
+        return self.tasks.run(model, self.options.limit, kept)

@@ -15,9 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from satchel.errors import EvaluationError
-from satchel.eval.harness import Told, import_harness, model_class
-from satchel.llm.llm import LLM
-from satchel.llm.session import Session
+from satchel.eval.lm_eval_package import import_harness
 
 # The loader of each kind of file, in the names that the datasets library has for them.
 _LOADERS = {
@@ -133,10 +131,9 @@ class Tasks:
                     found.append("".join(a for a in instance.args if isinstance(a, str)))
         return found
 
-    def run(
-        self, llm: LLM, session: Session, limit: int | None, kept: Path, told: Told
-    ) -> dict[str, dict[str, Any]]:
-        """Metrics by task. Answers are kept at ``kept``, so an interrupted run goes on."""
+    def run(self, model: Any, limit: int | None, kept: Path) -> dict[str, dict[str, Any]]:
+        """Metrics by task of a model of lm-eval's. Answers are kept at ``kept``, so that an
+        interrupted run goes on."""
         kept.parent.mkdir(parents=True, exist_ok=True)
         evaluator = import_harness("evaluator")
         # It asks git for a revision, and git complains where there is no repository.
@@ -144,7 +141,7 @@ class Tasks:
         # What lm-eval prints must not get into the JSON on standard output.
         with contextlib.redirect_stdout(sys.stderr):
             document = evaluator.simple_evaluate(
-                model=model_class()(llm, session=session, told=told),
+                model=model,
                 tasks=[self._spec(name) for name in self._choice.names],
                 limit=limit,
                 task_manager=self._manager,
