@@ -105,7 +105,7 @@ from pathlib import Path
 from satchel.backends.qnn import loaded, prepared
 def refuse(*_): raise AssertionError("lowered again")
 loaded.PreparedProgram = prepared.lower = refuse
-runner = loaded.load_program(Path(sys.argv[1]), Path(sys.argv[2]))
+runner = loaded.load_program(Path(sys.argv[1]), "qnn:SM8450", Path(sys.argv[2]))
 given = {"tokens": np.array([5], np.int32), "position": np.array([0], np.int32)}
 print(runner.run("kv_forward", given)["logits"].shape)
 """
@@ -134,7 +134,7 @@ def _bare(path: Path, **metadata: Any) -> Program:
 
 def test_a_target_without_a_payload(tmp_path: Path) -> None:
     program = _bare(tmp_path / "bare.satchel", target="qnn:SM8750")
-    with pytest.raises(ProgramFormatError, match="no manifest.json for the NPU"):
+    with pytest.raises(ProgramFormatError, match="no manifest.json for qnn:SM8750"):
         open_instance(program)
 
 
@@ -144,8 +144,8 @@ def test_names_that_lead_elsewhere(tmp_path: Path) -> None:
     file = tmp_path / "file"
     file.write_bytes(b"abc")
     path = tmp_path / "p.satchel"
-    writer = ProgramWriter([b.finish()], {}, payloads={"qnn/../evil": file})
-    writer.write(path, lambda w, e: iter(()), lambda: {})
+    writer = ProgramWriter([b.finish()], {}, payloads={"qnn:v79/../evil": file})
+    writer.write(path, lambda w, e: iter(()), lambda: {"target": "qnn:v79"})
     program = Program(path, verify=True)
     assert program.payload("../evil") == b"abc"
     with pytest.raises(ProgramFormatError, match="is not a file name"):
