@@ -6,9 +6,13 @@ import json
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 import satchel.cli
 from satchel.cli.main import main
@@ -54,6 +58,44 @@ def test_commands_print_through_one_place() -> None:
         # The conversation writes what is shown() in a style of its own.
         if path.name not in ("output.py", "main.py", "conversation.py"):
             assert not bare.search(path.read_text("utf-8")), path
+
+
+_odd = st.recursive(
+    st.one_of(st.none(), st.booleans(), st.integers(), st.just(10**400), st.floats(), st.text()),
+    lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.text(), inner, max_size=2),
+    max_leaves=3,
+)
+
+
+def _places(value: Any, where: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    items = value.items() if isinstance(value, dict) else ()
+    items = enumerate(value) if isinstance(value, list) else items
+    for key, item in items:
+        yield (*where, key)
+        yield from _places(item, (*where, key))
+
+
+@settings(
+    max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(data=st.data())
+def test_odd_metadata_is_the_fault_of_the_file(
+    data: st.DataObject, program: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Any value in any place: shown, or refused in a line that does not speak of a bug."""
+    model = fm.read(program.read_bytes())
+    document = json.loads(model.metadata)
+    *way, last = data.draw(st.sampled_from(list(_places(document))))
+    holder = document
+    for key in way:
+        holder = holder[key]
+    holder[last] = data.draw(_odd)
+    model.metadata = json.dumps(document).encode()
+    path = program.with_name("odd.satchel")
+    path.write_bytes(fm.write(model))
+    for command in (["inspect", str(path)], ["run", str(path), "--prompt=x", "--max-new-tokens=1"]):
+        assert main(command) in (0, 1)
+        assert "bug in Satchel" not in capfd.readouterr().err
 
 
 @pytest.mark.parametrize("threads", ["99999999999", "9" * 30, "0", "-1", "two"])

@@ -89,8 +89,10 @@ def _print(document: dict[str, Any], path: str) -> None:
     targets = ", ".join(meta.get("targets") or [str(meta.get("target"))])
     emit(f"target     {targets}; context {size} tokens; mode {mode}")
     placement = document["placement"] or {}
-    placed = ", ".join(f"{n} nodes on {where}" for where, n in placement.get("nodes", {}).items())
-    emit(f"placement  {placed}; {len(placement.get('fallbacks', []))} fallbacks")
+    placed = ", ".join(
+        f"{n} nodes on {where}" for where, n in (placement.get("nodes") or {}).items()
+    )
+    emit(f"placement  {placed}; {len(placement.get('fallbacks') or [])} fallbacks")
     for method in document["methods"]:
         ins = ", ".join(_typed(v) for v in method["inputs"])
         outs = ", ".join(_typed(v) for v in method["outputs"])

@@ -16,6 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from satchel import _native
 from satchel.errors import ChecksumError, ExecutionError, ProgramFormatError
+from satchel.program.metadata import wrong_values
 from satchel.program.names import payload_name
 from satchel.quantize.encoding import Encoding
 
@@ -169,6 +170,8 @@ class Program:
             raise self._metadata_error(message) from None
         if not isinstance(document, dict):
             raise self._metadata_error("the metadata is not a JSON object")
+        for problem in wrong_values(document):
+            raise self._metadata_error(f"the metadata's {problem}")
         return document
 
     def _metadata_error(self, message: str) -> ProgramFormatError:
