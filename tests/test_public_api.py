@@ -26,6 +26,7 @@ def program(checkpoint: Path) -> Path:
 
 def test_version_and_names() -> None:
     assert satchel.__version__ == version("satchel")
+    assert {"LLM", "Program", "export", "find_target", "load"} <= set(satchel.__all__)
     for name in satchel.__all__:
         assert getattr(satchel, name) is not None, name
     with pytest.raises(AttributeError, match="no attribute 'exprot'"):

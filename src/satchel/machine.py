@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import resource
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 
@@ -38,3 +39,16 @@ def peak_rss() -> int:
 def current_rss() -> int:
     """The resident memory now, in bytes; where that is not known, the most so far."""
     return _linux_status("VmRSS") or peak_rss()
+
+
+def describe_machine() -> str:
+    """The processor, its cores and the system, in a few words."""
+    import platform
+
+    name = platform.processor() or platform.machine()
+    with suppress(OSError):
+        for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
+            if line.startswith("model name"):
+                name = line.partition(":")[2].strip()
+                break
+    return f"{name}, {cores()} cores, {platform.system()} {platform.machine()}"

@@ -64,6 +64,7 @@ def measure_module(program: Program, options: ModuleBench) -> dict[str, Any]:
         "arena_bytes": info["arena_bytes"],
         "peak_rss_bytes": peak_rss(),
         "file_size_bytes": program.size,
+        "checksum": program.checksum,
         "runs": options.runs,
         "threads": instance.threads,
         "kernels": instance.kernels,

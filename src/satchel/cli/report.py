@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import argparse
+import json
+import subprocess
+import sys
+from datetime import date
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from satchel.cli.arguments import add_program_options, positive, threads
 from satchel.cli.output import emit, print_json, say, whole
+from satchel.errors import EvaluationError
 from satchel.progress import ProgressBar
 from satchel.units import megabytes
 
@@ -50,6 +55,7 @@ def execute(arguments: argparse.Namespace) -> None:
 
     from satchel.cli.programs import open_program
     from satchel.files import atomic_write, refuse_existing
+    from satchel.machine import describe_machine
     from satchel.report.document import add_results, describe_program, label_programs, read_results
     from satchel.report.page import render
 
@@ -63,11 +69,11 @@ def execute(arguments: argparse.Namespace) -> None:
         (str(program.path), result) for program in opened for result in _measure(program, arguments)
     ]
     add_results(programs, measured)
-    page = render(programs, version("satchel"))
+    page = render(programs, version("satchel"), describe_machine(), f"{date.today():%Y-%m-%d}")
     with atomic_write(output, arguments.force) as file:
         file.write(page.encode())
     if arguments.json:
-        hidden = ("label", "colour")
+        hidden = ("label", "colour", "letter")
         shown = [{k: v for k, v in p.items() if k not in hidden} for p in programs]
         print_json({"output": str(output), "programs": shown})
     else:
@@ -75,7 +81,6 @@ def execute(arguments: argparse.Namespace) -> None:
 
 
 def _measure(program: Program, arguments: argparse.Namespace) -> list[dict[str, Any]]:
-    from satchel.benchmark.llm import BenchOptions, measure
     from satchel.eval import EvaluationOptions, evaluate
 
     results = []
@@ -89,9 +94,22 @@ def _measure(program: Program, arguments: argparse.Namespace) -> list[dict[str, 
         for bar in bars:
             bar.close()
     if arguments.bench:
-        context = int(program.metadata.get("context") or 0)
-        prompt = min(256, context * 3 // 4)
-        new = min(64, context - prompt)
-        options_ = BenchOptions(prompt, new, threads=threads(arguments))
-        results.append(measure(program, options_, say))
+        results.append(_bench_apart(program, threads(arguments)))
     return results
+
+
+def _bench_apart(program: Program, threads: int) -> dict[str, Any]:
+    """Measured in a process of its own, whose peak memory is that of this program alone."""
+    call = [sys.executable, "-m", "satchel", "bench", str(program.path), "--json"]
+    context = int(program.metadata.get("context") or 0)
+    if context:
+        prompt = min(256, context * 3 // 4)
+        call += ["--prompt-tokens", str(prompt), "--new-tokens", str(min(64, context - prompt))]
+    call += ["--threads", str(threads)] if threads else []
+    say(f"Measuring {program.path.name} …")
+    done = subprocess.run(call, capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        reason = done.stderr.strip().splitlines()[-1:] or ["it ended without a word"]
+        raise EvaluationError(f"{program.path} could not be measured ({reason[0]})")
+    result: dict[str, Any] = json.loads(done.stdout)
+    return result

@@ -85,6 +85,16 @@ def label_programs(programs: Sequence[dict[str, Any]]) -> None:
         again = files[program["file"]] > 1
         program["label"] = f"{name} ({program['checksum'][:6]})" if again else name
         program["colour"] = number % COLOURS
+        program["letter"] = _letter(number)
+
+
+def _letter(number: int) -> str:
+    """
+    >>> [_letter(number) for number in (0, 25, 26)]
+    ['A', 'Z', 'AA']
+    """
+    first = _letter(number // 26 - 1) if number >= 26 else ""
+    return first + chr(ord("A") + number % 26)
 
 
 def size_by_part(program: Program) -> dict[str, int]:
@@ -136,10 +146,18 @@ _BENCH_NUMBERS = (
     *("decode_tok_s", "prefill_tok_s", "ttft_s", "bandwidth_share", "peak_rss_bytes"),
     *("prompt_tokens", "new_tokens", "threads", "runs"),
 )
+_MODULE_NUMBERS = ("median_s", "calls_s", "peak_rss_bytes", "threads", "runs")
 _GUESSING = ("speedup", "tokens_per_step")
 
 
+def is_module_bench(document: Mapping[str, Any]) -> bool:
+    """Whether this is the speed of a model that is no language model."""
+    return all(_is_number(document.get(name)) for name in _MODULE_NUMBERS)
+
+
 def _is_bench(document: Mapping[str, Any]) -> bool:
+    if is_module_bench(document):
+        return True
     guessing = document.get("lookahead")
     whole = all(_is_number(document.get(name)) for name in _BENCH_NUMBERS)
     return whole and (

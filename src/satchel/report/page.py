@@ -16,6 +16,7 @@ from satchel.report.sections import (
     quality_section,
     size_section,
     speed_section,
+    summary_section,
     tasks_section,
 )
 
@@ -43,6 +44,8 @@ td.w{width:50%;min-width:110px;vertical-align:middle}
 .legend{display:flex;flex-wrap:wrap;gap:4px 18px;margin:6px 0 12px;font-size:.88rem}
 .legend span{display:inline-flex;align-items:center;gap:6px}
 .key{display:inline-block;width:11px;height:11px;border-radius:3px;flex:none}
+.letter{width:auto;min-width:17px;height:17px;padding:0 4px;line-height:17px;font-size:.72rem;
+font-style:normal;font-weight:600;text-align:center;color:var(--bg)}
 .bar{display:block;width:100%;height:12px;background:var(--track);border-radius:3px}
 .bar.tall{height:24px}
 .row{margin:10px 0}.row b{font-weight:600}.row small{color:var(--soft)}
@@ -58,18 +61,23 @@ th,td{padding-right:10px}td.w{min-width:70px;width:34%}.name{white-space:normal}
 """
 
 
+_DASHES = ("none", "7 3", "2 3", "9 3 2 3", "4 2", "1 4")  # lines without their colours
+
+
 def _colours() -> str:
     programs = "".join(
         f".p{i}{{fill:var(--p{i});stroke:var(--p{i})}}.k.p{i}{{background:var(--p{i})}}"
+        f".line.p{i}{{stroke-dasharray:{_DASHES[i]}}}"
         for i in range(6)
     )
     parts = "".join(f".s{i}{{fill:var(--s{i})}}.k.s{i}{{background:var(--s{i})}}" for i in range(8))
     return programs + parts + "rect{stroke:none!important}"
 
 
-def render(programs: Sequence[dict[str, Any]], version: str) -> str:
+def render(programs: Sequence[dict[str, Any]], version: str, machine: str, day: str) -> str:
     """The whole page. Everything that comes from a file is escaped."""
     sections = [
+        summary_section(programs, machine, day),
         programs_section(programs),
         size_section(programs),
         speed_section(programs),
@@ -88,8 +96,8 @@ def render(programs: Sequence[dict[str, Any]], version: str) -> str:
         '<meta name="viewport" content="width=device-width,initial-scale=1">'
         f"<title>{escape(title)} · Satchel report</title>"
         f"<style>{_STYLE}{_colours()}</style></head>\n<body><h1>{escape(title)}</h1>"
-        f"<p>{count}. Colours stand for the same program throughout.</p>"
-        + legend([(p["label"], f"p{p['colour']}") for p in programs])
+        f"<p>{count}. Letters, colours and dashes stand for the same program throughout.</p>"
+        + legend([(f"{p['letter']}  {p['label']}", f"p{p['colour']}") for p in programs])
         + "\n".join(section for section in sections if section)
         + f"\n<footer>Made by satchel {escape(version)}.</footer>"
         f'<script type="application/json" id="data">{data}</script></body></html>\n'

@@ -10,6 +10,7 @@ from typing import Any
 
 from satchel.cli.output import count
 from satchel.report.charts import bar, line_chart, stacked_bar
+from satchel.report.document import is_module_bench
 from satchel.units import megabytes
 
 Programs = Sequence[dict[str, Any]]
@@ -48,8 +49,32 @@ def table(head: Sequence[str], rows: Iterable[Sequence[str]], numbers: int = 1) 
 
 
 def _named(program: dict[str, Any]) -> str:
-    key = f'<i class="key k p{program["colour"]}"></i>'
+    key = f'<i class="key k p{program["colour"]} letter">{escape(program["letter"])}</i>'
     return f'<span class="name">{key} {escape(program["label"])}</span>'
+
+
+def summary_section(programs: Programs, machine: str, day: str) -> str:
+    """What most people want to know, before all the rest."""
+
+    def row(p: dict[str, Any]) -> list[str]:
+        bench = p["bench"] or {}
+        perplexities = [e["phases"]["device"]["ppl"] for e in p["evals"] if "device" in e["phases"]]
+        speed = ""
+        if "decode_tok_s" in bench:
+            speed = f"{bench['decode_tok_s']:,.1f} tok/s"
+        elif bench:
+            speed = f"{bench['median_s'] * 1000:,.2f} ms a call"
+        return [
+            _named(p),
+            megabytes(p["file_size_bytes"]),
+            speed,
+            megabytes(bench["peak_rss_bytes"]) if bench else "",
+            f"{perplexities[0]:.3f}" if perplexities else "",
+        ]
+
+    head = ["program", "file", "speed", "peak memory", "perplexity"]
+    note = f"{day}, on {machine}. What was not measured is left empty."
+    return section("Summary", note, table(head, map(row, programs)))
 
 
 def programs_section(programs: Programs) -> str:
@@ -113,9 +138,10 @@ _SPEEDS = (
 
 
 def speed_section(programs: Programs) -> str:
-    measured = [p for p in programs if p["bench"]]
+    modules = _module_speeds([p for p in programs if p["bench"] and is_module_bench(p["bench"])])
+    measured = [p for p in programs if p["bench"] and not is_module_bench(p["bench"])]
     if not measured:
-        return ""
+        return modules
     parts = []
     for field, name, form in _SPEEDS:
         most = max(p["bench"][field] for p in measured)
@@ -148,7 +174,26 @@ def speed_section(programs: Programs) -> str:
             for p in guessing
         ]
         parts.append(table(["lookahead", "", ""], rows))
-    return section("Speed", f"{note}; medians of {first['runs']} runs.", *parts)
+    return section("Speed", f"{note}; medians of {first['runs']} runs.", *parts) + modules
+
+
+def _module_speeds(programs: Programs) -> str:
+    """One call of models that are no language models."""
+    if not programs:
+        return ""
+    most = max(p["bench"]["median_s"] for p in programs)
+    rows = [
+        [
+            _named(p),
+            bar(_share(p["bench"]["median_s"], most), f"p{p['colour']}"),
+            f"{p['bench']['median_s'] * 1000:,.2f} ms",
+            f"{p['bench']['calls_s']:,.1f} a second",
+            megabytes(p["bench"]["peak_rss_bytes"]),
+        ]
+        for p in programs
+    ]
+    head = ["one call", "", "median", "calls", "peak memory"]
+    return section("Speed of a call", "Shorter is faster; inputs are random.", table(head, rows))
 
 
 def quality_section(programs: Programs) -> str:
