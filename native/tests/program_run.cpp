@@ -33,7 +33,8 @@ const std::thread::id kCaller = std::this_thread::get_id();
 
 }  // namespace
 
-void* operator new(size_t size) {
+// Not inlined, or gcc takes the halves of a pair for each other's mismatch.
+__attribute__((noinline)) void* operator new(size_t size) {
   // Workers do nothing but the pieces of parallel_for.
   if (std::this_thread::get_id() != kCaller && kCaller != std::thread::id()) {
     std::fputs("an allocation inside parallel_for\n", stderr);
@@ -43,8 +44,8 @@ void* operator new(size_t size) {
   throw std::bad_alloc();
 }
 
-void operator delete(void* memory) noexcept { std::free(memory); }
-void operator delete(void* memory, size_t) noexcept { std::free(memory); }
+__attribute__((noinline)) void operator delete(void* memory) noexcept { std::free(memory); }
+__attribute__((noinline)) void operator delete(void* memory, size_t) noexcept { std::free(memory); }
 
 namespace {
 
