@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from satchel.backends import find_target
@@ -42,6 +44,25 @@ def test_codes_in_messages() -> None:
     assert find_code("Failed to create device. QNN_DEVICE_INVALID_CONFIG: bad") == 14001
     assert find_code("all is well") is None
     assert vendor_error("loading", "strange things").message.endswith("no code: strange things")
+
+
+SAID = {
+    "[ERROR] QnnDsp <E> Unsupported config option 2": "without a group",
+    "QnnDsp <E> Context group 1 does not exist\nerror code 5010": "keep the first open",
+    "<E> fastrpc memory map for fd: 156 with length: 1145044992 failed. err 1002": "num-sharding",
+    "Failed to interpret QNN context binary. Error code 30010": "built? the runner|_qnn.bin",
+    "exits with error 7005, tensor parameters not supported": "Shapes must be fixed",
+    "Failed to add node to Qnn Graph with error: 6005": "which name the first op",
+    "Failed to get context binary with err 0x138f": "num-sharding",
+    "loading method failed with error 0x14": "satchel run",
+}
+
+
+@pytest.mark.parametrize("said", SAID)
+def test_messages_that_people_met_get_advice_of_their_own(said: str) -> None:
+    error = vendor_error("loading", said)
+    assert re.search(SAID[said], error.advice), error.advice
+    assert error.advice not in {vendor_error("loading", "strange").advice, CODES[5010].advice}
 
 
 def test_an_op_on_the_cpu_is_told_as_such() -> None:

@@ -15,7 +15,7 @@ from typing import IO, Any
 
 import satchel
 from satchel import errors
-from satchel.backends.qnn.codes import CODES, find_code
+from satchel.backends.qnn.codes import find_cause, find_code
 from satchel.backends.qnn.frames import Array, Message, receive, send
 from satchel.backends.qnn.vendor import require_packages
 from satchel.errors import BackendError, SatchelError
@@ -100,7 +100,8 @@ class Child:
         if status < 0:
             with suppress(ValueError):
                 ended = f"was ended by {signal.Signals(-status).name}"
-        advice = CODES[code].advice if code in CODES else "Satchel itself is unharmed; try again."
+        cause = find_cause(log)
+        advice = cause.advice if cause else "Satchel itself is unharmed; try again."
         if status == -signal.SIGKILL:
             advice = "The machine ran out of memory; use a larger --num-sharding."
         last = next((line for line in reversed(log.splitlines()) if line.strip()), "")
