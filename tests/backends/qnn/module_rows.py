@@ -55,6 +55,20 @@ def _convolution(name: str, out: int, kernel: int, groups: int = 1, **rest: Any)
     return NpuRow("conv2d", name, [_IMAGE], build, matrices=matrices, vectors=vectors)
 
 
+def _transposed(name: str, out: int, kernel: int, padding: tuple[int, ...], **rest: Any) -> NpuRow:
+    def build(b: GraphBuilder, v: list[Value]) -> Value:
+        inputs = [
+            v[0],
+            b.weight("w", (out, kernel * kernel * 16)),
+            b.weight("bias", (out,), "vector"),
+        ]
+        window = {"kernel": (kernel, kernel), "padding": padding, **rest}
+        return b.node("conv_transpose2d", *inputs, **window)
+
+    matrices, vectors = {"w": per_row("w", out, kernel * kernel * 16)}, {"bias": normal(out)}
+    return NpuRow("conv_transpose2d", name, [_IMAGE], build, matrices=matrices, vectors=vectors)
+
+
 def _linear(name: str, x: Array, bias: bool) -> NpuRow:
     def build(b: GraphBuilder, v: list[Value]) -> Value:
         inputs = [v[0], b.weight("w", (40, 64))]
@@ -84,6 +98,9 @@ def _layers() -> list[NpuRow]:
         _convolution("depthwise", 16, 3, 16, stride=2),
         _convolution("groups", 32, 3, 4),
         _convolution("dilated", 8, 3, dilation=(2, 2)),
+        _transposed("2x2", 8, 2, (0, 0, 0, 0), stride=(2, 2)),
+        _transposed("3x3", 8, 3, (1, 1, 1, 1)),
+        _transposed("padded", 24, 3, (1, 0, 1, 0), stride=(2, 2), activation="relu"),
         _linear("rows", normal(5, 64), True),
         _linear("rank3", normal(3, 5, 64), True),
         _linear("no_bias", normal(3, 5, 64), False),

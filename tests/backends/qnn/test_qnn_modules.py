@@ -95,7 +95,22 @@ class Windows(nn.Module):
         return x + torch.roll(y, (1, 1), (1, 2))
 
 
-SHAPES = {Mobile: (1, 3, 32, 32), Encoder: (1, 12, 32), Windows: (1, 4, 4, 16)}
+class Up(nn.Module):
+    """The corner of a UNet: down, up again by a transposed convolution, and joined."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.down = nn.Conv2d(3, 8, 3, 1, 1), nn.Conv2d(8, 16, 3, 2, 1)
+        self.up, self.last = nn.ConvTranspose2d(16, 8, 2, 2), nn.Conv2d(16, 4, 1)
+        self.smooth = nn.ConvTranspose2d(4, 4, 3, 2, 1, output_padding=1)
+
+    def forward(self, x: Any) -> Any:
+        x = functional.relu(self.first(x))
+        y = self.up(functional.relu(self.down(x)))
+        return self.smooth(self.last(torch.cat([x, y], 1)))
+
+
+SHAPES = {Mobile: (1, 3, 32, 32), Encoder: (1, 12, 32), Windows: (1, 4, 4, 16), Up: (1, 3, 12, 16)}
 # Codes by which the chip may differ, by the bits of the output.
 STEPS = {8: 3, 16: 300}
 
@@ -128,6 +143,7 @@ def _cosine(a: np.ndarray, b: np.ndarray) -> float:
         (Encoder, "int8", 15.0),
         (Encoder, "int8", 40.0),
         (Windows, "int8", 15.0),
+        (Up, "int8", 15.0),
         (Encoder, "16a8w", 15.0),
     ],
 )
@@ -180,6 +196,29 @@ def test_the_cpu_does_what_the_npu_does_not(tmp_path: Path) -> None:
     wanted, wanted_best = module(ids)
     assert _cosine(scores, wanted.detach().numpy()) > 0.999
     assert best.tolist() == wanted_best.tolist()
+
+
+class Masked(nn.Module):
+    """A mask as T5 makes it: zero, or the lowest number that there is."""
+
+    def __init__(self, lowest: float) -> None:
+        super().__init__()
+        self.q, self.k, self.lowest = nn.Linear(16, 16), nn.Linear(16, 16), lowest
+
+    def forward(self, x: Any, mask: Any) -> Any:
+        hidden = (1.0 - mask)[:, None] * self.lowest
+        return (self.q(x) @ self.k(x).transpose(1, 2) / 4 + hidden).softmax(-1) @ x
+
+
+def test_a_mask_of_the_lowest_number(tmp_path: Path) -> None:
+    torch.manual_seed(4)
+    module = Masked(torch.finfo(torch.float32).min).eval()
+    masks = [torch.tensor([[1.0] * n + [0.0] * (8 - n)]) for n in (5, 8, 3)]
+    examples = [(_example((1, 8, 16), n), mask) for n, mask in enumerate(masks)]
+    options = {"recipe": "int8", "target": TARGET, "calibration": examples[:2]}
+    program = Program(satchel.export(module, examples[0], tmp_path / "p.satchel", **options))
+    (got,) = program.instance().method("forward").run(*(x.numpy() for x in examples[2]))
+    assert _cosine(got, module(*examples[2]).detach().numpy()) > 0.999
 
 
 class Nothing(nn.Module):

@@ -103,7 +103,10 @@ def _join_caches(graph: Graph, made: Encodings) -> None:
 
 
 def _join_concats(graph: Graph, made: Encodings) -> None:
-    """What is put together is rounded to the whole's steps at once, where it is made."""
+    """What is put together is rounded to the whole's steps at once, where it is made.
+
+    But for a layer with a relu: its sums are cut off where their codes end, which are its own.
+    """
     makers = {node.outputs[0].name: node for node in graph.nodes}
     for node in graph.nodes:
         if node.op != "concat" or is_cache(str(_name(node, 0))):
@@ -112,7 +115,12 @@ def _join_concats(graph: Graph, made: Encodings) -> None:
             assert part is not None
             maker = makers.get(part.name)
             whole = made[node.outputs[0].name]
-            if maker and maker.op not in MOVES and made[part.name].bits == whole.bits:
+            own = (
+                maker is None
+                or maker.op in MOVES
+                or maker.attrs.get("activation", "none") != "none"
+            )
+            if not own and made[part.name].bits == whole.bits:
                 made[part.name] = whole
 
 

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from satchel.backends.qnn.annotate import Encodings, Ranges, annotate
 from satchel.backends.qnn.lowering import Lowered
+from satchel.backends.qnn.ops import bounded
 from satchel.backends.qnn.weights import WeightStore
 from satchel.backends.qnn.width_search import WidthSearch
 from satchel.backends.qnn.widths import matrices, wide_values
@@ -107,11 +108,11 @@ class Calibration:
                     filled = {c.name: np.zeros(shapes[c.name], np.float32) for c in caches}
                 given = {name: (feed.values | filled)[name] for name in shapes}
                 for name, array in given.items():
-                    watched[name].observe(finite(name, array))
+                    watched[name].observe(finite(name, bounded(array)))
                 results: dict[str, Array] = {}
                 for name, array in run(given):
                     results[name] = array
-                    watched[name].observe(finite(name, view(name, array)))
+                    watched[name].observe(finite(name, view(name, bounded(array))))
                 for cache in caches:
                     made = results[cache.new]
                     slots = np.moveaxis(filled[cache.name], cache.axis, 0)

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
 from satchel.graph.ir import DType, Node, Value, attr_float, attr_int
 from satchel.graph.ops import Trait, ops_with
+from satchel.graph.ops.window import Window
 
 # Ops that the NPU runs as they are; the others are lowered to these.
 PLAIN_OPS = frozenset(
-    "conv2d linear matmul max_pool2d avg_pool2d layer_norm rms_norm softmax "
+    "conv2d conv_transpose2d linear matmul max_pool2d avg_pool2d layer_norm rms_norm softmax "
     "add sub mul div maximum minimum affine clamp neg abs exp sqrt "
     "relu hardswish hardsigmoid sigmoid tanh gelu "
     "reduce_mean reduce_sum reduce_max reduce_min "
@@ -26,8 +32,24 @@ HOST_OPS = {
     "cache_move": "the host keeps the cache",
 }
 
-LAYERS = ops_with(Trait.integer_layer)
+LAYERS = ops_with(Trait.layer)
 MOST_DIMENSIONS = 5
+
+
+# What masks write for minus infinity (the lowest float), and what it becomes: no softmax sees the
+# difference. Much more, and the chip's sum with a score loses what the score says.
+_ENDLESS, _FAR = 1e30, 300.0
+
+
+def bounded(array: NDArray[Any]) -> NDArray[Any]:
+    """An array without endless numbers.
+
+    >>> bounded(np.array([1.0, -np.inf, -3.4e38])).tolist()
+    [1.0, -300.0, -300.0]
+    """
+    if not array.size or float(np.abs(array).max()) <= _ENDLESS:
+        return array
+    return np.where(np.abs(array) > _ENDLESS, np.sign(array) * np.float32(_FAR), array)
 
 
 def is_activation(value: Value) -> bool:
@@ -53,6 +75,12 @@ def supports(node: Node) -> str | None:
         return "the weight of a layer must be known"
     if node.op in LAYERS and len(rest) > 1 and rest[1] is not None and is_activation(rest[1]):
         return "the bias of a layer must be known"
+    if node.op == "conv_transpose2d":
+        window = Window.of(node.op, node.attrs, overhang=True)
+        if attr_int(node.attrs, "groups", 1) != 1 or window.dilation != (1, 1):
+            return "a transposed convolution in groups, or with dilation"
+        if min(window.padding) < 0:
+            return "a transposed convolution that adds more at the end than its padding takes off"
     if node.op == "pad" and attr_float(node.attrs, "value", 0.0) != 0:
         return "the NPU backend pads with zero only"
     odd = attr_int(node.attrs, "divisor", 0) or attr_int(node.attrs, "ceil_mode", 0)

@@ -9,6 +9,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from satchel.backends.qnn.ops import bounded
 from satchel.backends.qnn.widths import WIDE
 from satchel.errors import ProgramFormatError, RecipeError
 from satchel.quantize.blockwise import dequantize_blocks
@@ -18,7 +19,6 @@ from satchel.quantize.static import quantize_rows
 from satchel.runtime.program import Program
 
 Array = NDArray[Any]
-_ENDLESS = 1e4  # what a mask's infinities become: no softmax sees the difference
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,7 @@ class ProgramWeights:
     def array(self, name: str) -> Array:
         """The numbers of a weight."""
         array = self._program.weight(name.removesuffix(WIDE))
-        return np.clip(array, -_ENDLESS, _ENDLESS) if array.dtype == np.float32 else array
+        return bounded(array) if array.dtype == np.float32 else array
 
     def matrix(self, name: str) -> StoredMatrix:
         """A layer's weight. Only codes that are made here are kept."""

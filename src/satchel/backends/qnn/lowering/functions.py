@@ -9,7 +9,7 @@ import numpy as np
 
 from satchel.backends.qnn.decompositions import affine, gelu_by_tanh, silu
 from satchel.backends.qnn.lowering.state import LOWERINGS, Attributes, Inputs, Lowering
-from satchel.backends.qnn.ops import MOST_DIMENSIONS
+from satchel.backends.qnn.ops import MOST_DIMENSIONS, bounded
 from satchel.graph.ir import Value, attr_float, attr_ints, attr_str, largest
 
 # Where a layer's sums are cut off, their codes end too: no op of its own.
@@ -40,7 +40,8 @@ def _layer_norm(to: Lowering, inputs: Inputs, attrs: Attributes) -> Value:
 
 
 def _affine(to: Lowering, inputs: Inputs, attrs: Attributes) -> Value:
-    scale, shift = attr_float(attrs, "scale", 1.0), attr_float(attrs, "shift", 0.0)
+    given = [attr_float(attrs, "scale", 1.0), attr_float(attrs, "shift", 0.0)]
+    scale, shift = bounded(np.array(given)).tolist()
     return affine(to.b, inputs[0], scale, shift)
 
 
@@ -98,6 +99,7 @@ def _moved_together(perm: list[int]) -> list[tuple[int, ...]]:
 LOWERINGS |= {
     "linear": _layer("linear"),
     "conv2d": _layer("conv2d"),
+    "conv_transpose2d": _layer("conv_transpose2d"),
     "layer_norm": _layer_norm,
     "affine": _affine,
     "silu": _silu,

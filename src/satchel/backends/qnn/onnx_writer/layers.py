@@ -89,12 +89,12 @@ def _gemm(to: OnnxWriter, node: Node, out: str) -> None:
         to.node("Reshape", [f"{result.name}.sums.number", shape], out)
 
 
-def _rows(to: OnnxWriter, name: str, codes: Array, scales: Array) -> str:
-    """Codes of 8 bits with one scale for each entry of the first axis."""
+def _rows(to: OnnxWriter, name: str, codes: Array, scales: Array, axis: int = 0) -> str:
+    """Codes of 8 bits with one scale for each entry of an axis."""
     stored = to.large(f"{name}.codes", "int8", list(codes.shape), codes.tobytes)
     scale = to.small(f"{name}.scale", scales.reshape(-1).astype(np.float32))
-    zero = to.small(f"{name}.zero", np.zeros(len(codes), np.int8))
-    return to.node("DequantizeLinear", [stored, scale, zero], f"{name}.number", axis=0)
+    zero = to.small(f"{name}.zero", np.zeros(codes.shape[axis], np.int8))
+    return to.node("DequantizeLinear", [stored, scale, zero], f"{name}.number", axis=axis)
 
 
 def _bias(to: OnnxWriter, node: Node) -> list[str]:
@@ -129,6 +129,19 @@ def _conv2d(to: OnnxWriter, node: Node, out: str) -> None:
     groups, dilations = attr_int(node.attrs, "groups", 1), list(window.dilation)
     inputs = [to.image(node), to.constants[kernel], *_bias(to, node)]
     to.node("Conv", inputs, out, group=groups, dilations=dilations, **_sizes(window))
+
+
+def _conv_transpose2d(to: OnnxWriter, node: Node, out: str) -> None:
+    """Its kernel is [in, out, height, width]."""
+    window, name = Window.of(node.op, node.attrs), _weight(node)
+    kernel = f"{name}.kernel"
+    if kernel not in to.constants:
+        stored = to.weights.matrix(name)
+        kh, kw = window.kernel
+        codes = stored.codes.reshape(len(stored.codes), kh, kw, -1).transpose(3, 0, 1, 2)
+        to.constants[kernel] = _rows(to, kernel, np.ascontiguousarray(codes), stored.scales, 1)
+    inputs = [to.image(node), to.constants[kernel], *_bias(to, node)]
+    to.node("ConvTranspose", inputs, out, **_sizes(window))
 
 
 def _sizes(window: Window) -> dict[str, Any]:
@@ -182,6 +195,7 @@ def _weight(node: Node) -> str:
 EMITTERS |= {
     "linear": _linear,
     "conv2d": _conv2d,
+    "conv_transpose2d": _conv_transpose2d,
     "max_pool2d": _max_pool2d,
     "avg_pool2d": _avg_pool2d,
     "rms_norm": _rms_norm,

@@ -25,7 +25,7 @@ _ALIGNMENT = 64
 
 FIRST = ".first"  # behind the name of a value whose channels come first
 _TO_FIRST, _TO_LAST = [0, 3, 1, 2], [0, 2, 3, 1]
-IMAGE_OPS = frozenset("conv2d max_pool2d avg_pool2d".split())
+IMAGE_OPS = frozenset("conv2d conv_transpose2d max_pool2d avg_pool2d".split())
 # What works on each element, and so in any order.
 ANY_ORDER = frozenset(
     "add sub mul div maximum minimum affine clamp neg abs exp sqrt "
