@@ -19,7 +19,7 @@ Array = NDArray[Any]
 _IMAGE = normal(1, 12, 10, 16)
 _WHOLE = {8: 1.0, 16: 4.0}  # codes by which the chip may differ, of 256 and of 65,536
 _COARSE = {"sqrt": 80.0, "div": 20.0, "softmax": 13.0, "layer_norm": 20.0, "matmul": 400.0}
-_COARSE |= {"rms_norm": 40.0, "sigmoid": 40.0, "tanh": 150.0, "gelu": 40.0}
+_COARSE |= {"rms_norm": 40.0, "sigmoid": 40.0, "tanh": 6.0, "gelu": 40.0}
 
 
 def per_row(name: str, rows: int, cols: int) -> StoredMatrix:

@@ -161,6 +161,22 @@ def test_a_kit_beside_the_program_and_its_own_calibration(
     assert main(command) == 1 and "kit is for qnn, and the target is cpu" in capsys.readouterr().err
 
 
+def test_a_prompt_of_a_few_words_is_enough_to_calibrate(
+    tiny_checkpoint: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command = ["export", tiny_checkpoint, "-o", tmp_path / "p.satchel", "--context", 96]
+    command += ["--target", "qnn:SM8750", "--mode", "kv", "--calibrate", "prompt:Hello there"]
+    assert main([*map(str, command)]) == 0
+    program = Program(tmp_path / "p.satchel")
+    wanted = Session(program, instance=open_instance(program, reference=True)).feed(PROMPT)
+    assert _cosine(Session(program).feed(PROMPT), wanted) > 0.99
+    capsys.readouterr()
+    command[3:4], command[-1:] = [tmp_path / "other.satchel"], ["prompt:"]
+    assert main([*map(str, command)]) == 1
+    said = capsys.readouterr().err
+    assert "0 tokens" in said and "Packing" not in said
+
+
 def test_commands(npu_program: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     def answer(*arguments: object) -> dict[str, Any]:
         capsys.readouterr()

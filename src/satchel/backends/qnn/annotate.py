@@ -70,6 +70,8 @@ def annotate(
             made[name] = ActivationEncoding.of_range(*ranges[name], CACHE_BITS)
         elif node.op in ("softmax", "sigmoid", "hardsigmoid"):
             spanning(name, 0.0, 1.0)
+        elif node.op == "tanh":  # the chip takes this for granted: what is only above 0 is wrong
+            spanning(name, -1.0, 1.0)
         elif _masked_by(node):
             low, high = ranges[first.name]
             spanning(name, low - MASK_MARGIN, high)

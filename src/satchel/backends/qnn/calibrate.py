@@ -30,7 +30,12 @@ _COMPARED = 8  # examples that tell whether 8 bits are enough
 # Scores so far below the highest of their row are as good as none: less than half a step.
 _SEEN_SCORES = {8: 8.0, 16: 16.0}
 # Past these a function is flat (gelu: by less than its steps), so its input needs no codes there.
-_FLAT = {"hardswish": (-3.0, np.inf), "hardsigmoid": (-3.0, 3.0)}
+_FLAT = {
+    "hardswish": (-3.0, np.inf),
+    "hardsigmoid": (-3.0, 3.0),
+    "tanh": (-6.0, 6.0),
+    "sigmoid": (-12.0, 12.0),
+}
 _FLAT_IN_8_BITS = {"gelu": (-4.0, np.inf)}
 
 

@@ -124,6 +124,7 @@ class NpuLanguageModel:
                     f"{chip.name} holds {chip.context_limit / 1e9:.1f} GB",
                     f"Use --num-sharding {wanted} or more.",
                 )
+        self._texts = self._feeds()
 
     @property
     def shared(self) -> bool:
@@ -151,7 +152,7 @@ class NpuLanguageModel:
             self.chip,
             self.methods,
             Calibration(self.bits, progress=told),
-            self._feeds(),
+            self._texts,
             self.shards,
             progress,
         )
@@ -176,12 +177,13 @@ class NpuLanguageModel:
             tokens = tokenizer.encode(TEXT, add_bos=False)
             lead = leading_tokens(tokenizer)
         tokens, step = tokens[:CALIBRATION_TOKENS], length - len(lead)
-        texts = [
-            np.array([*lead, *tokens[start : start + step]], np.int32)
-            for start in range(0, len(tokens), step)
-        ]
+        texts = [[*lead, *tokens[start : start + step]] for start in range(0, len(tokens), step)]
         whole = [text for text in texts if len(text) >= block]
-        return TextFeeds(method, whole, block)
+        if not whole:  # a prompt of a few words: again and again, until it fills a block
+            if not tokens:
+                raise RecipeError("the calibration text has no tokens", "Give a longer text.")
+            whole = [([*lead, *tokens] * block)[:block]]
+        return TextFeeds(method, [np.array(text, np.int32) for text in whole], block)
 
 
 class NpuModule:

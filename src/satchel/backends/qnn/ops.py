@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from satchel.graph.ir import DType, Node, Value, attr_float, attr_int
+from satchel.graph.ir import DType, Node, Value, attr_float, attr_int, attr_ints, largest
 from satchel.graph.ops import Trait, ops_with
 from satchel.graph.ops.window import Window
 
@@ -34,6 +34,7 @@ HOST_OPS = {
 
 LAYERS = ops_with(Trait.layer)
 MOST_DIMENSIONS = 5
+_MANY_DIMENSIONS = frozenset({"reshape", "transpose"})  # they can be said in fewer
 
 
 # What masks write for minus infinity (the lowest float), and what it becomes: no softmax sees the
@@ -60,10 +61,17 @@ def supports(node: Node) -> str | None:
     """None if the NPU runs this node, or the reason why it does not."""
     if node.op not in NPU_OPS:
         return HOST_OPS.get(node.op, f"the NPU backend has no op {node.op}")
+    if node.op == "attention" and any(v is None or v.state is None for v in node.inputs[1:3]):
+        return "attention over keys and values that are no cache"
     if node.op in CACHED_OPS:
         return None
     if any(v.dtype != DType.f32 for v in node.outputs):
         return "whole numbers"
+    passed = [v for v in (*node.inputs, *node.outputs) if v is not None and is_activation(v)]
+    if any(len(v.shape) == 0 for v in passed):
+        return "a number without dimensions"
+    if any(len(v.shape) > MOST_DIMENSIONS for v in passed) and node.op not in _MANY_DIMENSIONS:
+        return f"more than {MOST_DIMENSIONS} dimensions"
     first, *rest = node.inputs
     second = rest[0] if rest else None
     if node.op == "take":
@@ -83,6 +91,12 @@ def supports(node: Node) -> str | None:
             return "a transposed convolution that adds more at the end than its padding takes off"
     if node.op == "pad" and attr_float(node.attrs, "value", 0.0) != 0:
         return "the NPU backend pads with zero only"
+    if node.op == "rms_norm" and first is not None and largest(first.shape)[-1] % 1024 == 1:
+        return "rows of one number more than a multiple of 1024, at which the compiler fails"
+    if node.op == "max_pool2d" and Window.of(node.op, node.attrs).dilation != (1, 1):
+        return "a maximum over windows with dilation"
+    if node.op.startswith("reduce_") and not attr_ints(node.attrs, "axes"):
+        return "a reduction over no axes"
     odd = attr_int(node.attrs, "divisor", 0) or attr_int(node.attrs, "ceil_mode", 0)
     if node.op == "avg_pool2d" and odd:
         return "a mean over windows that reach over the edge, or with a divisor of its own"

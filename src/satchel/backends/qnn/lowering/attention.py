@@ -34,9 +34,14 @@ def _rope(to: Lowering, node: Node) -> Value:
 
 
 def _angles(to: Lowering, table: Value) -> tuple[Value, Value]:
-    """A rotary table as two inputs of the NPU, each [tokens, 1, half]."""
+    """A rotary table as two values, each [tokens, 1, half]: inputs that the host gives."""
+    tokens, width = largest(table.shape)
+    half = width // 2
+    if id(table) not in to.on_host:
+        parts = [to.b.slice(to.input(table), axis=1, start=at, stop=at + half) for at in (0, half)]
+        cos, sin = (to.b.reshape(part, shape=(tokens, 1, half)) for part in parts)
+        return cos, sin
     on_host = to.on_host[id(table)]
-    half = largest(on_host.shape)[1] // 2
     known = {v.name: v for v in to.b.graph.inputs}
     made = []
     for part, start in (("cos", 0), ("sin", half)):
