@@ -12,7 +12,7 @@ import pytest
 import satchel
 from models.model_rows import ROWS
 from satchel.backends import open_instance
-from satchel.backends.qnn import compiler
+from satchel.backends.qnn import compiler, export
 from satchel.backends.qnn.child import Child
 from satchel.backends.qnn.payload import extract, read_manifest
 from satchel.backends.qnn.prepared import PreparedProgram
@@ -90,6 +90,25 @@ def test_two_shards_give_the_tokens_of_one(
     logits, tokens = _greedy(Session(program))
     assert tokens == reference[1]
     assert _cosine(logits, reference[0]) > 0.999
+
+
+def test_a_head_that_is_larger_than_a_shard(
+    tiny_checkpoint: Path,
+    reference: tuple[np.ndarray, list[int]],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It is split by rows, and the host puts the logits together."""
+    monkeypatch.setattr(export, "USUAL_SHARD_BYTES", 15_000)
+    options = {**OPTIONS, "target": "qnn:SM8450", "mode": "kv"}
+    output = tiny_checkpoint.parent / "parts.satchel"
+    program = Program(satchel.export(tiny_checkpoint, output, **options))
+    manifest = read_manifest(program)
+    assert list(manifest.row_parts.values()) == [2]
+    method = manifest.methods["kv_forward"]
+    assert method.parts == {"logits": ["logits.0", "logits.1"]}
+    assert [s.outputs[-1].name for s in method.shards[-2:]] == ["logits.0", "logits.1"]
+    logits, tokens = _greedy(Session(program))
+    assert tokens == reference[1] and _cosine(logits, reference[0]) > 0.995
 
 
 def test_one_token_at_a_time(

@@ -9,12 +9,19 @@ from pathlib import Path
 import pytest
 
 import satchel
-from satchel.backends.qnn import vendor
+from satchel.backends import find_target
+from satchel.backends.qnn import export, vendor
 from satchel.backends.qnn.chips import find_chip
 from satchel.backends.qnn.target import QnnTarget
+from satchel.backends.target import Draft, LanguageModelRequest, Samples
 from satchel.cli.main import main
 from satchel.errors import BackendError, ConfigError, RecipeError, SatchelError
 from satchel.exporter import ExportOptions, prepare_export
+from satchel.graph.ir import DType
+from satchel.models import build_model
+from satchel.program.writer import ProgramWriter
+from satchel.quantize.recipe import Recipe, apply_recipe
+from support.real_configs import real_config
 
 REFUSED = {
     "of the CPU": ({"recipe": "8da4w"}, RecipeError, "does not run the recipe 8da4w.*16a4w"),
@@ -99,6 +106,37 @@ def test_plan(
     shown = capsys.readouterr().out
     assert "2 shards for qnn:SM8750" in shown and "weights shared" in shown
     assert not list(tiny_checkpoint.parent.glob("*qnn*"))
+
+
+@pytest.mark.parametrize(
+    ("name", "target"),
+    [("phi4-mini", "qnn:SM8350"), ("phi4-mini", "qnn:SM8750"), ("qwen3-4b", "qnn:SM8750")],
+)
+def test_models_of_the_guides_fit_by_default(
+    name: str, target: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In shards that 3 GB are enough to compile, heads of any size included."""
+    monkeypatch.setattr(vendor, "PACKAGES", ())
+    chip = find_target(target)
+    model, recipe = build_model(real_config(name)), Recipe.named(chip.usual.recipe)
+    asked = LanguageModelRequest("hybrid", 2048, chip.usual.prefill_ar_len, None)
+    wishes = chip.methods(asked)
+    cache = DType.u8
+    graphs = tuple(model.method(wish.name, wish.tokens, 2048, cache) for wish in wishes)
+    encodings = apply_recipe(list(graphs), recipe, {})
+    writer = ProgramWriter(graphs, encodings)
+    sizes = {w.value.name: w.codes_size + w.scales_size for w in writer.weights}
+    recipe = replace(recipe, cache=cache)
+    samples = Samples(tokens=list(range(100)))
+    draft = Draft(
+        graphs, tuple(wishes), encodings, sizes, recipe, recipe.name, 2048, samples=samples
+    )
+    compilation = chip.prepare(draft)
+    assert compilation is not None
+    shards = compilation.plan().document["shards"]
+    largest = max(shard["weight_bytes"] for shard in shards)
+    assert largest <= export.USUAL_SHARD_BYTES
+    assert max(shard["compile_memory_bytes"] for shard in shards) <= 3.2e9
 
 
 def test_errors_are_the_inputs_fault() -> None:

@@ -49,6 +49,7 @@ def test_more_shards_than_places_to_cut(graph: Graph) -> None:
         choose_cuts(graph, weight_bytes(_sizes(graph)), 1000)
 
 
-def test_a_layer_above_the_limit(graph: Graph) -> None:
-    with pytest.raises(ConfigError, match="one layer takes"):
-        needed_shards(graph, weight_bytes(_sizes(graph)), 100)
+def test_a_layer_above_the_limit_is_a_shard_of_its_own(graph: Graph) -> None:
+    wanted = needed_shards(graph, weight_bytes(_sizes(graph)), 100)
+    pieces = split(graph, choose_cuts(graph, weight_bytes(_sizes(graph)), wanted))
+    assert len(pieces) == wanted <= len(cut_points(graph)) + 1

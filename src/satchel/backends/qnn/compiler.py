@@ -46,13 +46,16 @@ class NpuCompiler:
     calibration: Calibration
     feeds: Feeds
     shards: int = 1
+    row_parts: Mapping[str, int] = field(default_factory=dict)
     progress: Tell = lambda _what, _done, _total: None
     prepared: PreparedProgram = field(init=False)
     calibrated: Calibrated = field(init=False)
     _probe: Probe = field(init=False)
 
     def __post_init__(self) -> None:
-        self.prepared = PreparedProgram(self.program, self.methods, self.calibration.bits)
+        self.prepared = PreparedProgram(
+            self.program, self.methods, self.calibration.bits, self.row_parts
+        )
         stored = self.program.weights
         size = weight_bytes({w["name"]: w["codes_size"] + w["scales_size"] for w in stored})
         longest = max(self.methods, key=lambda name: self.methods[name])
@@ -76,6 +79,7 @@ class NpuCompiler:
             self.chip.shares_weights and len(self.methods) > 1,
             prepared.methods,
             prepared.cuts,
+            prepared.row_parts,
             self.calibrated.encodings,
         )
         for shard in range(self.shards):

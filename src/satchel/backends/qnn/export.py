@@ -39,8 +39,9 @@ from satchel.units import megabytes
 
 # Tokens of the calibration text: in all, in one text, and in one block of it.
 CALIBRATION_TOKENS, _TEXT_TOKENS, CALIBRATION_BLOCK = 512, 256, 64
-# Far below the chip's limit: compiling takes eleven times as much memory as a shard has weights.
-USUAL_SHARD_BYTES = 600_000_000
+# Far below the chip's limit: compiling takes eleven times as much memory as a shard has weights,
+# and 3 GB should do.
+USUAL_SHARD_BYTES = 250_000_000
 MODULE_RECIPES = {"int8": 8, "16a8w": 16}  # the bits of activations; weights have 8
 
 
@@ -106,7 +107,14 @@ class NpuLanguageModel:
         self.bits = check_recipe(chip, draft.recipe, dict(draft.encodings))
         compiled = [g for g in draft.graphs if g.name not in _on_the_host(draft.graphs)]
         self.methods = {g.name: _tokens(g) for g in compiled if g.name != CALIBRATION_METHOD}
-        lowered = {g.name: lower(g, self.bits, _tokens(g), draft.context) for g in compiled}
+        limit = USUAL_SHARD_BYTES
+        if num_sharding:  # who chooses fewer shards also has larger ones
+            limit = max(limit, 2 * sum(draft.weight_bytes.values()) // num_sharding)
+        self.row_parts = _split_layers(compiled[0], draft.weight_bytes, limit)
+        lowered = {
+            g.name: lower(g, self.bits, _tokens(g), draft.context, row_parts=self.row_parts)
+            for g in compiled
+        }
         # What the host does for the NPU is methods of the program, which the CPU runs.
         self.graphs = tuple(one.before for one in lowered.values() if one.before.nodes)
         longest = max(self.methods, key=lambda name: self.methods[name])
@@ -154,6 +162,7 @@ class NpuLanguageModel:
             Calibration(self.bits, progress=told),
             self._texts,
             self.shards,
+            self.row_parts,
             progress,
         )
         files = compiler.compile(folder)
@@ -256,6 +265,13 @@ def _on_the_host(graphs: Sequence[Graph]) -> set[str]:
     guessing are the same computation."""
     names = {graph.name for graph in graphs}
     return {ACCEPT_METHOD} | ({KV_METHOD} if LOOKAHEAD_METHOD in names else set())
+
+
+def _split_layers(graph: Graph, sizes: Mapping[str, int], limit: int) -> dict[str, int]:
+    """Layers that are larger than a shard should be, and into how many parts they go."""
+    weights = [n.inputs[1].weight for n in graph.nodes if n.op == "linear" and n.inputs[1]]
+    large = {w.name: sizes[w.name] for w in weights if w and sizes.get(w.name, 0) > limit}
+    return {name: -(-size // limit) for name, size in large.items()}
 
 
 def _tokens(graph: Graph) -> int:

@@ -93,6 +93,7 @@ class CompiledMethod:
     masks: list[MaskInput]
     caches: list[CacheInput]
     shards: list[Shard]
+    parts: dict[str, list[str]] = field(default_factory=dict)  # of outputs that come in several
 
     @staticmethod
     def of(
@@ -112,7 +113,15 @@ class CompiledMethod:
         before, after = (part if part in host else None for part in parts)
         masks, caches = lowered.masks, lowered.caches
         return CompiledMethod(
-            name, lowered.tokens, lowered.context, before, after, masks, caches, shards
+            name,
+            lowered.tokens,
+            lowered.context,
+            before,
+            after,
+            masks,
+            caches,
+            shards,
+            lowered.parts,
         )
 
     @property
@@ -139,7 +148,8 @@ class CompiledMethod:
         shards = [Shard.read(shard) for shard in document["shards"]]
         tokens, context = int(document["tokens"]), int(document["context"])
         name = str(document["name"])
-        return CompiledMethod(name, tokens, context, before, after, masks, caches, shards)
+        parts = {str(key): [str(n) for n in names] for key, names in document["parts"].items()}
+        return CompiledMethod(name, tokens, context, before, after, masks, caches, shards, parts)
 
     def check(self) -> None:
         """What goes in must have a place that it comes from, and caches their slots."""
@@ -164,6 +174,8 @@ class CompiledMethod:
             fits = slots[0] == slots[1] and lengths == [self.context, self.tokens]
             if not fits or held.encoding != new.encoding:
                 raise damaged(f"the new part of {cache.name} does not fit into it")
+        if any(name not in tensors for names in self.parts.values() for name in names):
+            raise damaged(f"{self.name} lacks a part of an output")
         for mask in self.masks:
             found = tensors.get(mask.name)
             if found is None or found.shape != (self.tokens, self.context + self.tokens):
@@ -180,6 +192,7 @@ class Manifest:
     shared: bool  # each shard is one binary for all methods
     methods: dict[str, CompiledMethod]
     cuts: list[int] = field(default_factory=list)
+    row_parts: dict[str, int] = field(default_factory=dict)  # into how many layers are split
     encodings: Encodings = field(default_factory=dict)
     shards: list[dict[str, Any]] = field(default_factory=list)  # bytes, seconds, memory, files
 
@@ -216,6 +229,7 @@ class Manifest:
                 bool(document["shared"]),
                 {method.name: method for method in methods},
                 [int(cut) for cut in document["cuts"]],
+                {str(name): int(count) for name, count in document["row_parts"].items()},
                 encodings,
                 [dict(shard) for shard in document["shards"]],
             )

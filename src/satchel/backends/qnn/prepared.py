@@ -6,7 +6,7 @@ differ in what they compute. Running a compiled program needs none of it.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
@@ -27,6 +27,7 @@ from satchel.backends.qnn.shards import cut_points, split
 from satchel.backends.qnn.weights import ProgramWeights
 from satchel.backends.qnn.widths import change_widths
 from satchel.graph.ir import Graph
+from satchel.program.stored_graphs import read_graphs
 from satchel.runtime.program import Instance, Program
 
 Array = NDArray[Any]
@@ -39,12 +40,14 @@ class PreparedProgram:
     ``methods`` has the tokens of each call; a module's takes none.
     """
 
-    def __init__(self, program: Program, methods: dict[str, int], bits: int) -> None:
-        from satchel.program.stored_graphs import (
-            read_graphs,  # it needs the exporter, which needs us
-        )
-
-        self.program, self.bits = program, bits
+    def __init__(
+        self,
+        program: Program,
+        methods: dict[str, int],
+        bits: int,
+        row_parts: Mapping[str, int] | None = None,
+    ) -> None:
+        self.program, self.bits, self.row_parts = program, bits, dict(row_parts or {})
         self.graphs: dict[str, Graph] = read_graphs(program)
         self.weights = ProgramWeights(program)
         self.context = int(program.states[0]["shape"][1]) if program.states else 0
@@ -63,7 +66,7 @@ class PreparedProgram:
         known = {m["name"] for m in program.methods}
         if set(manifest.methods) - known:
             raise damaged("the NPU's manifest names methods that the program does not have")
-        prepared = PreparedProgram(program, manifest.tokens, manifest.bits)
+        prepared = PreparedProgram(program, manifest.tokens, manifest.bits, manifest.row_parts)
         for method in prepared.lowered.values():
             points = cut_points(method.npu)
             if manifest.cuts != sorted(set(manifest.cuts) & set(points)):
@@ -83,7 +86,7 @@ class PreparedProgram:
 
     def lower(self, graph: str, tokens: int, context: int) -> Lowered:
         fuse_bias = not self.weights.have_codes
-        lowered = lower(self.graphs[graph], self.bits, tokens, context, fuse_bias)
+        lowered = lower(self.graphs[graph], self.bits, tokens, context, fuse_bias, self.row_parts)
         return replace(lowered, name=graph.removesuffix(".npu"))
 
     def use(self, encodings: Encodings) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from satchel.backends.qnn.chips import Chip, usual_recipe
+from satchel.backends.qnn.row_parts import RowPart
 from satchel.errors import RecipeError
 from satchel.graph.ir import DType, Graph
 from satchel.quantize.encoding import Encoding
@@ -43,7 +44,7 @@ def check_matrices(graph: Graph, encodings: dict[str, Encoding]) -> None:
         weight = node.inputs[1].weight if node.op == "linear" and node.inputs[1] else None
         if weight is None:
             continue
-        encoding = encodings[weight.name]
+        encoding = encodings[RowPart.named(weight.name).weight]
         by_row = encoding.kind == "matrix_q8" and encoding.group == weight.shape[1]
         if not by_row and encoding.kind != "matrix_lpbq4":
             raise RecipeError(

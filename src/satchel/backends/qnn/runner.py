@@ -162,8 +162,12 @@ class Runner:
             codes[mask.name] = mask_codes(tensor, mask, method, start, whole)
         codes = self._chain(method, codes | self.caches)
         self._write(method, codes, start, count)
-        logits = self._tensors[method.name]["logits"].encoding
-        return {"logits": logits.dequantize(codes["logits"][rows])}
+        tensors = self._tensors[method.name]
+        parts = [
+            tensors[name].encoding.dequantize(codes[name][rows])
+            for name in method.parts.get("logits", ["logits"])
+        ]
+        return {"logits": np.concatenate(parts, axis=1)}
 
     def codes(self, method: CompiledMethod, numbers: Mapping[str, Array]) -> Arrays:
         """What the NPU is given for these numbers."""

@@ -97,16 +97,12 @@ def choose_cuts(graph: Graph, size: NodeSize, count: int) -> list[int]:
 
 
 def needed_shards(graph: Graph, size: NodeSize, limit: int) -> int:
-    """How many pieces it takes so that none is above the limit."""
+    """How many pieces it takes so that none is above the limit, but for single layers that are."""
     bounds = [0, *cut_points(graph), len(graph.nodes)]
     sizes = [
         sum(size(node) for node in graph.nodes[start:stop])
         for start, stop in itertools.pairwise(bounds)
     ]
-    if max(sizes) > limit:
-        raise ConfigError(
-            f"one layer takes {max(sizes) / 1e6:.0f} MB, and the limit is {limit / 1e6:.0f} MB"
-        )
     return len(_fill(sizes, limit)) + 1
 
 

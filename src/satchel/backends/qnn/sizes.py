@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from satchel.backends.qnn.annotate import CACHE_BITS, is_cache
+from satchel.backends.qnn.row_parts import RowPart
 from satchel.backends.qnn.shards import NodeSize
 from satchel.graph.ir import Graph, Node
 
@@ -44,7 +45,8 @@ def weight_bytes(sizes: Mapping[str, int]) -> NodeSize:
     """How many bytes of weights a node brings into a binary, from those of each weight."""
 
     def size(node: Node) -> int:
-        return sum(sizes.get(v.weight.name, 0) for v in node.inputs if v is not None and v.weight)
+        parts = [RowPart.named(v.weight.name) for v in node.inputs if v is not None and v.weight]
+        return sum(sizes.get(part.weight, 0) // part.count for part in parts)
 
     return size
 

@@ -10,12 +10,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from satchel.backends.qnn.ops import bounded
+from satchel.backends.qnn.row_parts import RowPart
 from satchel.backends.qnn.widths import WIDE
 from satchel.errors import ProgramFormatError, RecipeError
 from satchel.quantize.blockwise import dequantize_blocks
 from satchel.quantize.encoding import Encoding
 from satchel.quantize.packing import dequantize_groups, split_planes, unpack_codes
 from satchel.quantize.static import quantize_rows
+from satchel.quantize.tiles import TILE_ROWS
 from satchel.runtime.program import Program
 
 Array = NDArray[Any]
@@ -63,10 +65,13 @@ class ProgramWeights:
         return any(self._encoding(name).is_quantized for name in self._index)
 
     def _encoding(self, name: str) -> Encoding:
-        return Encoding(self._index[name]["encoding"], self._index[name]["group"])
+        info = self._index[RowPart.named(name).weight]
+        return Encoding(info["encoding"], info["group"])
 
     def array(self, name: str) -> Array:
         """The numbers of a weight."""
+        if RowPart.named(name).count > 1:
+            return self._stored(name).numbers()
         array = self._program.weight(name.removesuffix(WIDE))
         return bounded(array) if array.dtype == np.float32 else array
 
@@ -85,16 +90,24 @@ class ProgramWeights:
         return self._made[name]
 
     def _stored(self, name: str) -> StoredMatrix:
-        info, encoding = self._index[name], self._encoding(name)
+        part, encoding = RowPart.named(name), self._encoding(name)
+        info, layout = self._index[part.weight], encoding.layout
         rows, cols = info["shape"]
-        codes = self._read(info["offset"], info["codes_size"])
+        (first, last), tiles = part.tiles(rows), -(-rows // TILE_ROWS)
+        tile = info["codes_size"] // tiles
+        codes = self._read(info["offset"] + first * tile, (last - first) * tile)
         scales = self._read(info["scales_offset"], info["scales_size"])
-        if encoding.layout == "lpbq4":
-            plane, factors = split_planes("lpbq4", scales, rows, cols, encoding.group)
-            plain, blocks = unpack_codes("lpbq4", codes, plane, rows, cols, encoding.group)
-            return StoredMatrix(plain, blocks.astype(np.uint8), factors.view(np.float32)[:rows], 4)
-        if encoding.layout == "q8" and encoding.group == cols:
-            plain, row_scales = unpack_codes("q8", codes, scales, rows, cols, encoding.group)
+        planes = [
+            plane[first * plane.size // tiles : last * plane.size // tiles]
+            for plane in split_planes(layout, scales, rows, cols, encoding.group)
+        ]
+        count = part.rows(rows)[1] - part.rows(rows)[0]
+        if layout == "lpbq4":
+            plain, blocks = unpack_codes(layout, codes, planes[0], count, cols, encoding.group)
+            factors = np.ascontiguousarray(planes[1]).view(np.float32)[:count]
+            return StoredMatrix(plain, blocks.astype(np.uint8), factors, 4)
+        if layout == "q8" and encoding.group == cols:
+            plain, row_scales = unpack_codes(layout, codes, planes[0], count, cols, encoding.group)
             return StoredMatrix(plain, row_scales.astype(np.float32), None, 8)
         raise RecipeError(
             f"the NPU does not compute with {name} as {encoding}",

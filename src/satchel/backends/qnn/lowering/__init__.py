@@ -8,6 +8,8 @@ graph of its own. A module is the same without caches.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from satchel.backends.qnn.lowering import attention, functions  # noqa: F401  they register
 from satchel.backends.qnn.lowering.state import CacheInput, Lowered, Lowering, MaskInput
 from satchel.graph.ir import Graph
@@ -16,11 +18,17 @@ __all__ = ["CacheInput", "Lowered", "MaskInput", "lower"]
 
 
 def lower(
-    graph: Graph, bits: int, tokens: int = 0, context: int = 0, fuse_bias: bool = False
+    graph: Graph,
+    bits: int,
+    tokens: int = 0,
+    context: int = 0,
+    fuse_bias: bool = False,
+    row_parts: Mapping[str, int] | None = None,
 ) -> Lowered:
     """Lower a method for activations of ``bits`` and blocks of exactly ``tokens``.
 
     ``fuse_bias`` keeps biases inside of layers. It needs weights whose scales may still be chosen:
-    a bias has 32 bits in steps of input times weight, which may be too fine for it.
+    a bias has 32 bits in steps of input times weight, which may be too fine for it. A last layer
+    whose weight ``row_parts`` names is computed in so many parts, each with some of the rows.
     """
-    return Lowering(graph, bits, tokens, context, fuse_bias).run()
+    return Lowering(graph, bits, tokens, context, fuse_bias, row_parts or {}).run()

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 
 from satchel.backends.qnn.ops import HOST_OPS, MOST_DIMENSIONS, is_activation, supports
+from satchel.backends.qnn.row_parts import RowPart
 from satchel.errors import GraphError
 from satchel.graph.builder import GraphBuilder
-from satchel.graph.ir import Attribute, DType, Graph, Node, Sym, Value, largest
+from satchel.graph.ir import Attribute, DType, Graph, Node, Sym, TensorType, Value, largest
 from satchel.graph.passes import remove_dead_nodes
 
 
@@ -40,13 +41,34 @@ class Lowered:
     context: int = 0
     masks: list[MaskInput] = field(default_factory=list)
     caches: list[CacheInput] = field(default_factory=list)
+    # The names under which each output of the method comes, where that is in parts.
+    parts: dict[str, list[str]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Parted:
+    """A layer that is computed in parts, some of its rows in each, and functions of its result."""
+
+    inputs: list[Value]
+    attrs: dict[str, Attribute]
+    functions: tuple[tuple[str, dict[str, Attribute]], ...] = ()
 
 
 class Lowering:
     """What is known while the nodes of a graph are taken one by one."""
 
-    def __init__(self, graph: Graph, bits: int, tokens: int, context: int, fuse_bias: bool) -> None:
+    def __init__(
+        self,
+        graph: Graph,
+        bits: int,
+        tokens: int,
+        context: int,
+        fuse_bias: bool,
+        row_parts: Mapping[str, int],
+    ) -> None:
         self.graph, self.bits, self.fuse_bias = graph, bits, fuse_bias
+        self.row_parts = row_parts  # by weight: into how many a layer is split
+        self._parted: dict[int, Parted] = {}
         self.tokens, self.context = tokens, context
         self.b = GraphBuilder(graph.name)
         self.host = GraphBuilder(f"{graph.name}.before")
@@ -67,7 +89,10 @@ class Lowering:
             else:
                 self._place_on_npu(node)
         for value in self.graph.outputs:
-            self.b.output(self._made(value), value.name)
+            if id(value) in self._parted:
+                self.result.parts[value.name] = self._in_parts(value)
+            else:
+                self.b.output(self._made(value), value.name)
         for cache in self.result.caches:
             self.b.output(self.new[cache.name], cache.new)
         npu = self.b.finish()
@@ -139,8 +164,47 @@ class Lowering:
         if own is not None:
             self.known[id(node.outputs[0])] = own(self, node)
             return
+        if self._stays_parted(node):
+            return
         inputs = [self.input(v) for v in node.inputs if v is not None]
         self.known[id(node.outputs[0])] = self.place(node.op, inputs, dict(node.attrs))
+
+    def _stays_parted(self, node: Node) -> bool:
+        """A layer that is to be split, and what works on each number of it, wait for the output:
+        each part is computed to its end before the next, so that they can be cut apart."""
+        first, out = given(node, 0), node.outputs[0]
+        before = self._parted.get(id(first))
+        if before is not None and node.op in _EACH:
+            after = (*before.functions, (node.op, dict(node.attrs)))
+            self._parted[id(out)] = replace(before, functions=after)
+            return True
+        weight = node.inputs[1].weight if node.op == "linear" and node.inputs[1] else None
+        if weight is None or self.row_parts.get(weight.name, 1) < 2 or len(node.inputs) > 2:
+            return False
+        readers = [n for n in self.graph.nodes if any(v is out for v in n.inputs)]
+        if any(n.op not in _EACH for n in readers):
+            return False
+        inputs = [self.input(v) for v in node.inputs if v is not None]
+        self._parted[id(out)] = Parted(inputs, dict(node.attrs))
+        return True
+
+    def _in_parts(self, value: Value) -> list[str]:
+        parted = self._parted[id(value)]
+        x, matrix = parted.inputs
+        assert matrix.weight is not None
+        count, names = self.row_parts[matrix.weight.name], []
+        for number in range(count):
+            part = RowPart(matrix.weight.name, number, count)
+            first, last = part.rows(matrix.weight.shape[0])
+            shape = (last - first, matrix.weight.shape[1])
+            weight = replace(matrix.weight, name=part.name, shape=shape)
+            own = Value(part.name, TensorType(shape, matrix.dtype), weight=weight)
+            made = self.place("linear", [x, own], parted.attrs)
+            for function, attrs in parted.functions:
+                made = self.place(function, [made], attrs)
+            names.append(f"{value.name}.{number}")
+            self.b.output(made, names[-1])
+        return names
 
     def place(self, op: str, inputs: list[Value], attrs: dict[str, Attribute]) -> Value:
         """A node, or those that do the same."""
@@ -157,6 +221,7 @@ class Lowering:
         return made
 
 
+_EACH = frozenset({"affine", "tanh"})  # soft caps
 Inputs = list[Value]
 Attributes = dict[str, Attribute]
 # An op's inputs, as the NPU has them, and its attributes; or the node itself, if it is more than
