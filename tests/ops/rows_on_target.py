@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -11,15 +11,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from satchel.backends import Target
-from satchel.backends.target import Draft, Samples
-from satchel.exporter.compiled import write_compiled
+from satchel.backends.target import Samples
+from satchel.exporter.pipeline import Export, Portable
 from satchel.graph.ir import Graph, RowSource, Value
-from satchel.program.writer import ProgramWriter
-from satchel.quantize.encoding import Encoding
 from satchel.quantize.recipe import Recipe
 from satchel.runtime.program import Program
+from satchel.torch.weights import ArrayCheckpoint
 from support.op_case import Input, OpCase, State, Stored
-from support.programs import encode_array, stored_values
+from support.programs import stored_values
 
 Array = NDArray[Any]
 _FLOATS = ("f32", "f16", "matrix_f32", "matrix_f16")
@@ -90,34 +89,21 @@ class Joined:
 
     def export(self, target: Target, recipe: str, path: Path) -> Program:
         """The program for a target, with whatever that compiles."""
-        encodings: Mapping[str, Encoding] = {n: s.encoding for n, s in self.weights.items()}
-        graphs = target.place([self.graph]).graphs
-        writer = ProgramWriter(graphs, encodings)
-        sizes = {w.value.name: w.codes_size + w.scales_size for w in writer.weights}
-        samples = Samples(examples=[self.inputs], least_snr=-999.0)
-        plain = Recipe.named("fp16")
-        draft = Draft(graphs, (), encodings, sizes, plain, recipe, samples=samples)
-        compilation = target.prepare(draft)
-
-        def encode(weight: Any, encoding: Encoding) -> Any:
-            yield from encode_array(self.weights[weight.name].array, encoding)
-
-        def write(to: Path) -> None:
-            writer.write(to, encode, lambda: {"kind": "module", "target": target.name})
-
-        if compilation is None:
-            write(path)
-            return Program(path)
-        write_compiled(
-            target.name,
-            compilation,
-            write,
-            lambda files: ProgramWriter(graphs, encodings, b"", files),
-            path,
-            False,
-            lambda *_: None,
+        arrays = {name: slot.array for name, slot in self.weights.items()}
+        portable = Portable(
+            "rows",
+            (self.graph,),
+            {name: slot.encoding for name, slot in self.weights.items()},
+            ArrayCheckpoint(arrays, path),
+            Recipe.named("fp16"),
+            recipe,
+            "rows of the op table",
+            (),
+            0,
+            lambda _: {"kind": "module", "in_16_bits": []},
+            Samples(examples=[self.inputs], least_snr=-999.0),
         )
-        return Program(path)
+        return Program(Export.of(portable, [target]).run(path))
 
     def expected(self) -> dict[str, Array]:
         """What the reference computes, in floats."""
