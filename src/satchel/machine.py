@@ -36,6 +36,13 @@ def peak_rss() -> int:
     return usage if sys.platform == "darwin" else usage * 1024
 
 
+def peak_with_children() -> int:
+    """The same with the largest process that was started, in bytes: a target's compiler."""
+    largest = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss
+    children = largest if sys.platform == "darwin" else largest * 1024
+    return max(peak_rss(), current_rss() + children)
+
+
 def current_rss() -> int:
     """The resident memory now, in bytes; where that is not known, the most so far."""
     return _linux_status("VmRSS") or peak_rss()

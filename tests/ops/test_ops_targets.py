@@ -28,8 +28,15 @@ TARGETS = {
     "qnn:SM8750-16": ("16a8w", 0.025, 0.02),
     "qnn:SM8750-8": ("int8", 0.03, 0.1),
 }
-# Weights of one in two thousand keys are less than a step of 8 bits.
-_ROUGH = {("qnn:SM8750-8", "attention_full-1x3x2100_1x8x8_bias(1, 1, 3, 2100)"): (0.04, 0.4)}
+# What rounded inputs alone make of these: a weight of one in two thousand keys is less than a step
+# of 8 bits, a divisor near zero is zero, and a small difference of large numbers is lost.
+_ROUGH = {
+    ("qnn:SM8750-8", "attention_full-1x3x2100_1x8x8_bias(1, 1, 3, 2100)"): (0.04, 0.4),
+    ("qnn:SM8750-8", "div-2x3x4x5_1x3x1x5"): (0.03, 0.4),
+    ("qnn:SM8750-8", "div-3x1_3x5003"): (0.03, 10.0),
+    ("qnn:SM8750-16", "div-3x1_3x5003"): (0.025, 0.1),
+    ("qnn:SM8750-8", "layer_norm-offset"): (0.03, 0.2),
+}
 _AT_ONCE = 40
 
 

@@ -107,7 +107,7 @@ def _gated(
 def _report(
     arguments: argparse.Namespace, document: dict[str, Any], output: Path, seconds: float
 ) -> None:
-    from satchel.machine import peak_rss
+    from satchel.machine import peak_with_children
     from satchel.runtime.program import Program
 
     program = Program(output)
@@ -115,7 +115,7 @@ def _report(
     document |= {
         "file_size_bytes": program.size,
         "seconds": seconds,
-        "peak_rss_bytes": peak_rss(),
+        "peak_rss_bytes": peak_with_children(),
         "weight_error": errors,
         "checksum": program.checksum,
     }
@@ -132,7 +132,7 @@ def _report(
     kept = program.metadata["recipe"]["kept"]
     if kept:
         emit(f"kept as they are: {kept}")
-    emit(f"in {seconds:.1f} s with at most {megabytes(peak_rss())} of memory")
+    emit(f"in {seconds:.1f} s with at most {megabytes(peak_with_children())} of memory")
     if any(errors.values()):
         emit("relative weight error by kind of layer:")
         for name, error in sorted(errors.items(), key=lambda item: -item[1]):

@@ -132,7 +132,7 @@ def _images(folder: str, limit: int) -> list[Any]:
 def _report(
     arguments: argparse.Namespace, path: Path, seconds: float, targets: tuple[Target, ...]
 ) -> None:
-    from satchel.machine import peak_rss
+    from satchel.machine import peak_with_children
     from satchel.runtime.program import Program
 
     program = Program(path)
@@ -152,7 +152,7 @@ def _report(
         "payloads": meta.get("payloads", {}),
         "file_size_bytes": program.size,
         "seconds": seconds,
-        "peak_rss_bytes": peak_rss(),
+        "peak_rss_bytes": peak_with_children(),
         "checksum": program.checksum,
     }
     if arguments.json:

@@ -40,6 +40,12 @@ def open_llm(arguments: argparse.Namespace, mode: str | None = None) -> LLM:
     return LLM(program, threads(arguments), mode, adapter=None if adapter == "none" else adapter)
 
 
+def tell_emulated(emulated: bool) -> None:
+    """Nobody should take an emulator's speed for a chip's."""
+    if emulated:
+        say("This runs on an emulator: it computes what the chip would, and not as fast.")
+
+
 def text_input(names: list[str], program: str) -> str:
     """The one text file that a language model is given with --input."""
     from satchel.vision.images import SUFFIXES

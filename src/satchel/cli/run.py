@@ -38,7 +38,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def execute(arguments: argparse.Namespace) -> None:
     from satchel.cli.answer import answer
-    from satchel.cli.programs import find_program, open_llm, open_program, read_prompt, text_input
+    from satchel.cli.programs import (
+        find_program,
+        open_llm,
+        open_program,
+        read_prompt,
+        tell_emulated,
+        text_input,
+    )
 
     if arguments.text is not None:
         if arguments.prompt or arguments.prompt_file or arguments.input:
@@ -60,6 +67,7 @@ def execute(arguments: argparse.Namespace) -> None:
     prompt = read_prompt(arguments)
     assert prompt is not None
     llm = open_llm(arguments)
+    tell_emulated(llm.session.instance.emulated)
     if not arguments.raw and not llm.has_chat_template:
         say("This model has no chat template, so the prompt is continued as plain text (--raw).")
         arguments.raw = True

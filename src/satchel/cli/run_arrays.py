@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from satchel.cli.arguments import threads
 from satchel.cli.output import emit, print_json, say
+from satchel.cli.programs import tell_emulated
 from satchel.errors import InputError
 from satchel.runtime.program import Program
 
@@ -69,6 +70,7 @@ def _classify(classifier: Any, arguments: argparse.Namespace) -> None:
     from satchel.vision.annotate import annotate
     from satchel.vision.classifier import top_classes
 
+    tell_emulated(classifier.emulated)
     inputs = list(_inputs(arguments))
     if arguments.annotate and len(inputs) != 1:
         raise InputError(f"--annotate draws on one image, and there are {len(inputs)}")
@@ -134,6 +136,7 @@ def _fitting(name: str, array: Array, shape: tuple[int, ...]) -> Array:
 
 def _compute(program: Program, arguments: argparse.Namespace) -> None:
     instance = program.instance(threads(arguments))
+    tell_emulated(instance.emulated)
     method = instance.method("forward")
     arrays = []
     for name, source in _inputs(arguments):

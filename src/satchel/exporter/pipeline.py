@@ -188,7 +188,8 @@ class Export:
         blocks = 7 * BLOCK_BYTES // 2
         scales = max((w.scales_size for w in weights), default=0)
         packing = current_rss() + blocks + scales + self.portable.rounding_memory
-        peak = max(peak_rss(), packing, *(plan.peak_memory for plan in payloads.values()))
+        compiling = [current_rss() + plan.peak_memory for plan in payloads.values()]
+        peak = max(peak_rss(), packing, *compiling)
         methods = tuple(graph.name for graph in self.kept_graphs)
         parameters = self.portable.parameters
         return ExportPlan(file_size, peak, len(weights), parameters, methods, payloads)

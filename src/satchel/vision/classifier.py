@@ -49,6 +49,7 @@ class Classifier:
         self.classes: list[str] = classes
         instance = self.program.instance(threads)
         self.threads, self.kernels = instance.threads, instance.kernels
+        self.emulated = instance.emulated
         self._method = instance.method("forward")
 
     def prepare(self, image: Any) -> NDArray[np.float32]:

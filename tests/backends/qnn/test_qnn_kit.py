@@ -6,12 +6,14 @@ import os
 import subprocess
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from satchel.backends.qnn.chips import find_chip
 from satchel.backends.qnn.kit import vendor_libraries, write_kit
+from satchel.backends.qnn.payload import read_manifest
 from satchel.errors import OutputExistsError
-from satchel.runtime.program import Program
+from satchel.runtime.program import Instance, Program
 
 ADB = """#!/bin/sh
 if [ "$1 $2" = "shell getprop" ]; then echo "$FAKE_SOC"; exit; fi
@@ -67,6 +69,23 @@ def test_the_script(kit: Path) -> None:
     for name in ("libQnnHtpV79Skel.so", "shard0.prefill_forward_qnn.bin", "manifest.json"):
         assert name in pushed
     assert "./runner --tokens 5" in pushed and "ADSP_LIBRARY_PATH" in pushed
+
+
+def test_tables_are_what_the_cpu_gives(kit: Path, npu_program: Path) -> None:
+    """Of every token and every position, as the manifest's codes."""
+    program = Program(npu_program)
+    method = read_manifest(program).methods["kv_forward"]
+    before = Instance(program).method(str(method.before))
+    context, vocabulary = program.metadata["context"], program.metadata["vocab_size"]
+    for name in before.outputs:
+        tensor = method.tensors[name]
+        table = np.fromfile(kit / f"{name}.table", tensor.encoding.dtype)
+        of_tokens = name.startswith("embedded.")
+        table = table.reshape(vocabulary if of_tokens else context, *tensor.shape[1:])
+        for token, position in ((0, 0), (17, 3), (vocabulary - 1, context - 1)):
+            made = dict(zip(before.outputs, before.run([token], [position]), strict=True))
+            row = table[token if of_tokens else position]
+            np.testing.assert_array_equal(row, tensor.encoding.quantize(made[name])[0])
 
 
 def test_a_folder_with_something_in_it(npu_program: Path, tmp_path: Path) -> None:

@@ -318,7 +318,9 @@ def test_images_and_commands(
     pixels = np.random.default_rng(0).integers(0, 255, (50, 40, 3), dtype=np.uint8)
     Image.fromarray(pixels).save(tmp_path / "photo.png")
     assert main(["run", str(classifier), "--input", str(tmp_path / "photo.png"), "--json"]) == 0
-    ran = json.loads(capsys.readouterr().out)
+    said = capsys.readouterr()
+    assert "runs on an emulator" in said.err
+    ran = json.loads(said.out)
     wanted = Classifier(classifier).preprocessing.prepare(Image.fromarray(pixels))
     with torch.no_grad():
         best = int(_module(Mobile)(torch.from_numpy(wanted)).argmax())
@@ -330,6 +332,9 @@ def test_images_and_commands(
     assert "nodes on qnn; 0 fallbacks" in capsys.readouterr().out
     names = write_kit(Program(classifier), tmp_path / "kit")
     assert "tokenizer.json" not in names and "shard0.forward_qnn.bin" in names
+    assert (tmp_path / "kit" / "classes.txt").read_text().splitlines()[3] == "thing 3"
+    prepared = json.loads((tmp_path / "kit" / "preprocessing.json").read_text())
+    assert Preprocessing.from_dict(prepared) == Preprocessing(36, (32, 32))
     with pytest.raises(ExecutionError, match=r"must have the shape \[1, 3, 32, 32\]"):
         Program(classifier).method()(np.zeros((1, 3, 16, 16), np.float32))
     with pytest.raises(ExecutionError, match="no method 'kv_forward'"):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -173,7 +174,13 @@ def test_a_kit_beside_the_program_and_its_own_calibration(
     command = ["export", tiny_checkpoint, "-o", tmp_path / "p.satchel", "--context", 48]
     command += ["--prefill-ar-len", 12, "--target", "qnn:SM8450", "--kit", tmp_path / "kit"]
     assert main([*map(str, command), "--calibrate", str(text)]) == 0
-    assert "SM8450 does not share weights between methods" in capsys.readouterr().err
+    said = capsys.readouterr()
+    assert "SM8450 does not share weights between methods" in said.err
+    # The compiler's process counts too: it alone takes more than the weights and this one.
+    (used,) = re.findall(r"at most ([\d.]+) (MB|GB) of memory", said.out)
+    shards = Program(tmp_path / "p.satchel").metadata["payloads"]["qnn:SM8450"]["shards"]
+    megabytes = float(used[0]) * (1000 if used[1] == "GB" else 1)
+    assert megabytes >= max(s["peak_memory_bytes"] for s in shards) / 1e6
     binaries = sorted(path.name for path in (tmp_path / "kit").glob("*.bin"))
     assert binaries == ["shard0.kv_forward_qnn.bin", "shard0.prefill_forward_qnn.bin"]
     command = ["export", str(tiny_checkpoint), "--kit", str(tmp_path / "other")]
@@ -211,6 +218,8 @@ def test_commands(npu_program: Path, tmp_path: Path, capsys: pytest.CaptureFixtu
     assert abs(phases["device"]["ppl"] / phases["qdq"]["ppl"] - 1) < 0.02
     ran = answer("run", npu_program, "--prompt", "Hello", "--max-new-tokens", 3)
     assert ran["kernels"] == "qnn emulator" and len(ran["tokens"]) <= 3
+    assert main(["run", str(npu_program), "--prompt", "Hello", "--max-new-tokens", "1"]) == 0
+    assert "runs on an emulator" in capsys.readouterr().err
     bench = ("bench", npu_program, "--prompt-tokens", 4, "--new-tokens", 2, "--runs", 1)
     assert answer(*bench)["emulated"] is True
     assert main([*map(str, bench)]) == 0

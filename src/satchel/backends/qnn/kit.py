@@ -5,12 +5,17 @@ Qualcomm's libraries are named and not copied: they come with onnxruntime-qnn or
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
+import numpy as np
+
 from satchel.backends.qnn.chips import Chip, find_chip
+from satchel.backends.qnn.manifest import Manifest
 from satchel.backends.qnn.payload import MANIFEST, extract, read_manifest
+from satchel.backends.qnn.runner import Host, in_a_line
 from satchel.errors import OutputExistsError
-from satchel.runtime.program import Program
+from satchel.runtime.program import Instance, Program
 
 _PUSH = """\
 #!/bin/sh
@@ -42,8 +47,8 @@ while read -r library; do
     case "$library" in ''|'#'*) continue ;; esac
     adb push "$QNN_LIBRARIES/$library" "$device/"
 done <"$here/libraries.txt"
-for file in "$here"/*.onnx "$here"/*.bin "$here"/*.json; do
-    adb push "$file" "$device/"
+for file in "$here"/*.onnx "$here"/*.bin "$here"/*.json "$here"/*.table "$here"/classes.txt; do
+    if [ -e "$file" ]; then adb push "$file" "$device/"; fi
 done
 if [ $# -gt 0 ]; then
     runner=$1
@@ -67,8 +72,9 @@ push.sh          brings all of it to a phone with adb
 
 _LANGUAGE_MODEL = """\
 Run the shards of a method one after the other; what one gives under a name is what the next one
-takes under it. All inputs and outputs are codes. Inputs: embedded.0, the tokens' embeddings;
-rope_table_*.cos and .sin, of their positions; mask.*, zero for slots that a token may see and the
+takes under it. All inputs and outputs are codes. Inputs: embedded.0, the tokens' embeddings, whose
+codes are the rows of embedded.0.table; rope_table_*.cos and .sin, of their positions, which are the
+rows of the tables of these names; mask.*, zero for slots that a token may see and the
 lowest code for others: first those of the cache, then those of the call itself; cache.*, the KV
 cache, keys [heads, size, context] and values [heads, context, size]. Outputs: logits, and
 cache.*.new, which the runner writes into its cache at the tokens' positions, and nothing else.
@@ -76,8 +82,11 @@ cache.*.new, which the runner writes into its cache at the tokens' positions, an
 
 _MODULE = """\
 Inputs and outputs are codes: quantise what goes in and dequantise what comes out, as manifest.json
-says under their names. The program's metadata tell how an image becomes the input.
+says under their names.{vision}
 """
+
+_VISION = """ preprocessing.json tells how an image becomes the input (resize, crop, mean and
+standard deviation of each channel), and line n of classes.txt is the name of output n."""
 
 
 def vendor_libraries(chip: Chip) -> list[str]:
@@ -96,6 +105,29 @@ def vendor_libraries(chip: Chip) -> list[str]:
     ]
 
 
+def _write_tables(program: Program, manifest: Manifest, folder: Path) -> None:
+    """What the CPU looks up or computes for each token and each position, as codes in rows."""
+    method = max(manifest.methods.values(), key=lambda method: method.tokens)
+    if method.before is None:
+        return
+    host, tensors, step = Host(Instance(program)), method.tensors, method.tokens
+    vocabulary = int(program.metadata["vocab_size"])
+    for count, of_tokens in ((vocabulary, True), (method.context, False)):
+        for start in range(0, count, step):
+            rows = np.arange(start, start + step, dtype=np.int32)
+            tokens = np.minimum(rows, count - 1) if of_tokens else np.zeros(step, np.int32)
+            position = 0 if of_tokens else min(start, max(count - step, 0))
+            call = {"tokens": tokens, "position": np.array([position], np.int32)}
+            made = host.run(method.before, call | {"parents": in_a_line(step)})
+            for name, numbers in made.items():
+                if name.startswith("embedded.") != of_tokens:
+                    continue
+                codes = tensors[name].encoding.quantize(numbers)
+                kept = codes[: count - start] if of_tokens else codes[start - position :]
+                with (folder / f"{name}.table").open("wb" if start == 0 else "ab") as file:
+                    file.write(kept.tobytes())
+
+
 def write_kit(program: Program, folder: Path) -> list[str]:
     """Write the kit into a folder that is new or empty; the names of its files."""
     if folder.exists() and any(folder.iterdir()):
@@ -105,14 +137,24 @@ def write_kit(program: Program, folder: Path) -> list[str]:
     extract(program, folder)
     (folder / MANIFEST).write_bytes(program.payload(MANIFEST))
     is_module = program.metadata.get("kind") == "module"
+    vision = program.metadata.get("vision")
     if not is_module:
         (folder / "tokenizer.json").write_bytes(program.section("tokenizer"))
+        _write_tables(program, manifest, folder)
+    elif vision:
+        (folder / "preprocessing.json").write_text(json.dumps(vision["preprocessing"], indent=1))
+        (folder / "classes.txt").write_text("\n".join(vision["classes"]) + "\n")
     listed = [f"# of onnxruntime-qnn {manifest.vendor}, for Android", *vendor_libraries(chip)]
     (folder / "libraries.txt").write_text("\n".join(listed) + "\n")
     words: dict[str, object] = {"chip": chip.name, "hexagon": chip.hexagon}
     words["vendor"] = manifest.vendor
-    words["how"] = _MODULE if is_module else _LANGUAGE_MODEL
-    words["files"] = "" if is_module else "tokenizer.json   the tokenizer\n"
+    words["how"] = _MODULE.format(vision=_VISION if vision else "")
+    words["files"] = ""
+    if not is_module:
+        words["how"] = _LANGUAGE_MODEL
+        words["files"] = "tokenizer.json   the tokenizer\n*.table          rows of codes\n"
+    elif vision:
+        words["files"] = "preprocessing.json, classes.txt\n"
     (folder / "README.txt").write_text(_README.format(**words))
     name = "".join(c if c.isalnum() or c in "-_." else "_" for c in program.path.stem)
     exact = "yes" if chip.soc_model else "no"

@@ -91,6 +91,10 @@ def supports(node: Node) -> str | None:
             return "a transposed convolution that adds more at the end than its padding takes off"
     if node.op == "pad" and attr_float(node.attrs, "value", 0.0) != 0:
         return "the NPU backend pads with zero only"
+    if node.op.endswith("_norm") and any(v is not None and is_activation(v) for v in rest):
+        return "the gain and shift of a norm must be known"
+    if node.op == "attention_qkv" and first is not None and largest(first.shape)[-1] == 1:
+        return "attention with heads of one number, at which the compiler fails"
     if node.op == "rms_norm" and first is not None and largest(first.shape)[-1] % 1024 == 1:
         return "rows of one number more than a multiple of 1024, at which the compiler fails"
     if node.op == "max_pool2d" and Window.of(node.op, node.attrs).dilation != (1, 1):

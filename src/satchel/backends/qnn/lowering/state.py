@@ -97,6 +97,8 @@ class Lowering:
             self.b.output(self.new[cache.name], cache.new)
         npu = self.b.finish()
         remove_dead_nodes(npu)
+        order = [value.name for value in self.graph.inputs]
+        self.host.graph.inputs.sort(key=lambda value: order.index(value.name))
         self.host.finish()
         for value in npu.values():
             if len(value.shape) > MOST_DIMENSIONS:
