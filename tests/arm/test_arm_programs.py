@@ -77,8 +77,12 @@ def test_language_model(arm: list[str], tmp_path: Path) -> None:
     calls, wanted = [], []
     for at, count in ((0, 34), (34, 1), (35, 1), (36, 1)):
         method = "prefill_forward" if count > 1 else "kv_forward"
-        given = {"tokens": tokens[at : at + count], "position": np.array([at], np.int32)}
-        given["rows"] = np.array([count - 1], np.int32)
+        given = {
+            "tokens": tokens[at : at + count],
+            "position": np.arange(at, at + count, dtype=np.int32),
+            "sequence": np.zeros(count, np.int32),  # the one that every instance has
+            "rows": np.array([count - 1], np.int32),
+        }
         info = next(m for m in program.methods if m["name"] == method)
         inputs = [given[value["name"]] for value in info["inputs"]]
         calls.append((method, inputs))
