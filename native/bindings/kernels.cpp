@@ -215,12 +215,12 @@ Result<float> attention(const std::string& table, const Cube& q, const Array<Cac
   args.queries = queries, args.heads = heads, args.kv_heads = kv_heads, args.dim = size;
   args.position = position, args.window = window, args.scale = scale, args.softcap = softcap;
   args.half_cache = sizeof(Cache) == 2, args.byte_cache = sizeof(Cache) == 1, args.level = level;
-  args.lies_in_line(capacity);
+  lay_in_line(args, capacity);
   if (pages) {
     for (int64_t i = 0; i < blocks; ++i) {
       require(pages->data()[i] >= 0 && pages->data()[i] < blocks, "there is no such page");
     }
-    args.lies_in_pages(pages->data());
+    lay_in_pages(args, pages->data());
   }
   std::vector<int32_t> depths;
   if (parents) {

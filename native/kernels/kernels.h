@@ -145,20 +145,23 @@ struct AttentionArgs {
   bool level = false;
   const int32_t* parents = nullptr;  // [queries]: an earlier query, or -1 for none; null: a line
   const int32_t* depths = nullptr;   // [queries]: how many ancestors each has
-
-  int64_t row_size() const { return byte_cache ? dim + kCacheTail : dim; }
-  // A cache whose rows lie one behind the other, [kv_heads][capacity][row].
-  void lies_in_line(int64_t capacity) {
-    head_stride = capacity * row_size();
-    block_stride = kKeyBlock * row_size();
-  }
-  // A cache in pages: [page][kv_heads][kKeyBlock][row].
-  void lies_in_pages(const int32_t* of) {
-    head_stride = kKeyBlock * row_size();
-    block_stride = kv_heads * head_stride;
-    pages = of;
-  }
 };
+// Functions of their own: a method that is not inlined is a weak symbol, of which the linker takes
+// any instruction set's.
+static inline int64_t cache_row_size(const AttentionArgs& args) {
+  return args.byte_cache ? args.dim + kCacheTail : args.dim;
+}
+// A cache whose rows lie one behind the other, [kv_heads][capacity][row].
+static inline void lay_in_line(AttentionArgs& args, int64_t capacity) {
+  args.head_stride = capacity * cache_row_size(args);
+  args.block_stride = kKeyBlock * cache_row_size(args);
+}
+// A cache in pages: [page][kv_heads][kKeyBlock][row].
+static inline void lay_in_pages(AttentionArgs& args, const int32_t* pages) {
+  args.head_stride = kKeyBlock * cache_row_size(args);
+  args.block_stride = args.kv_heads * args.head_stride;
+  args.pages = pages;
+}
 
 // What a layer applies to its result, in the order of satchel.graph.ops.activation.
 enum class Activation : uint8_t {

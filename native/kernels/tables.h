@@ -106,7 +106,7 @@ static inline const Cache* cache_row(const AttentionArgs& args, const void* cach
   const int64_t block = row / kKeyBlock;
   return static_cast<const Cache*>(cache) + kv_head * args.head_stride +
          (args.pages ? args.pages[block] : block) * args.block_stride +
-         row % kKeyBlock * args.row_size();
+         row % kKeyBlock * cache_row_size(args);
 }
 // Whether another order of computing pays, and gives the right bits.
 static inline bool is_long_line(const AttentionArgs& args) {

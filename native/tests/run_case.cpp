@@ -175,7 +175,7 @@ void run_attention(const Case& c, const KernelTable& kernels, Outcome& outcome) 
   args.softcap = static_cast<float>(c.number("softcap"));
   args.half_cache = k.halves.size() != 0;
   args.byte_cache = k.bytes.size() != 0;
-  args.lies_in_line(c.integer("capacity"));
+  lay_in_line(args, c.integer("capacity"));
   args.queries = static_cast<int64_t>(q.size()) / (args.heads * args.dim);
   const auto run = [&](Floats& out, int64_t step) {
     args.out = out.get();

@@ -256,7 +256,7 @@ def test_files(tmp_path: Path, text: str, wanted: dict[str, str] | None) -> None
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("overrides: {'*.down': 16}", "must name schemes, not 16"),
+        ("overrides: {'*.down': 16}", "overrides in .*a.yaml: 16 is not a text"),
         ("overrides: ['*.down']", "'\\*.down' is not PATTERN=SCHEME"),
         ("overrides: 16a8w", "must be dict or list"),
         ("kv_bits: eight", "kv_bits in"),

@@ -345,9 +345,9 @@ void run_attention(const NodeCall& call, const Workspace& work) {
       args.out = call.output->f32() + run->first * step.heads * step.dim;
       args.queries = run->count, args.position = run->position, args.level = run->level;
       if (k.paged) {
-        args.lies_in_pages(work.sequences.pages(run->sequence, 0));
+        lay_in_pages(args, work.sequences.pages(run->sequence, 0));
       } else {
-        args.lies_in_line(capacity);
+        lay_in_line(args, capacity);
       }
       if (call.has(5)) args.parents = parents + run->first, args.depths = depths + run->first;
       const int64_t first = (item - done) / step.kv_heads * block;

@@ -73,6 +73,7 @@ class Batch:
     At most ``most`` run at a time; the others wait for their turn. Those of one adapter share
     steps.
 
+    >>> from satchel import LLM
     >>> llm = LLM("model.satchel")
     >>> batch = Batch(llm.generate(text, max_new_tokens=4) for text in ("Hello!", "Hi!"))
     >>> [generation.stop_reason for generation in batch.finish()]

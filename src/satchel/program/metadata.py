@@ -79,8 +79,8 @@ def _wrong(value: Any, kind: Any, where: str) -> Iterator[str]:
             if item is None:
                 yield f"{dot}{key} is missing"
     elif isinstance(kind, dict):
-        for key in kind.keys() & value.keys():
-            yield from _wrong(value[key], kind[key], f"{dot}{key}")
+        for key in kind:
+            yield from _wrong(value.get(key), kind[key], f"{dot}{key}")
 
 
 def _is(value: Any, kind: type) -> bool:

@@ -18,6 +18,7 @@ from satchel.backends.qnn.runner import visible_slots
 from satchel.errors import ConfigError, ExecutionError, ProgramFormatError
 from satchel.llm.llm import LLM
 from satchel.llm.session import Session
+from satchel.llm.steps import Look
 from satchel.runtime.program import Instance, Program
 
 OPTIONS = {"target": "qnn:SM8750", "context": 64, "prefill_ar_len": 12}
@@ -57,7 +58,7 @@ def test_a_token_has_the_same_bits_alone_and_in_a_tree(program: Program) -> None
     for reference in (False, True):
         session = Session(program, instance=open_instance(program, reference=reference))
         session.feed([3, 1, 4, 1, 5, 9, 2, 6])
-        rows = session.look(tokens, parents, range(6))
+        rows = session.look(Look(tokens, parents, range(6)))
         session.accept([0, 3, 4], [5, 9, 33])
         after = session.feed([7])
         for last in range(6):
@@ -93,7 +94,7 @@ def test_trees_that_are_none(program: Program) -> None:
     session = Session(program)
     session.feed([1, 2, 3])
     with pytest.raises(ExecutionError, match="cannot have the parent"):
-        session.look([1, 2], [-1, 1], [0])
+        session.look(Look([1, 2], [-1, 1], [0]))
     with pytest.raises(ExecutionError, match="must rise"):
         session.accept([0, 2, 1], [1, 2, 3])
 

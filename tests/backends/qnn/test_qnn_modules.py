@@ -188,10 +188,8 @@ def test_the_cpu_does_what_the_npu_does_not(tmp_path: Path) -> None:
     placement = program.metadata["placement"]
     assert placement["nodes"]["qnn"] > 0
     found = {entry["op"]: entry["reason"] for entry in placement["fallbacks"]}
-    assert (
-        set(found) == {"embedding", "argmax"}
-        and found["argmax"] == "the NPU backend has no op argmax"
-    )
+    assert set(found) == {"embedding", "argmax", "cast"}  # torch's argmax has 64 bits
+    assert found["argmax"] == "the NPU backend has no op argmax"
     scores, best = program.instance().method("forward").run(ids.numpy().astype(np.int32))
     wanted, wanted_best = module(ids)
     assert _cosine(scores, wanted.detach().numpy()) > 0.999
@@ -289,6 +287,11 @@ def test_six_dimensions_that_stay() -> None:
     b = GraphBuilder("forward")
     x = b.input("x", (2, 3, 2, 3, 2, 3))
     b.output(b.relu(x), "y")
+    with pytest.raises(GraphError, match="more than 5 dimensions"):
+        lower(b.finish(), 8)
+    b = GraphBuilder("forward")
+    x = b.input("x", (2, 3, 2, 3, 2, 3))
+    b.output(b.transpose(x, perm=(5, 4, 3, 2, 1, 0)), "y")
     with pytest.raises(GraphError, match="more dimensions than the NPU takes"):
         lower(b.finish(), 8)
 

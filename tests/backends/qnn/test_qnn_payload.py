@@ -107,6 +107,7 @@ def refuse(*_): raise AssertionError("lowered again")
 loaded.PreparedProgram = prepared.lower = refuse
 runner = loaded.load_program(Path(sys.argv[1]), "qnn:SM8450", Path(sys.argv[2]))
 given = {"tokens": np.array([5], np.int32), "position": np.array([0], np.int32)}
+given["sequence"] = given["position"]
 print(runner.run("kv_forward", given)["logits"].shape)
 """
     command = [sys.executable, "-c", code, one_by_one, tmp_path]

@@ -13,7 +13,7 @@ import numpy as np
 from satchel.backends.qnn.chips import Chip, find_chip
 from satchel.backends.qnn.manifest import Manifest
 from satchel.backends.qnn.payload import MANIFEST, extract, read_manifest
-from satchel.backends.qnn.runner import Host, in_a_line
+from satchel.backends.qnn.runner import Host
 from satchel.errors import OutputExistsError
 from satchel.runtime.program import Instance, Program
 
@@ -117,8 +117,8 @@ def _write_tables(program: Program, manifest: Manifest, folder: Path) -> None:
             rows = np.arange(start, start + step, dtype=np.int32)
             tokens = np.minimum(rows, count - 1) if of_tokens else np.zeros(step, np.int32)
             position = 0 if of_tokens else min(start, max(count - step, 0))
-            call = {"tokens": tokens, "position": np.array([position], np.int32)}
-            made = host.run(method.before, call | {"parents": in_a_line(step)})
+            positions = np.arange(position, position + step, dtype=np.int32)
+            made = host.run(method.before, {"tokens": tokens, "position": positions})
             for name, numbers in made.items():
                 if name.startswith("embedded.") != of_tokens:
                     continue
