@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import pickle
 import subprocess
@@ -12,11 +13,20 @@ from typing import Any
 
 import pytest
 import torch
-from checkpoint_files import arrays, assert_same, meta_params, meta_state, tiny_model, write_meta
+from checkpoint_files import (
+    META_NAMES,
+    arrays,
+    assert_same,
+    meta_params,
+    meta_state,
+    tiny_model,
+    write_meta,
+)
 from transformers.models.llama.modeling_llama import apply_rotary_pos_emb
 
 from satchel.checkpoints import open_checkpoint
 from satchel.errors import CheckpointError
+from satchel.models import build_model
 
 
 @pytest.fixture(scope="module")
@@ -104,30 +114,92 @@ def test_scaled_rope_is_llama3s(tmp_path: Path, hidden: int, factor: float) -> N
     assert open_checkpoint(tmp_path).config["max_position_embeddings"] == 8192
 
 
-def test_a_training_file_of_llama2c_carries_its_own_configuration(
-    model: Any, tmp_path: Path
-) -> None:
+def training_checkpoint(model: Any, sizes: str = "model_args") -> dict[str, Any]:
+    """What llama2.c's train.py saves; ``sizes`` is where it says those of the model."""
     state = meta_state(arrays(model), model.config)
-    compiled = OrderedDict((f"_orig_mod.{name}", tensor) for name, tensor in state.items())
     args = {**meta_params(model.config), "vocab_size": 40, "max_seq_len": 128, "dropout": 0.0}
     for name in ("norm_eps", "rope_theta"):
         del args[name]
-    checkpoint_dict = {
-        "model": compiled,
+    return {
+        "model": OrderedDict((f"_orig_mod.{name}", tensor) for name, tensor in state.items()),
         "optimizer": {"state": {0: {"step": torch.tensor(3.0)}}, "param_groups": [{"lr": 1e-4}]},
-        "model_args": args,
+        sizes: args,
         "iter_num": 7,
         "best_val_loss": torch.tensor(1.5),
         "config": {"compile": True, "dtype": "bfloat16", "betas": (0.9, 0.95), "seed": None},
     }
-    torch.save(checkpoint_dict, tmp_path / "ckpt.pt")
+
+
+@pytest.mark.parametrize("sizes", ["model_args", "args"])
+@pytest.mark.parametrize("beside", [False, True], ids=["alone", "params.json"])
+def test_a_training_file_of_llama2c_carries_its_own_configuration(
+    model: Any, tmp_path: Path, beside: bool, sizes: str
+) -> None:
+    torch.save(training_checkpoint(model, sizes), tmp_path / "stories110M.pt")
     (tmp_path / "tok40.bin").write_bytes(b"")
-    with open_checkpoint(tmp_path / "ckpt.pt") as checkpoint:
+    if beside:  # as the Qualcomm guide writes it: without the key-value heads and the context
+        params = meta_params(model.config) | {"vocab_size": 40, "norm_eps": 1e-05}
+        del params["n_kv_heads"]
+        (tmp_path / "params.json").write_text(json.dumps(params))
+    with open_checkpoint(tmp_path / "stories110M.pt") as checkpoint:
         assert checkpoint.format == "llama2c"
         assert checkpoint.config["max_position_embeddings"] == 128
+        assert checkpoint.config["num_key_value_heads"] == 2
         assert checkpoint.config["rms_norm_eps"] == 1e-5
         assert checkpoint.tokenizer is not None and checkpoint.tokenizer.kind == "llama2c"
+        assert checkpoint.generation["eos_token_id"] == [1, 2]
         assert_same(checkpoint, arrays(model))
+
+
+def test_params_beside_a_training_file_count_more_than_its_own(model: Any, tmp_path: Path) -> None:
+    saved = training_checkpoint(model)
+    del saved["model_args"]
+    torch.save(saved, tmp_path / "ckpt.pt")
+    with pytest.raises(CheckpointError, match="neither a params.json beside it nor model_args"):
+        open_checkpoint(tmp_path / "ckpt.pt")
+    params = meta_params(model.config) | {"max_seq_len": 64, "norm_eps": 1e-4}
+    (tmp_path / "params.json").write_text(json.dumps(params))
+    with open_checkpoint(tmp_path / "ckpt.pt") as checkpoint:
+        assert checkpoint.config["max_position_embeddings"] == 64
+        assert checkpoint.config["rms_norm_eps"] == 1e-4
+
+
+@pytest.mark.parametrize("family", ["qwen3", "qwen2"])
+def test_what_was_converted_for_executorch_is_the_same_model(tmp_path: Path, family: str) -> None:
+    """Qwen in Meta's names, but with rotary rows as they were (use_hf_rope)."""
+    model = tiny_model(family, tie_word_embeddings=True, head_dim=16)
+    new = {**META_NAMES, "self_attn.q_norm": "attention.q_norm_fn"}
+    new |= {"self_attn.k_norm": "attention.k_norm_fn"}
+    state = {}
+    for old, values in arrays(model).items():
+        name = old
+        for theirs, metas in new.items():
+            name = name.replace(theirs, metas)
+        state[name] = torch.from_numpy(values.copy())
+    state["output.weight"] = state["tok_embeddings.weight"]
+    params = meta_params(model.config) | {
+        "use_hf_rope": True,
+        "head_dim": 16,
+        "use_qk_norm": family == "qwen3",
+        "attention_qkv_bias": family == "qwen2",
+        "rope_theta": 1000000.0,
+    }
+    torch.save(state, tmp_path / f"{family}_meta.pth")
+    (tmp_path / "params.json").write_text(json.dumps(params))
+    with open_checkpoint(tmp_path / f"{family}_meta.pth") as checkpoint:
+        assert checkpoint.config["model_type"] == family
+        assert checkpoint.config["tie_word_embeddings"] is True
+        assert_same(checkpoint, arrays(model))
+        built = build_model(checkpoint.config)  # every field is one of this family's
+        named = {weight.name for weight in built.method("kv_forward", 1, 16).weights()}
+        assert named == set(checkpoint.tensors)
+
+
+def test_a_converted_phi_is_refused_with_what_to_give(model: Any, tmp_path: Path) -> None:
+    params = meta_params(model.config) | {"partial_rotary_factor": 0.75, "use_hf_rope": True}
+    write_meta(tmp_path, meta_state(arrays(model), model.config), params)
+    with pytest.raises(CheckpointError, match="a converted Phi.*Hugging Face folder"):
+        open_checkpoint(tmp_path)
 
 
 class _Call:

@@ -12,7 +12,7 @@ from satchel.checkpoints.base import Checkpoint
 from satchel.checkpoints.decoding import F32
 from satchel.checkpoints.meta_names import rename_and_split
 from satchel.checkpoints.stored import StoredCheckpoint, StoredTensor
-from satchel.checkpoints.tokenizer_files import llama2c_tokenizer
+from satchel.checkpoints.tokenizer_files import STORY_ENDS, llama2c_tokenizer
 from satchel.checkpoints.weightfile import WeightFile, open_files
 from satchel.errors import CheckpointError
 
@@ -116,8 +116,7 @@ def open_llama2c(path: Path) -> Checkpoint:
             files=files,
             stored=rename_and_split(tensors, header.heads, header.kv_heads, path),
             config=config,
-            # Stories follow each other in its training, each begun by token 1: that ends one, too.
-            generation={"eos_token_id": [1, 2]},
+            generation={"eos_token_id": STORY_ENDS},
             tokenizer=llama2c_tokenizer(path.parent, header.vocab_size),
         )
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from satchel.checkpoints.base import Checkpoint
 from satchel.checkpoints.jsonfile import positive_int, read_json
+from satchel.checkpoints.meta_config import EMBEDDING, read_config
 from satchel.checkpoints.meta_names import is_part, rename_and_split
 from satchel.checkpoints.meta_quantized import (
     Int8Tensor,
@@ -18,18 +18,22 @@ from satchel.checkpoints.meta_quantized import (
     rotated_tensors,
 )
 from satchel.checkpoints.stored import ReadableTensor, StoredCheckpoint, StoredTensor
-from satchel.checkpoints.tokenizer_files import llama2c_tokenizer, tokenizer_in_folder
+from satchel.checkpoints.tokenizer_files import (
+    STORY_ENDS,
+    STORY_TOKENS,
+    llama2c_tokenizer,
+    tokenizer_in_folder,
+)
 from satchel.checkpoints.torch_file import TorchArchive, state_dict_tensors
 from satchel.checkpoints.weightfile import open_files
 from satchel.errors import CheckpointError
 
 FIRST_SHARD = "consolidated.00.pth"
 COMPARE_BYTES = 1 << 20
-EMBEDDING, HEAD = "model.embed_tokens.weight", "lm_head.weight"
-
-# params.json does not say the scaling factor of Llama 3's long context: 32 in Llama 3.2's text
-# models, known by their hidden size (1B, 3B), and 8 in Llama 3.1.
-LLAMA3_2_HIDDEN_SIZES = {2048, 3072}
+HEAD = "lm_head.weight"
+# Under which training scripts save the weights, and the sizes of the model.
+WEIGHTS = ("model", "state_dict", "model_state_dict")
+SIZES = ("model_args", "args", "model_config")
 
 
 def is_meta_folder(folder: Path) -> bool:
@@ -61,18 +65,24 @@ def open_pth(path: Path) -> Checkpoint:
 
 
 def open_torch_llama(path: Path, params: dict[str, Any] | None, params_path: Path) -> Checkpoint:
-    """Open Llama weights; ``params`` None means a training file that carries its own."""
+    """Open Llama weights; training files carry ``params`` of their own, which these override."""
     with open_files(path) as files:
         archive = TorchArchive(files[0])
-        state, trained = archive.value, params is None
-        if params is None:
-            params, state = _training_parts(archive)
+        state, arguments = _parts(archive.value)
+        trained = arguments is not None
+        params = {**(arguments or {}), **(params or {})}
+        if not params:
+            raise CheckpointError(
+                f"{path} has neither a params.json beside it nor model_args in it",
+                "Put the params.json that came with the weights beside them",
+            )
         tensors = state_dict_tensors(archive, state)
         heads = positive_int(params, "n_heads", params_path)
         kv_heads = heads
         if params.get("n_kv_heads") is not None:
             kv_heads = positive_int(params, "n_kv_heads", params_path)
-        renamed = rename_and_split(tensors, heads, kv_heads, path)
+        paired = not params.get("use_hf_rope")  # half-split already, if it was converted
+        renamed = rename_and_split(tensors, heads, kv_heads, path, paired)
         parts = {name: renamed.pop(name) for name in list(renamed) if is_part(name)}
         stored: dict[str, ReadableTensor] = dict(renamed)
         branches: dict[str, tuple[str, str]] = {}
@@ -83,10 +93,11 @@ def open_torch_llama(path: Path, params: dict[str, Any] | None, params_path: Pat
         tied = _is_tied(stored.get(EMBEDDING), stored.get(HEAD))
         if tied:
             stored.pop(HEAD, None)
-        config = _config(params, stored, heads, kv_heads, params_path)
+        config = read_config(params, stored, heads, kv_heads, params_path)
         config["tie_word_embeddings"] = tied
         if quantized:
             stored |= adaptors
+        of_stories = trained and config["vocab_size"] <= STORY_TOKENS
         if trained:
             tokenizer = llama2c_tokenizer(path.parent, config["vocab_size"])
         else:
@@ -97,7 +108,7 @@ def open_torch_llama(path: Path, params: dict[str, Any] | None, params_path: Pat
             files=files,
             stored=stored,
             config=config,
-            generation={},
+            generation={"eos_token_id": STORY_ENDS} if of_stories else {},
             tokenizer=tokenizer,
             quantized_by="8da4w" if quantized else "",
             branches=branches,
@@ -105,16 +116,18 @@ def open_torch_llama(path: Path, params: dict[str, Any] | None, params_path: Pat
         )
 
 
-def _training_parts(archive: TorchArchive) -> tuple[dict[str, Any], dict[str, Any]]:
-    value = archive.value
-    if isinstance(value, dict):
-        args, state = value.get("model_args"), value.get("model")
-        if isinstance(args, dict) and isinstance(state, dict):
-            return args, state
-    raise CheckpointError(
-        f"{archive.file.path} has neither a params.json beside it nor model_args in it",
-        "Put the params.json that came with the weights beside them",
-    )
+def _parts(value: Any) -> tuple[Any, dict[str, Any] | None]:
+    """The weights in what torch.save wrote, and the model's sizes if it is a training checkpoint.
+
+    Those have the weights under a name of their own, beside the optimiser and its progress.
+    """
+    if not isinstance(value, dict):
+        return value, None
+    state = next((value[name] for name in WEIGHTS if isinstance(value.get(name), dict)), None)
+    if state is None:
+        return value, None
+    sizes = (value[name] for name in SIZES if isinstance(value.get(name), dict))
+    return state, next(sizes, {})
 
 
 def _is_tied(embedding: ReadableTensor | None, head: ReadableTensor | None) -> bool:
@@ -142,69 +155,3 @@ def _same(embedding: StoredTensor, head: StoredTensor) -> bool:
         ):
             return False
     return True
-
-
-def _config(
-    params: dict[str, Any],
-    stored: Mapping[str, ReadableTensor],
-    heads: int,
-    kv_heads: int,
-    where: Path,
-) -> dict[str, Any]:
-    hidden = positive_int(params, "dim", where)
-    vocab_size = _shape(stored, EMBEDDING, where)[0]
-    declared = params.get("vocab_size", -1)
-    if declared not in (None, -1, vocab_size):
-        raise CheckpointError(
-            f"{where}: field vocab_size is {declared}, but the embedding has {vocab_size} rows",
-            "The configuration does not belong to these weights",
-        )
-    scaled = bool(params.get("use_scaled_rope", False))
-    theta = float(params.get("rope_theta", 10000.0))
-    config: dict[str, Any] = {
-        "model_type": "llama",
-        "hidden_size": hidden,
-        # multiple_of and ffn_dim_multiplier only serve to compute this.
-        "intermediate_size": _shape(stored, "model.layers.0.mlp.gate_proj.weight", where)[0],
-        "num_hidden_layers": positive_int(params, "n_layers", where),
-        "num_attention_heads": heads,
-        "num_key_value_heads": kv_heads,
-        "head_dim": hidden // heads,
-        "hidden_act": "silu",
-        "rms_norm_eps": float(params.get("norm_eps", 1e-5)),
-        "rope_theta": theta,
-        "rope_scaling": None,
-        "max_position_embeddings": _context(params, scaled, theta),
-        "vocab_size": vocab_size,
-        "attention_bias": False,
-        "mlp_bias": False,
-    }
-    if scaled:
-        factor = 32.0 if hidden in LLAMA3_2_HIDDEN_SIZES else 8.0
-        config["rope_scaling"] = {
-            "rope_type": "llama3",
-            "factor": float(params.get("rope_scaling_factor") or factor),
-            "low_freq_factor": 1.0,
-            "high_freq_factor": float(params.get("rope_high_freq_factor") or 4.0),
-            "original_max_position_embeddings": 8192,
-        }
-    return config
-
-
-def _context(params: dict[str, Any], scaled: bool, theta: float) -> int:
-    """The context of the Llama generation, which params.json of Meta's leaves out."""
-    if isinstance(length := params.get("max_seq_len"), int):
-        return length
-    if scaled:
-        return 131072  # Llama 3.1 and later
-    return 8192 if theta == 500000.0 else 4096  # Llama 3, Llama 2
-
-
-def _shape(stored: Mapping[str, ReadableTensor], name: str, where: Path) -> tuple[int, ...]:
-    tensor = stored.get(name)
-    if tensor is None or len(tensor.shape) != 2:
-        raise CheckpointError(
-            f"{where.parent} has no weights of two dimensions under the name {name}",
-            "Fetch the checkpoint again",
-        )
-    return tensor.shape

@@ -21,6 +21,11 @@ LAYER_NAMES = {
     "feed_forward.w1.weight": "mlp.gate_proj.weight",
     "feed_forward.w2.weight": "mlp.down_proj.weight",
     "feed_forward.w3.weight": "mlp.up_proj.weight",
+    "attention.wq.bias": "self_attn.q_proj.bias",
+    "attention.wk.bias": "self_attn.k_proj.bias",
+    "attention.wv.bias": "self_attn.v_proj.bias",
+    "attention.q_norm_fn.weight": "self_attn.q_norm.weight",
+    "attention.k_norm_fn.weight": "self_attn.k_norm.weight",
     "attention_norm.weight": "input_layernorm.weight",
     "ffn_norm.weight": "post_attention_layernorm.weight",
 }
@@ -54,9 +59,9 @@ def is_part(name: str) -> bool:
 
 
 def rename_and_split(
-    tensors: dict[str, StoredTensor], heads: int, kv_heads: int, where: Path
+    tensors: dict[str, StoredTensor], heads: int, kv_heads: int, where: Path, paired: bool = True
 ) -> dict[str, StoredTensor]:
-    """Tensors of Meta's under Hugging Face names, rotary rows marked as interleaved."""
+    """Tensors of Meta's under Hugging Face names, rotary rows marked as interleaved if paired."""
     renamed: dict[str, StoredTensor] = {}
     for meta_name, found in tensors.items():
         tensor = found
@@ -67,7 +72,7 @@ def rename_and_split(
             raise CheckpointError(f"{where}: tensor {name} is in it twice", "Fetch the file again")
         for layer, count in ((".q_proj.", heads), (".k_proj.", kv_heads)):
             # An adaptor's A has columns like its layer, and rows of its own.
-            if layer in name and not name.endswith("adaptor.A.weight"):
+            if paired and layer in name and not name.endswith("adaptor.A.weight"):
                 tensor = tensor.interleaved(meta_name, count)
         renamed[name] = tensor
     return renamed

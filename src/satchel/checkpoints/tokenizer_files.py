@@ -7,6 +7,11 @@ from pathlib import Path
 
 from satchel.checkpoints.base import TokenizerSource
 
+# Of llama2.c's models: stories follow each other in its training, each begun by token 1, so that
+# this ends one, too.
+STORY_ENDS = [1, 2]
+STORY_TOKENS = 32000  # the most that its tokenizers have
+
 # Llama 3's tokenizer.model is text: a base64 token and its rank on every line.
 _RANKED_LINE = re.compile(rb"[A-Za-z0-9+/]+={0,2} \d+\r?\n")
 
