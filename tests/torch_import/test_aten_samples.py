@@ -13,6 +13,9 @@ from types import ModuleType
 import pytest
 
 pytest.importorskip("expecttest")  # which PyTorch's own samples need
+# They import setuptools, which refuses to be imported after Python's own distutils: so before any
+# test runs.
+pytest.importorskip("setuptools")
 
 
 @pytest.fixture(scope="module")
