@@ -138,3 +138,94 @@ def test_pieces_of_a_prompt() -> None:
     assert list(prompt_pieces(7, 128)) == [7]
     assert list(prompt_pieces(300, 100)) == [64, 64, 64, 64, 44]
     assert list(prompt_pieces(3, 1)) == [1, 1, 1]
+
+
+def small_cache(program: Path, pages: int) -> LLM:
+    """With memory for so many pages of all conversations together."""
+    opened = Program(program)
+    page = opened.instance(1).cache_usage.page_bytes
+    llm = LLM(opened)
+    instance = Instance(opened, 1, cache_memory=pages * page)
+    llm.sessions = Sessions(Session(opened, instance=instance))
+    return llm
+
+
+def test_a_full_cache_is_shared_in_turns(program: Path) -> None:
+    """Whoever began last gives its memory up, and is the same text in the end."""
+    prompts = [letter * 90 for letter in "abcdef"]
+    for options in ({"lookahead": "off"}, {"temperature": 1.0, "seed": 3}, {"lookahead": "on"}):
+        given: dict[str, Any] = {"max_new_tokens": 120, **options}
+        wanted = [alone(program, p, **given) for p in prompts]
+        llm = small_cache(program, pages=9)  # each needs four in the end
+        answers = Batch(llm.generate(p, raw=True, **given) for p in prompts).finish()
+        assert [a.tokens for a in answers] == wanted
+
+
+def test_one_that_fails_does_not_take_the_others_with_it(program: Path) -> None:
+    llm = small_cache(program, pages=4)
+    failures: list[Exception] = []
+    batch = Batch(failed=lambda _generation, error: failures.append(error))
+    short = llm.generate("ab", raw=True, max_new_tokens=20, lookahead="off")
+    batch.add(short)
+    batch.add(llm.generate("x" * 300, raw=True, max_new_tokens=20))
+    batch.finish()
+    assert short.tokens == alone(program, "ab", max_new_tokens=20, lookahead="off")
+    assert [type(error) for error in failures] == [CacheFullError]
+    assert llm.session.instance.cache_usage.pages <= 4
+    with pytest.raises(CacheFullError):
+        Batch([llm.generate("x" * 300, raw=True, max_new_tokens=20)]).finish()
+
+
+def test_one_that_is_taken_out_gives_its_cache_back(program: Path) -> None:
+    llm = small_cache(program, pages=8)
+    batch = Batch(most=2)
+    gone, stays, waits = (
+        llm.generate(p, raw=True, max_new_tokens=30, lookahead="off")
+        for p in ("a" * 200, "bc", "never")
+    )
+    for generation in (gone, stays, waits):
+        batch.add(generation)
+    for _ in range(5):
+        batch.step()
+    batch.remove(gone)
+    batch.remove(waits)
+    assert gone.session is None and waits.session is None
+    batch.finish()
+    assert stays.tokens == alone(program, "bc", max_new_tokens=30, lookahead="off")
+    assert gone.stop_reason is None and not waits.tokens
+
+
+def test_pieces_of_a_prompt_are_short_beside_answers(program: Path) -> None:
+    """And the text is the one that long pieces give."""
+    llm = LLM(program)
+    batch = Batch()
+    batch.longest_piece = 64
+    answering = llm.generate("ab", raw=True, max_new_tokens=40, lookahead="off")
+    batch.add(answering)
+    batch.step()
+    late = llm.generate("xyz" * 100, raw=True, max_new_tokens=5, lookahead="off")
+    batch.add(late)
+    steps = 0
+    while not late.tokens:
+        batch.step()
+        steps += 1
+    assert steps == 4 + 4  # a page, a step of the other; the last one with the rest of the prompt
+    batch.finish()
+    assert late.tokens == alone(program, "xyz" * 100, max_new_tokens=5, lookahead="off")
+
+
+def test_few_guess_ahead_and_many_do_not(program: Path) -> None:
+    llm = LLM(program)
+    (alone_one,) = llm.generate_many(["ab" * 40], raw=True, max_new_tokens=60, lookahead="auto")
+    assert alone_one.stats.lookahead.guessing_steps > 0
+    prompts = [f"{number}{'ab' * 40}" for number in range(8)]
+    crowd = llm.generate_many(prompts, raw=True, max_new_tokens=60, lookahead="auto")
+    assert sum(g.stats.lookahead.guessing_steps for g in crowd) < 8
+
+
+def test_programs_without_steps_of_many_tokens(tmp_path: Path) -> None:
+    checkpoint = write_tiny_llm(tmp_path / "m")
+    kv = satchel.export(checkpoint, tmp_path / "kv.satchel", context=64, mode="kv")
+    answers = LLM(kv).generate_many(["ab", "cde", "f"], raw=True, max_new_tokens=6)
+    wanted = [alone(kv, p, max_new_tokens=6, lookahead="off") for p in ("ab", "cde", "f")]
+    assert [a.tokens for a in answers] == wanted

@@ -169,3 +169,20 @@ def test_not_a_language_model(tmp_path: Path) -> None:
     path = write_program(tmp_path / "sum.satchel", [b.finish()])
     with pytest.raises(ExecutionError, match="not a language model"):
         LLM(path)
+
+
+@pytest.mark.parametrize("lookahead", ["on", "off"])
+def test_logprobs_of_an_answer_are_those_of_its_text(hybrid_program: Path, lookahead: str) -> None:
+    llm = LLM(hybrid_program)
+    answer = llm.generate(
+        "abc", raw=True, max_new_tokens=12, temperature=0, logprobs=3, lookahead=lookahead
+    ).finish()
+    assert [token for token, _, _ in answer.logprobs] == answer.tokens
+    fresh = LLM(hybrid_program).session
+    rows = [fresh.feed([*llm.tokenizer.encode("abc")])]
+    rows += [fresh.feed([token]) for token in answer.tokens[:-1]]
+    for row, (token, value, best) in zip(rows, answer.logprobs, strict=True):
+        wanted = row.astype(np.float64) - np.log(np.exp(row.astype(np.float64)).sum())
+        assert value == pytest.approx(wanted[token], abs=1e-6)
+        assert [t for t, _ in best] == np.argsort(-wanted, kind="stable")[:3].tolist()
+        assert best[0] == (token, value)  # it was greedy

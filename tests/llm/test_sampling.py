@@ -168,3 +168,20 @@ def test_history_must_be_in_the_vocabulary(token: int) -> None:
 def test_wrong_options_are_named(name: str, value: float) -> None:
     with pytest.raises(ConfigError, match=name):
         SamplingOptions(**{name: value})  # type: ignore[arg-type]
+
+
+def test_penalties_of_the_answer_and_a_bias() -> None:
+    logits = np.zeros(4, np.float32)
+    sampler = Sampler(SamplingOptions(temperature=0, frequency_penalty=0.5, presence_penalty=1.0))
+    sampler.answer_from = 2
+    # The prompt's tokens 0 and 1 are not counted; 2 was said twice and 3 once.
+    assert sampler.next(np.array([0, 0.1, 3, 0], np.float32), [0, 1, 2, 2, 3]) == 2
+    assert sampler.next(np.array([0, 0.1, 2, 0], np.float32), [0, 1, 2, 2, 3]) == 1
+    biased = Sampler(SamplingOptions(temperature=0, logit_bias={3: 5.0, 1: -100.0}))
+    assert biased.next(logits) == 3
+    assert biased.distribution(logits)[3] == 1
+    for wrong in ({"frequency_penalty": 3}, {"presence_penalty": -2.5}, {"logit_bias": {1: 101}}):
+        with pytest.raises(ConfigError):
+            SamplingOptions(**wrong)  # type: ignore[arg-type]
+    with pytest.raises(ExecutionError, match="vocabulary"):
+        Sampler(SamplingOptions(logit_bias={9: 1.0})).next(logits)

@@ -2,76 +2,26 @@
 
 from __future__ import annotations
 
+import time
 from collections import deque
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence
 
+from satchel.errors import CacheFullError
+from satchel.llm.batch_member import Member
 from satchel.llm.generation import Generation
-from satchel.llm.session import Session
-from satchel.llm.steps import Array, Feed, Part, Request, Steps, run_step
-from satchel.program.names import SHORT_STEP
+from satchel.llm.steps import Feed, run_step
+from satchel.program.names import PAGE, SHORT_STEP
 
-
-@dataclass
-class _Member:
-    """A generation that has begun, the step that it asks for, and how much of that is done."""
-
-    generation: Generation
-    steps: Steps[None]
-    request: Request
-    pieces: deque[int]  # of a Feed: the tokens of each step that is left
-    fed: int = 0
-
-    @property
-    def session(self) -> Session:
-        session = self.generation.session
-        assert session is not None
-        return session
-
-    @property
-    def rows(self) -> int:
-        """The tokens of its next step."""
-        return self.pieces[0] if self.pieces else len(self.request.tokens)
-
-    def next_part(self) -> Part:
-        if not isinstance(self.request, Feed):
-            return self.session.part_of(self.request)
-        tokens = self.request.tokens[self.fed : self.fed + self.rows]
-        return Part(self.session, tokens, [len(tokens) - 1] if len(self.pieces) == 1 else [])
-
-    def take(self, part: Part, logits: Array) -> bool:
-        """Go on with a step's result; False when the text has ended."""
-        if isinstance(self.request, Feed):
-            self.session.tokens += part.tokens
-            self.fed += self.pieces.popleft()
-            if self.pieces:
-                return True
-            logits = logits[0]
-        try:
-            self._ask(self.steps.send(logits))
-        except StopIteration:
-            return False
-        return True
-
-    def _ask(self, request: Request) -> None:
-        self.request, self.fed = request, 0
-        count = len(request.tokens)
-        self.session.require_room(count)
-        self.pieces = deque(self.session.pieces(count) if isinstance(request, Feed) else ())
-
-    @classmethod
-    def begin(cls, generation: Generation) -> _Member:
-        steps = generation.steps()
-        member = cls(generation, steps, Feed([]), deque())
-        member._ask(next(steps))
-        return member
+_FEW = 4  # so many may guess ahead in one step; more would fill it
+Failed = Callable[[Generation, Exception], None]
 
 
 class Batch:
     """Runs generations step by step: prompts in pieces between the steps of running answers.
 
     At most ``most`` run at a time; the others wait for their turn. Those of one adapter share
-    steps.
+    steps. When the caches are full, the one that began last gives its memory up and is computed
+    again later. What cannot go on is an error, or is given to ``failed`` while the others go on.
 
     >>> from satchel import LLM
     >>> llm = LLM("model.satchel")
@@ -80,19 +30,52 @@ class Batch:
     ['max_new_tokens', 'max_new_tokens']
     """
 
-    def __init__(self, generations: Iterable[Generation] = (), most: int = SHORT_STEP) -> None:
+    def __init__(
+        self,
+        generations: Iterable[Generation] = (),
+        most: int = SHORT_STEP,
+        failed: Failed | None = None,
+    ) -> None:
         self._all: list[Generation] = []
         self._waiting: deque[Generation] = deque()
-        self._members: deque[_Member] = deque()  # whose turn is next, first
+        self._members: deque[Member] = deque()  # whose turn is next, first
+        self._evicted: deque[Member] = deque()
         self._most = most
+        self._failed = failed
         self._after_long = False
+        # The longest piece of a prompt while others answer, in whole pages: they wait for it.
+        self.longest_piece = 1 << 30
+        self.page_s = 0.0  # what a page of a prompt took last
         for generation in generations:
             self.add(generation)
 
+    def __len__(self) -> int:
+        """How many have begun and not ended."""
+        return len(self._members) + len(self._evicted)
+
+    @property
+    def running(self) -> list[Generation]:
+        return [member.generation for member in (*self._members, *self._evicted)]
+
+    @property
+    def waiting(self) -> int:
+        """How many have not begun."""
+        return len(self._waiting)
+
     def add(self, generation: Generation) -> None:
         """Let another generation take part; it begins when there is room for it."""
-        self._all.append(generation)
+        if self._failed is None:
+            self._all.append(generation)
         self._waiting.append(generation)
+
+    def remove(self, generation: Generation) -> None:
+        """Nobody wants the rest of it: what it takes of the caches is free at once."""
+        if generation in self._waiting:
+            self._waiting.remove(generation)
+        for place in (self._members, self._evicted):
+            for member in [m for m in place if m.generation is generation]:
+                place.remove(member)
+                member.steps.close()
 
     def finish(self) -> list[Generation]:
         """Make all texts, and return their generations in the order in which they were added."""
@@ -110,6 +93,8 @@ class Batch:
         # A long piece of a prompt takes turns with a step of those that are answering.
         if long is not None and (not short or not self._after_long):
             self._after_long = True
+            if short:
+                long.shorten(self.longest_piece)
             self._run([long])
         else:
             self._after_long = False
@@ -119,30 +104,85 @@ class Batch:
     def _admit(self) -> None:
         """Begin with those that wait, but not while a prompt's pages are still to come: the next
         prompt may begin with the same ones."""
+        if self._evicted and not self._members:
+            self._members.append(self._evicted.popleft())
         while (
             self._waiting
+            and not self._evicted
             and len(self._members) < self._most
             and not any(m.rows > SHORT_STEP for m in self._members)
         ):
-            self._members.append(_Member.begin(self._waiting.popleft()))
+            generation = self._waiting.popleft()
+            try:
+                self._members.append(Member.begin(generation))
+            except Exception as error:
+                self._tell(generation, error)
 
-    def _run(self, members: Sequence[_Member]) -> None:
+    def _tell(self, generation: Generation, error: Exception) -> None:
+        if self._failed is None:
+            raise error
+        self._failed(generation, error)
+
+    def _run(self, members: Sequence[Member]) -> None:
         parts = [m.next_part() for m in members]
-        results = run_step(parts)
+        rows = sum(len(part.tokens) for part in parts)
+        started = time.perf_counter()
+        try:
+            results = run_step(parts)
+        except CacheFullError as error:  # before anything was written
+            self._make_room(members[0], error)
+            return
+        seconds = time.perf_counter() - started
+        if rows >= PAGE:
+            self.page_s = seconds * PAGE / rows
+        if len(parts) == 1:
+            members[0].session.costs.record(rows, seconds)
+        crowded = len(self._members) > _FEW
         for member, part, logits in zip(members, parts, results, strict=True):
             self._members.remove(member)
-            if member.take(part, logits):
+            member.session.crowded = crowded
+            try:
+                more = member.take(part, logits)
+            except Exception as error:
+                member.steps.close()
+                self._tell(member.generation, error)
+                continue
+            if more:
                 self._members.append(member)  # behind those that have not had their turn
+        self._come_back()
+
+    def _make_room(self, first: Member, error: CacheFullError) -> None:
+        """Who began last gives its memory up; one that is alone cannot go on."""
+        youngest = max(self._members, key=lambda m: m.number)
+        if len(self._members) == 1:
+            self._members.remove(first)
+            first.steps.close()
+            self._tell(first.generation, error)
+            return
+        self._members.remove(youngest)
+        youngest.give_up_cache()
+        self._evicted.append(youngest)
+
+    def _come_back(self) -> None:
+        """One that gave its memory up goes on when there is memory for it and for what comes."""
+        if not self._evicted or not self._members:
+            return
+        usage = self._members[0].session.instance.cache_usage
+        needed = self._evicted[0].pages + len(self._members)
+        if usage.most_pages - usage.pages >= needed:
+            self._members.append(self._evicted.popleft())
 
 
-def _that_fit(members: Sequence[_Member]) -> list[_Member]:
+def _that_fit(members: Sequence[Member]) -> list[Member]:
     """As many as a short step takes, of the first one's adapter."""
-    chosen: list[_Member] = []
+    chosen: list[Member] = []
     rows = 0
     for member in members:
         alike = not chosen or member.session.adapter == chosen[0].session.adapter
         trees = [m for m in [*chosen, member] if not isinstance(m.request, Feed)]
-        most = min([SHORT_STEP, *(m.session.most_rows for m in trees)])
+        most = min(
+            [SHORT_STEP, member.session.most_together, *(m.session.most_rows for m in trees)]
+        )
         if alike and rows + member.rows <= (most if chosen else max(most, member.rows)):
             chosen.append(member)
             rows += member.rows

@@ -15,7 +15,7 @@ from satchel.llm.lookahead.decoder import (
     lookahead_for,
 )
 from satchel.llm.lookahead.options import LookaheadSizes
-from satchel.llm.sampling import Sampler, SamplingOptions
+from satchel.llm.sampling import Sampler, SamplingOptions, TokenRecord
 from satchel.llm.session import Session
 from satchel.llm.sessions import Sessions
 from satchel.llm.steps import Feed, Steps
@@ -81,6 +81,8 @@ class Generation:
         keep: int = 1,
         lookahead: str | None = None,
         lookahead_sizes: LookaheadSizes | None = None,
+        logprobs: int | None = None,
+        adapter: str | None = None,
     ) -> None:
         if on_context_full not in CONTEXT_POLICIES:
             raise ConfigError(
@@ -101,8 +103,11 @@ class Generation:
             room = sessions.context - keep
             prompt = [*prompt[:keep], *prompt[-(room // 2 + room % 2) :]]
         self._sessions = sessions
-        self._adapter = sessions.adapter
+        self._adapter = adapter or sessions.adapter
         self._sampler = Sampler(sampling)
+        self._sampler.answer_from = len(prompt)
+        if logprobs is not None:
+            self._sampler.record = TokenRecord(logprobs)
         self._prompt = list(prompt)
         self._most = max_new_tokens
         self._slides = slides
@@ -125,6 +130,20 @@ class Generation:
 
     def __iter__(self) -> Iterator[str]:
         return self._pieces
+
+    @property
+    def prompt(self) -> Sequence[int]:
+        """The tokens that it answers."""
+        return self._prompt
+
+    @property
+    def logprobs(self) -> list[tuple[int, float, list[tuple[int, float]]]]:
+        """Of each token: its id, ln of its probability, and the likeliest ones with theirs.
+
+        Empty unless ``logprobs`` was given, which says how many of the likeliest are kept.
+        """
+        record = self._sampler.record
+        return record.tokens[: len(self.tokens)] if record else []
 
     def finish(self) -> Generation:
         """Make the rest of the text, and return itself."""
@@ -175,7 +194,10 @@ class Generation:
                         break
                 else:
                     if session.room == 0:
-                        yield Feed(session.slide(self._keep))
+                        kept = session.slide(self._keep)
+                        answered = min(len(self.tokens) - 1, len(kept))  # the last is not fed yet
+                        self._sampler.answer_from = self._keep + len(kept) - answered
+                        yield Feed(kept)
                         stats.slides += 1
                     most = self._most - stats.new_tokens if self._most else session.context
                     tokens = yield from decoder.next(token, most)

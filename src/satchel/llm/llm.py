@@ -121,7 +121,11 @@ class LLM:
         min_p: float | None = None,
         repetition_penalty: float | None = None,
         seed: int | None = None,
+        frequency_penalty: float | None = None,
+        presence_penalty: float | None = None,
+        logit_bias: Mapping[int, float] | None = None,
         sampling: SamplingOptions | None = None,
+        logprobs: int | None = None,
         stop: str | Sequence[str] = (),
         on_context_full: str = "stop",
         lookahead: str | None = None,
@@ -134,7 +138,8 @@ class LLM:
         all of it. ``temperature`` and its like change the program's own way to sample
         (:attr:`sampling`), ``sampling`` replaces it; a temperature of 0 is greedy.
         ``lookahead`` guesses ahead: ``on``, ``off``, or ``auto`` for as long as it pays; the text
-        is the same.
+        is the same. ``logprobs`` keeps how likely every token was, and that many of the likeliest
+        in its place (:attr:`Generation.logprobs`).
         """
         keep = 1
         if not prompt:
@@ -155,6 +160,9 @@ class LLM:
             min_p=min_p,
             repetition_penalty=repetition_penalty,
             seed=seed,
+            frequency_penalty=frequency_penalty,
+            presence_penalty=presence_penalty,
+            logit_bias=logit_bias,
         )
         if max_new_tokens is not None and not isinstance(max_new_tokens, int):
             raise ConfigError(f"max_new_tokens must be a whole number, not {max_new_tokens!r}")
@@ -170,6 +178,7 @@ class LLM:
             keep,
             lookahead,
             lookahead_sizes,
+            logprobs,
         )
 
     def generate_many(

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from satchel.errors import ConfigError, ExecutionError
+from satchel.llm.penalties import biased, frequency, repetition
 from satchel.remarks import remark
 
 _FIRST_GUESS = 1024  # top-p rarely needs more candidates than this
@@ -19,7 +20,7 @@ _GROUP = 64
 
 @dataclass(frozen=True)
 class SamplingOptions:
-    """How to choose. The filters run in this order: penalty, temperature, top-k, top-p, min-p.
+    """How to choose. In this order: penalties, bias, temperature, top-k, top-p, min-p.
 
     >>> SamplingOptions(temperature=0).greedy
     True
@@ -31,6 +32,9 @@ class SamplingOptions:
     min_p: float = 0.0  # 0 is off
     repetition_penalty: float = 1.0  # 1 is off
     seed: int | None = None  # None draws one
+    frequency_penalty: float = 0.0  # for each time that a token is in the answer; 0 is off
+    presence_penalty: float = 0.0  # if it is at all
+    logit_bias: Mapping[int, float] = field(default_factory=dict)  # added to tokens' logits
 
     def __post_init__(self) -> None:
         _check("temperature", self.temperature, lambda x: x >= 0, "0 or more")
@@ -40,6 +44,11 @@ class SamplingOptions:
         _check("repetition_penalty", self.repetition_penalty, lambda x: x > 0, "above 0")
         if self.seed is not None:
             _check("seed", self.seed, _is_count, "a whole number, 0 or more")
+        for name in ("frequency_penalty", "presence_penalty"):
+            _check(name, getattr(self, name), lambda x: -2 <= x <= 2, "from -2 to 2")
+        for token, bias in self.logit_bias.items():
+            _check("logit_bias", token, _is_count, "given for token ids")
+            _check("logit_bias", bias, lambda x: -100 <= x <= 100, "from -100 to 100")
 
     @property
     def greedy(self) -> bool:
@@ -66,6 +75,12 @@ class SamplingOptions:
             parts += [f"min-p {self.min_p:g}"] if self.min_p else []
         if self.repetition_penalty != 1:
             parts.append(f"repetition penalty {self.repetition_penalty:g}")
+        if self.frequency_penalty:
+            parts.append(f"frequency penalty {self.frequency_penalty:g}")
+        if self.presence_penalty:
+            parts.append(f"presence penalty {self.presence_penalty:g}")
+        if self.logit_bias:
+            parts.append(f"a bias for {len(self.logit_bias)} tokens")
         return ", ".join(parts)
 
 
@@ -126,6 +141,25 @@ def usual_sampling(generation: object, chats: bool = False) -> SamplingOptions:
     return options.changed(**{name: given[name] for name in STORED if name in given})
 
 
+@dataclass
+class TokenRecord:
+    """How likely each chosen token was to the model, and the ``top`` likeliest in its place."""
+
+    top: int
+    tokens: list[tuple[int, float, list[tuple[int, float]]]] = field(default_factory=list)
+
+    def add(self, token: int, logits: NDArray[np.float32]) -> None:
+        scores = logits.astype(np.float64)
+        scores -= scores.max()
+        scores -= math.log(np.exp(scores).sum())
+        best: list[tuple[int, float]] = []
+        if self.top:
+            ids = _at_least_kth(scores, min(self.top, scores.size))
+            order = ids[np.argsort(-scores[ids], kind="stable")][: self.top]
+            best = [(int(each), float(scores[each])) for each in order]
+        self.tokens.append((token, float(scores[token]), best))
+
+
 class Sampler:
     """Draws tokens; the same seed and logits give the same tokens.
 
@@ -136,12 +170,20 @@ class Sampler:
     def __init__(self, options: SamplingOptions | None = None) -> None:
         self.options = options or SamplingOptions()
         self._random = np.random.Generator(np.random.PCG64(self.options.seed))
+        self.answer_from = 0  # where in the history the answer begins
+        self.record: TokenRecord | None = None  # is told of every token that is chosen
 
     def next(self, logits: NDArray[np.float32], history: Sequence[int] = ()) -> int:
-        """The next token. ``history`` is what the repetition penalty looks back on.
+        """The next token. ``history`` is what penalties look back on.
 
         A logit of minus infinity rules its token out; NaN or infinity is an error.
         """
+        token = self._choose(logits, history)
+        if self.record is not None:
+            self.record.add(token, logits)
+        return token
+
+    def _choose(self, logits: NDArray[np.float32], history: Sequence[int]) -> int:
         logits = self._penalized(logits, history)
         best = _best(logits)
         if self.options.greedy:
@@ -169,24 +211,16 @@ class Sampler:
     def _penalized(
         self, logits: NDArray[np.float32], history: Sequence[int]
     ) -> NDArray[np.float32]:
-        penalty = self.options.repetition_penalty
         if logits.ndim != 1 or logits.size == 0:
             raise ExecutionError(
                 f"Logits of shape {logits.shape} are not one row", "Give the last position's"
             )
-        if penalty == 1 or len(history) == 0:
-            return logits
-        seen = np.unique(np.asarray(history, dtype=np.int64))
-        if seen[0] < 0 or seen[-1] >= logits.size:
-            wrong = seen[0] if seen[0] < 0 else seen[-1]
-            raise ExecutionError(
-                f"Token {wrong} in the history is outside the vocabulary of {logits.size}",
-                "The tokenizer does not fit the model",
-            )
-        scores = logits[seen]
-        logits = logits.copy()
-        logits[seen] = np.where(scores < 0, scores * penalty, scores / penalty)
-        return logits
+        options = self.options
+        logits = repetition(logits, options.repetition_penalty, history)
+        if options.frequency_penalty or options.presence_penalty:
+            answer = history[self.answer_from :]
+            logits = frequency(logits, options.frequency_penalty, options.presence_penalty, answer)
+        return biased(logits, options.logit_bias)
 
     def _candidates(
         self, logits: NDArray[np.float32], best: int

@@ -59,6 +59,8 @@ class Session:
         self.costs = StepCosts()
         # Asked when the caches are full: frees some of their memory, or returns False.
         self.make_room: Callable[[], bool] = lambda: False
+        # Whether others fill the steps, so that there is no room for guesses.
+        self.crowded = False
 
     def check_adapter(self, adapter: str | None) -> str:
         """What the names of an adapter's methods end with; ConfigError if there is none such."""
@@ -128,6 +130,11 @@ class Session:
     def most_rows(self) -> int:
         """The most tokens that :meth:`look` takes."""
         return _most_tokens(self._tree) if self._tree else self.prefill_ar_len
+
+    @property
+    def most_together(self) -> int:
+        """The most tokens of a step in which several conversations may take part."""
+        return max(self.prefill_ar_len, _most_tokens(self._tree) if self._tree else 1)
 
     def rewind(self, position: int) -> None:
         """Forget every token from ``position`` on; what lies before stays in the cache."""

@@ -156,7 +156,8 @@ class LookaheadDecoder:
         session = self._session
         tree = TokenTree(token, max(1, min(session.room, limit, MAX_ROWS, session.most_rows)))
         guess, windowed = None, False
-        if self._always or session.costs.measured(1):  # else it is not known what would pay
+        # Not known what would pay, or no room for it beside others: then nothing is guessed.
+        if self._always or (session.costs.measured(1) and not session.crowded):
             windowed = self._window is not None and tree.room > 0 and self._window_pays()
             guess = self._guess(tree, windowed)
         if len(tree) == 1 and not windowed:
