@@ -19,6 +19,7 @@ from models.test_family_formats import tokenizer_metadata
 from satchel.checkpoints import open_checkpoint
 from satchel.errors import RecipeError
 from satchel.exporter import ExportOptions, prepare_export
+from satchel.remarks import Remark
 from support.tiny_models import logits_of, tiny_model
 
 ENCODINGS = {"Q4_0": "matrix_q4", "Q4_1": "matrix_q4_min", "Q8_0": "matrix_q8"}
@@ -181,3 +182,15 @@ def test_nothing_to_keep(tmp_path: Path) -> None:
 def test_what_is_refused(options: dict[str, Any], message: str) -> None:
     with pytest.raises(RecipeError, match=message):
         ExportOptions(**options).make_recipe()
+
+
+def test_what_is_quantised_is_kept_unless_someone_says_otherwise(tmp_path: Path) -> None:
+    path = write(tmp_path, tiny_model("llama"), "Q4_1")
+    kept = satchel.load(satchel.export(path, tmp_path / "kept.satchel"))
+    assert kept.metadata["recipe"]["name"] == "keep"
+    assert not any(kept.metadata["weight_error"].values())
+    with pytest.warns(Remark, match=r"quantised already \(.*q4_1\).*once more"):
+        again = satchel.export(path, tmp_path / "again.satchel", recipe="8da4w")
+    assert satchel.load(again).metadata["recipe"]["name"] == "8da4w"
+    grouped = satchel.export(path, tmp_path / "grouped.satchel", group_size=32)
+    assert satchel.load(grouped).metadata["recipe"]["name"] == "8da4w"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import warnings
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ import pytest
 import satchel
 from exporter.small_checkpoint import write_small
 from satchel.checkpoints import open_checkpoint
+from satchel.cli.main import main
 from satchel.remarks import Remark
 from support.tiny_llm import write_tiny_llm
 
@@ -67,3 +69,46 @@ def test_a_broken_chat_template_is_told_at_export(
         program = satchel.export(folder, tmp_path / "m.satchel")
     with pytest.raises(satchel.SatchelError, match=reason):
         satchel.LLM(program).generate("Hello")
+
+
+def test_a_field_that_is_not_understood_can_be_answered_for(tmp_path: Path) -> None:
+    folder = write_small(tmp_path / "m", attention_sinks=4)
+    output = tmp_path / "m.satchel"
+    with pytest.raises(satchel.SatchelError, match="with ignore_config attention_sinks"):
+        satchel.export(folder, output)
+    satchel.export(folder, output, ignore_config=["attention_sinks"])
+    call = ["export", str(folder), "-o", str(output), "--force"]
+    assert main([*call, "--ignore-config", "attention_sinks"]) == 0
+    assert main(call) == 1
+
+
+def test_a_context_that_was_cut_is_told(tmp_path: Path) -> None:
+    folder = write_small(tmp_path / "m")
+    with pytest.warns(Remark, match="context is 64 tokens.* not 4096"):
+        satchel.export(folder, tmp_path / "m.satchel", context=4096)
+
+
+def test_what_plain_rounding_costs_a_small_model_is_told(tmp_path: Path) -> None:
+    folder = write_small(tmp_path / "m")
+    with pytest.warns(Remark, match="calibrat.*embedding of 8 bits"):
+        satchel.export(folder, tmp_path / "a.satchel", recipe="8da4w")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        satchel.export(folder, tmp_path / "b.satchel", recipe="fp16")
+
+
+@pytest.mark.parametrize(
+    ("place", "reason"),
+    [("there.satchel", "exists"), (".", "is a folder"), ("none/x.satchel", "no folder")],
+)
+def test_what_is_named_is_checked_before_the_work(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], place: str, reason: str
+) -> None:
+    """Before the checkpoint is so much as looked for."""
+    (tmp_path / "there.satchel").write_text("mine")
+    assert main(["export", "no-such-model", "-o", str(tmp_path / place)]) == 1
+    assert reason in capsys.readouterr().err
+    assert not (tmp_path / "none").exists()
+    if place != "none/x.satchel":
+        with pytest.raises(satchel.SatchelError, match=reason):
+            satchel.export("no-such-model", tmp_path / place)

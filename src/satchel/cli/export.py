@@ -16,7 +16,7 @@ from satchel.progress import ProgressBar
 from satchel.units import megabytes
 
 if TYPE_CHECKING:
-    from satchel.eval.gate import GatedExport
+    from satchel.eval.gate import GatedExport, QualityGate
     from satchel.exporter import ModelExport
 
 HELP = "pack a checkpoint into one .satchel file"
@@ -55,6 +55,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def execute(arguments: argparse.Namespace) -> None:
     from satchel.exporter import ExportOptions, prepare_export
+    from satchel.exporter.checks import check_output
 
     started = time.perf_counter()
     choices = export_choices(arguments)
@@ -64,11 +65,14 @@ def execute(arguments: argparse.Namespace) -> None:
     if str(source).startswith(PREFIX):
         export_vision(arguments, source, named, choices)
         return
+    gate = _gate(arguments)
+    if named and not arguments.plan:
+        check_output(Path(named), arguments.force)
     bar = ProgressBar()
     job = prepare_export(source, ExportOptions(**choices), bar)
     for note in job.notes:
         say(note)
-    gated = _gated(arguments, source, job, bar)
+    gated = _gated(source, job, gate, bar) if gate else None
     output = Path(named) if named else job.default_output
     plan = job.plan()
     document = describe_export(job, plan, output)
@@ -89,18 +93,22 @@ def execute(arguments: argparse.Namespace) -> None:
     _report(arguments, document, output, time.perf_counter() - started)
 
 
-def _gated(
-    arguments: argparse.Namespace, source: str, job: ModelExport, bar: ProgressBar
-) -> GatedExport | None:
+def _gate(arguments: argparse.Namespace) -> QualityGate | None:
+    """What the program has to be as good as, if someone asked."""
+    if arguments.max_ppl_increase is None and arguments.eval_text is None:
+        return None
     if arguments.max_ppl_increase is None or arguments.eval_text is None:
-        if arguments.max_ppl_increase is None and arguments.eval_text is None:
-            return None
         raise ConfigError(
             "--max-ppl-increase and --eval-text need each other", "Give both, or neither."
         )
-    from satchel.eval.gate import GatedExport, QualityGate
+    from satchel.eval.gate import QualityGate
 
-    gate = QualityGate(arguments.max_ppl_increase, arguments.eval_text, arguments.eval_limit)
+    return QualityGate(arguments.max_ppl_increase, arguments.eval_text, arguments.eval_limit)
+
+
+def _gated(source: str, job: ModelExport, gate: QualityGate, bar: ProgressBar) -> GatedExport:
+    from satchel.eval.gate import GatedExport
+
     return GatedExport(source, job, gate, bar, ProgressBar(whole))
 
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Callable
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from importlib.metadata import version
 from pathlib import Path
 
 from satchel.checkpoints import open_checkpoint
 from satchel.errors import ProgramFormatError
 from satchel.exporter.checkpoint import model_name, prepare_export
+from satchel.exporter.kept import with_usual_recipe
 from satchel.exporter.options import ExportOptions
 from satchel.program.format import MAGIC
 from satchel.runtime.program import Program
@@ -33,7 +34,8 @@ def is_program(path: Path) -> bool:
 def usual_options(checkpoint: Path) -> ExportOptions:
     """The defaults; what comes quantised and is not to be rounded again is kept."""
     with open_checkpoint(checkpoint) as opened:
-        return ExportOptions(recipe="keep") if opened.quantized_by else ExportOptions()
+        usual = with_usual_recipe(ExportOptions(), opened)
+        return replace(usual, recipe="keep") if opened.quantized_by else usual
 
 
 def program_for(

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from satchel.checkpoints.base import Checkpoint
 from satchel.errors import CheckpointError, SatchelError
+from satchel.files import refuse_existing
 from satchel.graph.ir import Weight
 
 _SHOWN = 5
@@ -81,6 +82,17 @@ def _tensor_shape(users: Sequence[Weight]) -> tuple[int, ...]:
     ranges = [r for weight in users for r in weight.source.ranges or ()]
     rows = max((last for _, last in ranges), default=users[0].shape[0])
     return (rows, *users[0].shape[1:])
+
+
+def check_output(path: Path, overwrite: bool) -> None:
+    """Whether a file that someone named can be written: asked before the work, not after it."""
+    refuse_existing(path, overwrite)
+    folder = path.absolute().parent
+    if not folder.is_dir():
+        raise SatchelError(
+            f"there is no folder {folder}", "Make it first, or choose another place with -o."
+        )
+    check_free_space(folder, 0)
 
 
 def check_free_space(folder: Path, needed: int) -> None:

@@ -12,6 +12,7 @@ from satchel.errors import ConfigError, SatchelError
 from satchel.exporter.checkpoint import prepare_export
 from satchel.exporter.options import ExportOptions
 from satchel.exporter.options_file import all_options
+from satchel.files import refuse_existing
 from satchel.options import advise_in_python
 from satchel.sources.progress import Progress
 
@@ -52,6 +53,7 @@ def export(
     metadata: Mapping[str, Any] = ...,
     lora: Sequence[PathLike] = ...,
     adapters: Mapping[str, PathLike] = ...,
+    ignore_config: Sequence[str] = ...,
     preq_mode: str | None = ...,
     preq_group_size: int | None = ...,
     preq_embedding: tuple[int, int] | None = ...,
@@ -122,7 +124,10 @@ def _export_checkpoint(
     adapters: Mapping[str, PathLike] | None = None,
     **options: Any,
 ) -> Path:
+    if output is not None:
+        refuse_existing(Path(output), overwrite)  # before the work, and not after it
     folders = {name: os.fspath(folder) for name, folder in (adapters or {}).items()}
+    options["ignore_config"] = tuple(options.get("ignore_config", ()))
     chosen = ExportOptions(
         lora=tuple(os.fspath(folder) for folder in lora), adapters=folders, **options
     )

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from numpy.typing import NDArray
 
+from satchel.backends import DEFAULT
 from satchel.checkpoints.base import Checkpoint, TensorInfo
 from satchel.errors import ConfigError, RecipeError
 from satchel.exporter.options import ExportOptions
 from satchel.graph.ir import DType, Graph, Node, TensorType, Value, constant_name
 from satchel.quantize.encoding import Encoding
 from satchel.quantize.recipe import Recipe
+from satchel.remarks import remark
 
 
 @dataclass(frozen=True)
@@ -67,6 +69,39 @@ class KeptTensors:
         if self.rounded:
             parts.append(f"in 16 bits: {_listed(self.rounded)}")
         return "; ".join(parts) if self.forms else None
+
+
+def is_mostly_quantized(checkpoint: Checkpoint) -> bool:
+    """Whether at least half of the matrices can be stored with the codes that they have."""
+    matrices = [t for t in checkpoint.tensors.values() if len(t.shape) == 2]
+    kept = [t for t in matrices if t.kept is not None and t.kept.is_quantized]
+    return bool(kept) and 2 * len(kept) >= len(matrices)
+
+
+def with_usual_recipe(options: ExportOptions, checkpoint: Checkpoint) -> ExportOptions:
+    """The options with the recipe that is chosen when none is: what is quantised is kept.
+
+    Whoever says how to round, or exports for another chip than the CPU, is taken at their word.
+    """
+    choices = ("group_size", "embedding", "head_bits", "overrides", "rounding", "calibrate")
+    rounds = any(getattr(options, name) for name in choices) or options.rotate
+    cpu = all(target.name == DEFAULT for target in options.targets)
+    if options.recipe or options.preq_mode or rounds or not cpu:
+        return options
+    return replace(options, recipe="keep") if is_mostly_quantized(checkpoint) else options
+
+
+def tell_second_rounding(checkpoint: Checkpoint, recipe: Recipe) -> None:
+    """Rounding what was rounded before costs more than either, and nobody would see it."""
+    if recipe.is_quantized and not recipe.keeps and is_mostly_quantized(checkpoint):
+        forms = Counter(
+            t.dtype for t in checkpoint.tensors.values() if t.kept and t.kept.is_quantized
+        )
+        remark(
+            f"{checkpoint.path.name} is quantised already ({_listed(forms)}), and {recipe.name} "
+            "rounds it once more: SmolLM2-135M's perplexity rose from 51 to 76 by that. The recipe "
+            "keep, the default, stores its codes as they are."
+        )
 
 
 def check_recipe(checkpoint: Checkpoint, recipe: Recipe) -> None:

@@ -238,6 +238,13 @@ class ExportOptions:
         metavar="NAME=FOLDER",
         group=MODEL,
     )
+    ignore_config: tuple[str, ...] = option(
+        (),
+        "leave out a field of config.json that is not understood; repeatable",
+        TEXTS,
+        metavar="FIELD",
+        group=MODEL,
+    )
     preq_mode: str | None = option(
         None,
         "keep the codes, with activations of 8 bits; the output in 4 or 8 bits",

@@ -169,7 +169,8 @@ class ConfigReader:
         if unknown:
             raise ConfigError(
                 f"the field {unknown[0]!r} of this {self.model_type} model is not understood",
-                "Ignoring it could change the results silently.",
+                "Ignoring it could change the results silently; if you know that it does not, "
+                f"export with --ignore-config {unknown[0]}.",
             )
         if left:
             remark(f"Ignored in the configuration, as it computes nothing: {', '.join(left)}.")
