@@ -112,3 +112,23 @@ def test_what_is_named_is_checked_before_the_work(
     if place != "none/x.satchel":
         with pytest.raises(satchel.SatchelError, match=reason):
             satchel.export("no-such-model", tmp_path / place)
+
+
+def test_a_tied_embedding_of_the_heads_bits_is_stored_once(tmp_path: Path) -> None:
+    folder = write_tiny_llm(tmp_path / "m")
+    program = satchel.load(
+        satchel.export(folder, tmp_path / "m.satchel", embedding=(8, 0), head_bits=8, context=32)
+    )
+    names = [weight["name"] for weight in program.weights]
+    assert [name for name in names if "embed" in name] == ["model.embed_tokens.weight"]
+    apart = satchel.load(satchel.export(folder, tmp_path / "b.satchel", embedding=(8, 0)))
+    assert program.size < apart.size
+    answer = satchel.LLM(program).generate("hello", max_new_tokens=4).finish()
+    assert len(answer.tokens) == 4
+
+
+def test_rows_that_are_no_multiple_of_eight_are_named_as_such(tmp_path: Path) -> None:
+    sizes = {"hidden_size": 126, "num_attention_heads": 3, "num_key_value_heads": 3}
+    folder = write_small(tmp_path / "m", weights_of=sizes, **sizes)
+    with pytest.raises(satchel.SatchelError, match="of 8 numbers .* the 126 columns"):
+        satchel.export(folder, tmp_path / "m.satchel", recipe="8a8w")

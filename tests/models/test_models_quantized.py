@@ -40,6 +40,7 @@ VARIATIONS: list[tuple[bool, dict[str, Any], dict[str, tuple[str, int]]]] = [
     (True, {}, {EMBEDDING: STEPS}),
     (True, {"head_bits": 8}, {EMBEDDING: STEPS, TIED_HEAD: ("matrix_q8", 32)}),
     (True, {"head_bits": 8, "embedding": (8, 32)}, {EMBEDDING: ("matrix_q8", 32)}),
+    (True, {"head_bits": 8, "embedding": (8, 0)}, {EMBEDDING: Q8}),
     (True, {"embedding": (8, 0)}, {EMBEDDING: ("matrix_q8", 256), TIED_HEAD: STEPS}),
     (False, {"recipe": "8a8w"}, {EMBEDDING: Q8, HEAD: Q8, LAYER: ("matrix_q8", 512)}),
     (True, {"recipe": "8a8w"}, {EMBEDDING: Q8}),

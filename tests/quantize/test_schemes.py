@@ -101,7 +101,9 @@ def test_a_block_must_divide_the_columns() -> None:
     with pytest.raises(RecipeError, match="64 does not divide the 96 columns") as caught:
         Recipe.named("16a4w", 64).encoding(_weight(cols=96), "linear")
     assert caught.value.advice == "Use 16 or 32 for this model."
-    with pytest.raises(RecipeError, match="group size 42 does not divide the 42 columns") as caught:
+    with pytest.raises(
+        RecipeError, match="8 numbers or a multiple, unlike the 42 columns"
+    ) as caught:
         Recipe.named("8a8w").encoding(_weight(cols=42), "linear")
     assert caught.value.advice == "Use fp16 or fp32 for this model."
 

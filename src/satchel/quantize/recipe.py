@@ -141,11 +141,10 @@ class Recipe:
         if encoding.group and (cols % encoding.group or encoding.group % 8):
             fitting = [g for g in choices if cols % g == 0]
             advice = f"Use {' or '.join(map(str, fitting))}" if fitting else "Use fp16 or fp32"
-            raise RecipeError(
-                f"the group size {encoding.group} does not divide the {cols} columns of "
-                f"{weight.name}",
-                advice + " for this model.",
-            )
+            problem = f"the group size {encoding.group} does not divide the {cols} columns of"
+            if not cols % encoding.group:
+                problem = f"groups are of 8 numbers or a multiple, unlike the {cols} columns of"
+            raise RecipeError(f"{problem} {weight.name}", advice + " for this model.")
         return encoding, scheme.activations if override else self.activations
 
 
@@ -166,7 +165,8 @@ def apply_recipe(
     ``kept`` has, by tensor, the encodings that the scheme ``keep`` takes from the checkpoint.
 
     A weight that is both embedding and head (tied) stays one if the recipe gives both the same
-    encoding; otherwise the head becomes a weight of its own with the same source.
+    number of bits, in the embedding's groups; otherwise the head becomes a weight of its own with
+    the same source.
     """
     matrices = [
         w.name for graph in graphs for w in graph.weights() if w.role not in ("vector", "adapter")
@@ -191,7 +191,10 @@ def apply_recipe(
                 is_tied_head = node.op == "linear" and weight.role == "embedding"
                 role = "head" if is_tied_head else weight.role
                 encoding, activations = choose(weight, role)
-                if is_tied_head and encoding != choose(weight, "embedding")[0]:
+                table = choose(weight, "embedding")[0] if is_tied_head else encoding
+                if encoding.is_quantized and encoding.kind == table.kind:
+                    encoding = table  # a second copy in other groups would gain nothing
+                if encoding != table:
                     if weight.name not in heads:
                         copy = replace(weight, name=f"{weight.name}#head", role="head")
                         heads[weight.name] = Value(copy.name, value.type, weight=copy)
