@@ -61,3 +61,12 @@ def test_bash_takes_the_completion(capsys: Capture, tmp_path: Path) -> None:
     ask += 'echo "${COMPREPLY[@]}"'
     found = subprocess.run(["bash", "-c", ask], capture_output=True, text=True, check=True)
     assert found.stdout.split() == ["chat"], found.stderr
+
+
+def test_documents_can_be_read_offline(capsys: Capture) -> None:
+    assert main(["help"]) == 0
+    assert "json" in capsys.readouterr().out
+    assert main(["help", "json"]) == 0
+    assert capsys.readouterr().out.startswith("# ")
+    assert main(["help", "weather"]) == 1
+    assert "no document about 'weather'. Topics: " in capsys.readouterr().err

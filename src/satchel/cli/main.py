@@ -31,6 +31,7 @@ COMMANDS = (
     "pull",
     "cache",
     "doctor",
+    "help",
     "completion",
 )
 
@@ -68,7 +69,7 @@ def build_parser() -> argparse.ArgumentParser:
         sub.add_argument(
             "--json",
             action="store_true",
-            help="print one JSON object (docs/json.md) and nothing else",
+            help="print one JSON object (satchel help json) and nothing else",
         )
     return parser
 
