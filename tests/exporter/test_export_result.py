@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Any
 
@@ -12,11 +13,15 @@ import satchel
 from exporter.small_checkpoint import write_small
 from satchel.checkpoints import open_checkpoint
 from satchel.exporter import ExportOptions, prepare_export
+from satchel.exporter.context import chosen_context, tell_context
 from satchel.exporter.weights import WeightPacker
-from satchel.graph.ir import RowSource, Weight
+from satchel.graph.ir import DType, RowSource, Weight, largest
+from satchel.models import build_model
 from satchel.quantize.encoding import Encoding
+from satchel.remarks import Remark
 from support.arrays import normal
 from support.programs import stored_values
+from support.real_configs import real_config
 
 
 @pytest.fixture(scope="module")
@@ -86,6 +91,34 @@ def test_the_context_is_capped_by_the_model(checkpoint: Path, tmp_path: Path) ->
         assert program.metadata["context"] == wanted
         assert program.metadata["prefill_ar_len"] == wanted
         assert {s["shape"][1] for s in program.states} == {wanted}
+
+
+def test_the_context_is_the_models_own_if_its_caches_are_small() -> None:
+    def chosen(name: str, **changed: Any) -> int:
+        model = build_model({**real_config(name), **changed})
+        return chosen_context(ExportOptions(), model, DType.f16)
+
+    assert chosen("smollm2-135m") == 8192
+    assert chosen("llama3_2-1b") == 65536  # of 131072, with 32 kB for each token
+    assert chosen("qwen3-4b") == 14336  # with 144 kB
+    assert chosen("phi4-mini") == 4096  # where its other frequencies begin
+    assert chosen("llama3_2-1b", max_position_embeddings=512) == 512
+
+
+@pytest.mark.parametrize("cache", [DType.u8, DType.f16, DType.f32])
+@pytest.mark.parametrize("name", ["llama3_2-1b", "gemma3-270m", "codegen2-1b", "glm-edge-1_5b"])
+def test_what_a_token_takes_in_the_caches(name: str, cache: DType) -> None:
+    model = build_model(real_config(name))
+    states = model.method("kv_forward", 1, 8, cache).states.values()
+    sizes = [math.prod(largest(state.shape)) * state.dtype.size for state in states]
+    assert model.cache_bytes(cache) * 8 == sum(sizes)
+
+
+def test_a_context_that_is_not_the_models_own_is_told(checkpoint: Path) -> None:
+    with pytest.warns(Remark, match="The context is 64 tokens, all that the model was made for"):
+        prepare_export(checkpoint, ExportOptions(context=65))
+    with pytest.warns(Remark, match="The context is 2048 tokens, and with the option context up"):
+        tell_context(ExportOptions(), 8192, 2048)
 
 
 def test_modes(checkpoint: Path, tmp_path: Path) -> None:

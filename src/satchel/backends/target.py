@@ -35,7 +35,7 @@ class Defaults:
     module_recipe: str = "fp32"
     prefill_ar_len: int = 256  # the more, the less often weights are unpacked
     kv_bits: int | None = None  # None: the recipe's
-    context: int = 2048
+    context: int | None = None  # None: the model's own, if its caches stay small
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,7 @@ from satchel.checkpoints.base import Checkpoint
 from satchel.errors import CheckpointError, ConfigError
 from satchel.exporter.adapters import Adapters, add_branches
 from satchel.exporter.checks import check_sizes, check_tensors
+from satchel.exporter.context import chosen_context, tell_context
 from satchel.exporter.hadamard import rotate_inputs
 from satchel.exporter.kept import (
     KeptTensors,
@@ -63,7 +64,8 @@ class OpenedModel:
 
     @property
     def context(self) -> int:
-        return min(self.options.most_tokens, self.model.context)
+        """The most tokens of a text."""
+        return chosen_context(self.options, self.model, self.recipe.cache)
 
     @property
     def rotated(self) -> str | None:
@@ -166,12 +168,9 @@ def open_model(
     whole = adapters.over(checkpoint)
     check_sizes(whole)
     model = build_model(without_fields(whole.config, options.ignore_config))
-    if options.context and options.context > model.context:
-        remark(
-            f"The context is {model.context} tokens, all that the model was made for, and not "
-            f"{options.context}."
-        )
-    return OpenedModel(model_name(source, path), path, options, recipe, whole, model, adapters)
+    opened = OpenedModel(model_name(source, path), path, options, recipe, whole, model, adapters)
+    tell_context(options, model.context, opened.context)
+    return opened
 
 
 def encode_model(opened: OpenedModel) -> EncodedModel:
@@ -305,8 +304,8 @@ def _choices(opened: OpenedModel, rounding: RoundingPlan) -> Iterator[str]:
         yield options.mode
     if options.mode != "kv" and options.prefill_tokens != target.prefill_ar_len:
         yield f"ar{options.prefill_tokens}"
-    if options.most_tokens != target.context:
-        yield f"c{options.most_tokens}"
+    if options.context not in (None, target.context):
+        yield f"c{options.context}"
 
 
 def _metadata(

@@ -211,7 +211,8 @@ class ExportOptions:
     )
     context: int | None = option(
         None,
-        "the most tokens of prompt and answer together (the target's; cpu: 2048)",
+        "the most tokens of prompt and answer together (the target's; cpu: the model's own, as far "
+        "as 2 GB of cache reach)",
         POSITIVE,
         metavar="N",
         group=MODEL,
@@ -276,10 +277,8 @@ class ExportOptions:
         self.targets  # noqa: B018  (there are such targets)
         if self.mode not in MODES:
             raise ConfigError(f"there is no mode {self.mode!r}", f"Modes: {', '.join(MODES)}.")
-        if self.most_tokens < 2:
-            raise ConfigError(
-                f"a context of {self.most_tokens} tokens is too short", "Use 2 or more."
-            )
+        if self.context is not None and self.context < 2:
+            raise ConfigError(f"a context of {self.context} tokens is too short", "Use 2 or more.")
         if self.prefill_tokens < 2:
             raise ConfigError(
                 f"prefill_ar_len must be at least 2, not {self.prefill_tokens}", "Or use mode kv."
@@ -308,11 +307,6 @@ class ExportOptions:
         if self.prefill_ar_len is not None:
             return self.prefill_ar_len
         return self.chip.usual.prefill_ar_len
-
-    @property
-    def most_tokens(self) -> int:
-        """``context``, or what is usual for the target."""
-        return self.chip.usual.context if self.context is None else self.context
 
     def lookahead_sizes(self) -> LookaheadSizes | None:
         """What the program guesses by default; None unless the mode is lookahead."""

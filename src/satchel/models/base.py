@@ -62,6 +62,7 @@ class Decoder(ABC):
     ffn: int
     eps: float  # of the norms
     context: int  # the longest that the model was made for
+    plain_context: int = 0  # beyond it, rotations depend on the program's context; 0: never
     tied: bool  # the head's weight is the embedding's
 
     def read_sizes(
@@ -93,7 +94,14 @@ class Decoder(ABC):
         """The rotary embedding; a scaling that says how far it reaches makes the context longer."""
         rope = read_rope(fields, self.head_dim, context=self.context, **how)
         self.context = max(self.context, rope.extended)
+        self.plain_context = rope.switch
         return rope
+
+    def cache_bytes(self, dtype: DType) -> int:
+        """What one token takes in the caches of all layers."""
+        row = cache_row(dtype, self.head_dim)
+        assert isinstance(row, int)
+        return 2 * self.layers * self.kv_heads * row * dtype.size
 
     @property
     def unused_tensors(self) -> tuple[str, ...]:

@@ -58,6 +58,7 @@ class Model(Decoder):
             rope_of(sliding, self.head_dim, local_theta, context=self.context),
         )
         self.context = max(self.context, ropes[0].extended)
+        self.plain_context = ropes[0].switch
         return ropes
 
     def embed(self, step: Step, tokens: Value) -> Value:

@@ -70,7 +70,8 @@ class QnnTarget(BaseTarget):
     @property
     def usual(self) -> Defaults:
         # The compiler takes longer the larger its graphs are.
-        return Defaults(usual_recipe(self.chip), "int8", prefill_ar_len=128, kv_bits=8)
+        recipe = usual_recipe(self.chip)
+        return Defaults(recipe, "int8", prefill_ar_len=128, kv_bits=8, context=2048)
 
     def methods(self, asked: LanguageModelRequest) -> list[MethodWish]:
         from satchel.backends.qnn.export import CALIBRATION_BLOCK
