@@ -21,6 +21,7 @@ COMMANDS = (
     "export",
     "run",
     "chat",
+    "serve",
     "bench",
     "eval",
     "report",

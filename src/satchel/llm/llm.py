@@ -18,13 +18,16 @@ from satchel.llm.sessions import Sessions
 from satchel.llm.tokenizer import Tokenizer
 from satchel.llm.tokenizer_sources.spec import TokenizerSpec
 from satchel.remarks import remark
-from satchel.runtime.program import Program
+from satchel.runtime.program import Instance, Program
 
 Message = Mapping[str, Any]  # {"role": "user", "content": "…"}
 
 
 class LLM:
     """A language model with its tokenizer and chat template, all from one file.
+
+    The KV caches of all its conversations may take ``cache_memory`` bytes, by default half of the
+    machine's memory.
 
     >>> llm = LLM("model.satchel")
     >>> answer = llm.generate("What is the capital of France?", max_new_tokens=8)
@@ -42,11 +45,13 @@ class LLM:
         mode: str | None = None,
         verify: bool = False,
         adapter: str | None = None,
+        cache_memory: int = 0,
     ) -> None:
         if not isinstance(program, Program):
             program = Program(_path_of(program), verify)
         self.program = program
-        self.sessions = Sessions(Session(program, threads, mode, adapter=adapter))
+        instance = _with_cache(program, threads, cache_memory) if cache_memory else None
+        self.sessions = Sessions(Session(program, threads, mode, instance, adapter))
 
     @property
     def session(self) -> Session:
@@ -244,6 +249,17 @@ def _path_of(source: str | os.PathLike[str]) -> str | os.PathLike[str]:
     from satchel.progress import usual_progress
 
     return program_for(source, progress=usual_progress(), say=remark)
+
+
+def _with_cache(program: Program, threads: int, cache_memory: int) -> Instance:
+    from satchel.backends import find_target
+
+    if not find_target(program.target).portable:
+        raise ConfigError(
+            f"{program.path} is for {program.target}, whose cache has a size of its own",
+            "Leave the cache's memory out.",
+        )
+    return Instance(program, threads, cache_memory)
 
 
 class Chat:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 import weakref
 from collections.abc import Callable, Iterator, Sequence
+from itertools import takewhile
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,6 +17,7 @@ from satchel.program.names import ACCEPT_METHOD, KV_METHOD, LOOKAHEAD_METHOD, PR
 from satchel.runtime.program import Instance, Method, Program
 
 Array = NDArray[np.float32]
+_BLOCK = 64  # tokens that are compared at once
 
 
 class Session:
@@ -147,12 +149,12 @@ class Session:
 
     def common_prefix(self, tokens: Sequence[int]) -> int:
         """How many of the first tokens are in the cache already."""
-        count = 0
-        for mine, theirs in zip(self.tokens, tokens, strict=False):
-            if mine != theirs:
-                break
-            count += 1
-        return count
+        count, mine, theirs = 0, self.tokens, list(tokens)
+        while count < len(mine) and mine[count : count + _BLOCK] == theirs[count : count + _BLOCK]:
+            count += _BLOCK
+        pairs = zip(mine[count : count + _BLOCK], theirs[count : count + _BLOCK], strict=False)
+        same = takewhile(lambda pair: pair[0] == pair[1], pairs)
+        return min(count, len(mine)) + sum(1 for _ in same)
 
     def feed(self, tokens: Sequence[int]) -> Array:
         """Append tokens to the cache; the logits after the last one, [vocab]."""

@@ -25,7 +25,7 @@ class Sessions:
         self.adapter = first.adapter
         self._idle = [first]
         self._busy: list[Session] = []
-        self._most_idle = most_idle
+        self.most_idle = most_idle
         self._lock = threading.RLock()  # a collected generation gives back in the middle of a take
 
     @property
@@ -92,7 +92,7 @@ class Sessions:
             if session in self._busy:
                 self._busy.remove(session)
             self._idle.append(session)
-            while len(self._idle) > self._most_idle:
+            while len(self._idle) > self.most_idle:
                 self.drop_oldest()
 
     def drop_oldest(self) -> bool:

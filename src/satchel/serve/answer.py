@@ -1,0 +1,92 @@
+"""What is told of an answer besides its text: why it ended, how much it took, how likely it was."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from satchel.llm.generation import Generation
+from satchel.llm.tokenizer import Tokenizer
+from satchel.serve.jobs import LogProb
+
+_FINISH = {"end_token": "stop", "stop_string": "stop"}
+
+
+def new_id(prefix: str) -> str:
+    return f"{prefix}-{uuid.uuid4().hex}"
+
+
+def now() -> int:
+    return int(time.time())
+
+
+def finish_reason(generation: Generation) -> str:
+    """OpenAI's word for why a text ended."""
+    return _FINISH.get(generation.stop_reason or "", "length")
+
+
+def usage(generations: Sequence[Generation], answers: int = 1) -> dict[str, Any]:
+    """A prompt counts once, however many answers it has."""
+    prompts = generations[::answers]
+    prompt = sum(g.stats.prompt_tokens for g in prompts)
+    new = sum(g.stats.new_tokens for g in generations)
+    return {
+        "prompt_tokens": prompt,
+        "completion_tokens": new,
+        "total_tokens": prompt + new,
+        "prompt_tokens_details": {"cached_tokens": sum(g.stats.reused_tokens for g in prompts)},
+    }
+
+
+def timings(generation: Generation) -> dict[str, Any]:
+    """How fast it was, as llama.cpp's server tells it."""
+    stats = generation.stats
+    return {
+        "cache_n": stats.reused_tokens,
+        "prompt_n": stats.prompt_tokens - stats.reused_tokens,
+        "prompt_ms": stats.prefill_s * 1e3,
+        "prompt_per_second": stats.prefill_tok_s,
+        "predicted_n": stats.new_tokens,
+        "predicted_ms": stats.decode_s * 1e3,
+        "predicted_per_second": stats.decode_tok_s,
+    }
+
+
+def chat_logprobs(tokenizer: Tokenizer, found: Iterable[LogProb]) -> dict[str, Any]:
+    """As /v1/chat/completions gives them."""
+    content = []
+    for token, value, best in found:
+        others = [_token(tokenizer, each, ln) for each, ln in best]
+        content.append(_token(tokenizer, token, value) | {"top_logprobs": others})
+    return {"content": content, "refusal": None}
+
+
+def _token(tokenizer: Tokenizer, token: int, value: float) -> dict[str, Any]:
+    text = tokenizer.decode([token], skip_special=False)
+    return {"token": text, "logprob": value, "bytes": list(text.encode("utf-8"))}
+
+
+class TextLogprobs:
+    """As /v1/completions gives them, with each token's place in the text."""
+
+    def __init__(self, tokenizer: Tokenizer) -> None:
+        self._tokenizer = tokenizer
+        self._offset = 0
+
+    def take(self, found: Iterable[LogProb]) -> dict[str, Any]:
+        tokens, values, tops, offsets = [], [], [], []
+        for token, value, best in found:
+            text = self._tokenizer.decode([token], skip_special=False)
+            tokens.append(text)
+            values.append(value)
+            tops.append({self._tokenizer.decode([t], skip_special=False): ln for t, ln in best})
+            offsets.append(self._offset)
+            self._offset += len(text)
+        return {
+            "tokens": tokens,
+            "token_logprobs": values,
+            "top_logprobs": tops,
+            "text_offset": offsets,
+        }

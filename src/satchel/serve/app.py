@@ -1,0 +1,183 @@
+"""The server as an ASGI application: its paths, and what they all have in common."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
+from typing import Any
+
+from starlette.applications import Starlette
+from starlette.concurrency import run_in_threadpool
+from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
+from starlette.middleware.cors import CORSMiddleware
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import PlainTextResponse, Response
+from starlette.routing import Route
+from starlette.types import Receive, Scope, Send
+
+from satchel.llm.llm import LLM
+from satchel.serve import chat, completions
+from satchel.serve.errors import ApiError
+from satchel.serve.fields import Fields
+from satchel.serve.guard import check, client_of
+from satchel.serve.http import EventStream, Json, failed, read_body, while_there
+from satchel.serve.jobs import Job
+from satchel.serve.metrics import Metrics
+from satchel.serve.models import Models, ServedModel, Source
+from satchel.serve.settings import Settings
+
+_log = logging.getLogger("satchel.serve")
+Endpoint = Callable[[Request], Awaitable[Response]]
+
+
+class App:
+    """Serves models with OpenAI's API; mount it, or give it to an ASGI server such as uvicorn.
+
+    >>> app = App("model.satchel")
+    >>> app.models.names
+    ['model']
+    >>> app.close()
+    """
+
+    def __init__(
+        self, models: Source | Mapping[str, Source], settings: Settings | None = None
+    ) -> None:
+        self.settings = settings or Settings()
+        self.metrics = Metrics()
+        named = models if isinstance(models, Mapping) else {model_name(models): models}
+        self.models = Models(named, self.settings, self.metrics)
+        self._asgi = Starlette(
+            routes=self._routes(),
+            exception_handlers={HTTPException: _no_such_path, 500: _broken},
+            middleware=self._cors(),
+        )
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await self._asgi(scope, receive, send)
+
+    def close(self) -> None:
+        """Stop at once."""
+        for engine in self.models.engines:
+            engine.close()
+
+    def drain(self, seconds: float = 60.0) -> bool:
+        """Take nothing new and wait until all answers have ended; False if they did not."""
+        return all([engine.drain(seconds) for engine in self.models.engines])
+
+    def _routes(self) -> list[Route]:
+        post: dict[str, Endpoint] = {
+            "/v1/chat/completions": partial(self._answer, chat),
+            "/v1/completions": partial(self._answer, completions),
+            "/tokenize": self._tokenize,
+            "/detokenize": self._detokenize,
+        }
+        get: dict[str, Endpoint] = {
+            "/v1/models": self._list_models,
+            "/v1/models/{name:path}": self._describe_model,
+            "/health": self._health,
+            "/metrics": self._metrics_text,
+        }
+        return [
+            Route(path, self._guarded(path, endpoint), methods=[method])
+            for method, endpoints in (("POST", post), ("GET", get))
+            for path, endpoint in endpoints.items()
+        ]
+
+    def _cors(self) -> list[Middleware]:
+        if not self.settings.origins:
+            return []
+        return [
+            Middleware(
+                CORSMiddleware,
+                allow_origins=self.settings.origins,
+                allow_methods=["GET", "POST"],
+                allow_headers=["*"],
+            )
+        ]
+
+    def _guarded(self, path: str, endpoint: Endpoint) -> Endpoint:
+        """The checks before every endpoint, and errors in OpenAI's form after it."""
+
+        async def answer(request: Request) -> Response:
+            try:
+                check(request, self.settings)
+                response = await endpoint(request)
+            except ClientDisconnect:
+                response = Response(status_code=499)
+            except Exception as error:
+                response = failed(error)
+                if response.status_code == 500:
+                    _log.exception("%s failed", path)
+            status = str(response.status_code)
+            self.metrics.count("satchel_requests_total", path=path, status=status)
+            return response
+
+        return answer
+
+    async def _read(self, request: Request) -> tuple[ServedModel, Fields]:
+        fields = Fields(await read_body(request, self.settings))
+        if self.settings.log_prompts:
+            _log.info("%s %s", request.url.path, fields.document)
+        return self.models.find(fields.get("model")), fields
+
+    async def _answer(self, endpoint: Any, request: Request) -> Response:
+        """An endpoint's module prepares a request, and tells its answers whole or as a stream."""
+        model, fields = await self._read(request)
+        ask = await run_in_threadpool(endpoint.prepare, model, fields, self.settings)
+        job: Job = model.engine.submit(ask.generations, client_of(request))
+        if ask.wanted.stream:
+            return EventStream(job, lambda: endpoint.stream(job, ask), self.settings)
+        return Json(await while_there(request.receive, job, endpoint.whole(job, ask)))
+
+    async def _tokenize(self, request: Request) -> Response:
+        model, fields = await self._read(request)
+
+        def work() -> dict[str, Any]:
+            prompt = None
+            if "messages" in fields.document:
+                prompt = chat.chat_prompt(model, fields, self.settings)
+            return completions.tokenize(model, fields, prompt)
+
+        return Json(await run_in_threadpool(work))
+
+    async def _detokenize(self, request: Request) -> Response:
+        model, fields = await self._read(request)
+        return Json(await run_in_threadpool(completions.detokenize, model, fields))
+
+    async def _list_models(self, _request: Request) -> Response:
+        listed = [self.models.describe(name) for name in self.models.names]
+        return Json({"object": "list", "data": listed})
+
+    async def _describe_model(self, request: Request) -> Response:
+        return Json(self.models.describe(request.path_params["name"]))
+
+    async def _health(self, _request: Request) -> Response:
+        return Json({"status": "ok"})
+
+    async def _metrics_text(self, _request: Request) -> Response:
+        text = self.metrics.text(self.models.gauges())
+        return PlainTextResponse(text, media_type="text/plain; version=0.0.4")
+
+
+def model_name(source: Source) -> str:
+    """What a model is called unless a name is given: as its file, without the suffix.
+
+    >>> model_name("models/llama.satchel"), model_name("smollm2-135m")
+    ('llama', 'smollm2-135m')
+    """
+    if isinstance(source, LLM):
+        return source.program.path.stem
+    return os.path.basename(os.fspath(source).rstrip("/")).removesuffix(".satchel")
+
+
+async def _no_such_path(request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    what = "is not there" if error.status_code == 404 else "does not take " + request.method
+    return failed(ApiError(error.status_code, f"{request.url.path} {what}", code="unknown_url"))
+
+
+async def _broken(_request: Request, error: Exception) -> Response:
+    return failed(error)

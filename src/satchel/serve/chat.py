@@ -1,0 +1,141 @@
+"""/v1/chat/completions."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+from satchel.llm.generation import Generation
+from satchel.serve.answer import chat_logprobs, finish_reason, new_id, now, timings, usage
+from satchel.serve.chat_answer import ChatAnswer, ContentParser, PlainContent, splitter_for
+from satchel.serve.errors import ApiError
+from satchel.serve.fields import Fields
+from satchel.serve.jobs import Job, LogProb
+from satchel.serve.messages import read_messages
+from satchel.serve.models import ServedModel
+from satchel.serve.settings import Settings
+from satchel.serve.wanted import Wanted, check_bias, check_length, check_prompt, read_wanted
+
+_MOST_LOGPROBS = 20
+
+
+@dataclass(frozen=True)
+class ChatAsk:
+    """A request that can begin: its generations and how their texts are read."""
+
+    model: ServedModel
+    name: str
+    wanted: Wanted
+    generations: list[Generation]
+    answers: list[ChatAnswer]
+
+
+def prepare(model: ServedModel, fields: Fields, settings: Settings) -> ChatAsk:
+    """Check all of a request, and render its prompt; slow for long ones."""
+    if not model.llm.has_chat_template:
+        raise ApiError(
+            400, f"{model.name} is a base model and cannot chat; use /v1/completions", param="model"
+        )
+    wanted = read_wanted(fields, model.llm.chat_sampling, settings)
+    if fields.switch("logprobs"):
+        wanted = replace(wanted, logprobs=fields.integer("top_logprobs", 0, _MOST_LOGPROBS, 0))
+    elif fields.get("top_logprobs"):
+        raise fields.wrong("top_logprobs", "needs logprobs to be true")
+    check_bias(wanted, model)
+    prompt = chat_prompt(model, fields, settings)
+    generations = wanted.generations(model, prompt)
+    answers = [ChatAnswer(splitter_for(model, prompt), _parser()) for _ in generations]
+    return ChatAsk(model, fields.text("model") or model.name, wanted, generations, answers)
+
+
+def chat_prompt(model: ServedModel, fields: Fields, settings: Settings) -> list[int]:
+    messages = read_messages(fields)
+    check_length(sum(len(m["content"] or "") for m in messages), model, "messages")
+    prompt = model.llm.chat_tokens(messages, **template_variables(fields))
+    check_prompt(prompt, model, settings, "messages")
+    return prompt
+
+
+def template_variables(fields: Fields) -> dict[str, Any]:
+    given = fields.part("chat_template_kwargs")
+    variables = dict(given.document) if given else {}
+    if fields.text("reasoning_effort") in ("none", "minimal"):
+        variables.setdefault("enable_thinking", False)
+    for name in ("messages", "tools", "add_generation_prompt"):
+        variables.pop(name, None)
+    return variables
+
+
+def _parser() -> ContentParser:
+    return PlainContent()
+
+
+def _head(ask: ChatAsk, kind: str) -> dict[str, Any]:
+    return {"id": new_id("chatcmpl"), "object": kind, "created": now(), "model": ask.name}
+
+
+def _reason(ask: ChatAsk, index: int) -> str:
+    reason = finish_reason(ask.generations[index])
+    return "tool_calls" if reason == "stop" and ask.answers[index].called else reason
+
+
+async def whole(job: Job, ask: ChatAsk) -> dict[str, Any]:
+    """The response when all answers have ended."""
+    async for progress in job:
+        ask.answers[progress.index].push(progress.text)
+        if progress.ended:
+            ask.answers[progress.index].finish()
+    choices = [
+        {
+            "index": index,
+            "message": answer.message,
+            "logprobs": _logprobs(ask, ask.generations[index].logprobs),
+            "finish_reason": _reason(ask, index),
+        }
+        for index, answer in enumerate(ask.answers)
+    ]
+    told = {
+        "usage": usage(ask.generations, ask.wanted.count),
+        "timings": timings(ask.generations[0]),
+    }
+    return {**_head(ask, "chat.completion"), "choices": choices, **told}
+
+
+def _logprobs(ask: ChatAsk, found: list[LogProb]) -> dict[str, Any] | None:
+    if ask.wanted.logprobs is None:
+        return None
+    return chat_logprobs(ask.model.llm.tokenizer, found)
+
+
+async def stream(job: Job, ask: ChatAsk) -> AsyncIterator[dict[str, Any]]:
+    """Chunks as the answers come."""
+    head = _head(ask, "chat.completion.chunk")
+    if ask.wanted.include_usage:
+        head["usage"] = None
+
+    def chunk(index: int, delta: dict[str, Any], reason: str | None = None) -> dict[str, Any]:
+        choice = {"index": index, "delta": delta, "logprobs": None, "finish_reason": reason}
+        return {**head, "choices": [choice]}
+
+    held: list[list[LogProb]] = [[] for _ in ask.answers]
+    for index in range(len(ask.answers)):
+        yield chunk(index, {"role": "assistant", "content": ""})
+    async for progress in job:
+        index, answer = progress.index, ask.answers[progress.index]
+        held[index] += progress.logprobs
+        deltas = answer.push(progress.text)
+        if progress.ended:
+            deltas += answer.finish()
+        for delta in deltas:
+            made = chunk(index, delta)
+            made["choices"][0]["logprobs"] = _logprobs(ask, held[index])
+            held[index] = []
+            yield made
+        if progress.ended:
+            last = chunk(index, {}, _reason(ask, index))
+            if held[index]:
+                last["choices"][0]["logprobs"] = _logprobs(ask, held[index])
+            yield {**last, "timings": timings(ask.generations[index])}
+    if ask.wanted.include_usage:
+        yield {**head, "choices": [], "usage": usage(ask.generations, ask.wanted.count)}

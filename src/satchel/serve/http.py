@@ -1,0 +1,156 @@
+"""Bodies in, JSON and events out, and what happens when the client goes away."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import suppress
+from typing import Any, TypeVar
+
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+
+from satchel.serve.errors import ApiError, api_error
+from satchel.serve.fields import parse_json
+from satchel.serve.jobs import Job
+from satchel.serve.settings import Settings
+
+T = TypeVar("T")
+_SILENCE_S = 15.0  # after so long a comment is sent, that proxies do not close the connection
+
+
+async def read_body(request: Request, settings: Settings) -> dict[str, Any]:
+    """The body's JSON object, if it is not too large and comes in time."""
+    try:
+        return parse_json(
+            await asyncio.wait_for(_read(request, settings), settings.body_time_limit)
+        )
+    except asyncio.TimeoutError:
+        raise ApiError(408, "the request did not come in whole", code="timeout") from None
+
+
+async def _read(request: Request, settings: Settings) -> bytes:
+    body = bytearray()
+    too_large = ApiError(
+        413, f"the body is larger than {settings.max_body} bytes", code="request_too_large"
+    )
+    declared = request.headers.get("content-length", "")
+    if declared.isdigit() and int(declared) > settings.max_body:
+        raise too_large
+    async for piece in request.stream():
+        body += piece
+        if len(body) > settings.max_body:
+            raise too_large
+    return bytes(body)
+
+
+class Json(Response):
+    """A JSON document; halves of characters, which UTF-8 does not have, become question marks."""
+
+    media_type = "application/json"
+
+    def render(self, content: Any) -> bytes:
+        return as_json(content)
+
+
+def as_json(document: Any) -> bytes:
+    text = json.dumps(document, ensure_ascii=False, separators=(",", ":"))
+    return text.encode("utf-8", "replace")
+
+
+def failed(error: Exception) -> Json:
+    told = api_error(error)
+    return Json(told.to_dict(), told.status, headers=told.headers)
+
+
+async def until_gone(receive: Receive) -> None:
+    """Returns when the client has closed its connection."""
+    while (await receive())["type"] != "http.disconnect":
+        pass
+
+
+async def while_there(receive: Receive, job: Job, work: Awaitable[T]) -> T:
+    """Work for a client that waits; ends, with all of the job, when it goes away."""
+    working = asyncio.ensure_future(work)
+    gone = asyncio.ensure_future(until_gone(receive))
+    try:
+        await asyncio.wait({working, gone}, return_when=asyncio.FIRST_COMPLETED)
+        if not working.done():
+            raise ClientDisconnect
+        return working.result()
+    finally:
+        job.cancel()
+        for task in (working, gone):
+            task.cancel()
+            with suppress(asyncio.CancelledError, Exception):
+                await task
+
+
+class EventStream(Response):
+    """Server-sent events: each document is an event, ``done`` comes at the end."""
+
+    def __init__(
+        self,
+        job: Job,
+        events: Callable[[], AsyncIterator[Any]],
+        settings: Settings,
+        done: bytes = b"data: [DONE]\n\n",
+    ) -> None:
+        super().__init__(media_type="text/event-stream", headers={"Cache-Control": "no-cache"})
+        self.raw_headers = [pair for pair in self.raw_headers if pair[0] != b"content-length"]
+        self._job, self._events, self._settings, self._done = job, events, settings, done
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        with suppress(ClientDisconnect, OSError, asyncio.TimeoutError):
+            await while_there(receive, self._job, self._stream(send))
+
+    async def _stream(self, send: Send) -> None:
+        start = {"type": "http.response.start", "status": 200, "headers": self.raw_headers}
+        await send(start)
+        try:
+            async for data in _with_comments(self._events()):
+                await self._send(send, data)
+        except Exception as error:
+            await self._send(send, event(api_error(error).to_dict()))
+        await self._send(send, self._done)
+        await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+    async def _send(self, send: Send, data: bytes) -> None:
+        """A client that does not read holds up nobody but itself, and not for ever."""
+        body = {"type": "http.response.body", "body": data, "more_body": True}
+        await asyncio.wait_for(send(body), self._settings.send_time_limit)
+
+
+def event(document: Any, name: str | None = None) -> bytes:
+    """
+    >>> event({"a": 1})
+    b'data: {"a":1}\\n\\n'
+    """
+    head = f"event: {name}\n".encode() if name else b""
+    return head + b"data: " + as_json(document) + b"\n\n"
+
+
+async def _with_comments(events: AsyncIterator[Any]) -> AsyncIterator[bytes]:
+    """The events, and a comment after a long silence."""
+    pending: asyncio.Future[Any] | None = None
+    try:
+        while True:
+            pending = pending or asyncio.ensure_future(anext(events))
+            ready, _ = await asyncio.wait({pending}, timeout=_SILENCE_S)
+            if not ready:
+                yield b": still working\n\n"
+                continue
+            try:
+                given = pending.result()
+            except StopAsyncIteration:
+                return
+            finally:
+                pending = None
+            yield given if isinstance(given, bytes) else event(given)
+    finally:
+        if pending is not None:
+            pending.cancel()
+            with suppress(asyncio.CancelledError, Exception, StopAsyncIteration):
+                await pending

@@ -1,0 +1,108 @@
+"""The models that a server has, by the names that requests call them by."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from satchel.errors import ConfigError
+from satchel.llm.llm import LLM
+from satchel.serve.engine import Engine
+from satchel.serve.errors import ApiError
+from satchel.serve.metrics import Metrics
+from satchel.serve.settings import Settings
+
+Source = LLM | str | os.PathLike[str]
+
+
+@dataclass(frozen=True)
+class ServedModel:
+    """A model, or one of its adapters (``NAME:ADAPTER``)."""
+
+    name: str
+    engine: Engine
+    adapter: str | None = None
+
+    @property
+    def llm(self) -> LLM:
+        return self.engine.llm
+
+    @property
+    def context(self) -> int:
+        return self.llm.sessions.context
+
+
+class Models:
+    """All models of a server; the first one answers requests that name none."""
+
+    def __init__(self, given: Mapping[str, Source], settings: Settings, metrics: Metrics) -> None:
+        if not given:
+            raise ConfigError("there is no model to serve", "Give at least one.")
+        self.created = int(time.time())
+        self.engines: list[Engine] = []
+        self._by_name: dict[str, ServedModel] = {}
+        for name, source in given.items():
+            llm = source if isinstance(source, LLM) else _open(source, settings)
+            engine = Engine(name, llm, settings, metrics)
+            self.engines.append(engine)
+            self._by_name[name] = ServedModel(name, engine)
+            for adapter in llm.adapters:
+                self._by_name[f"{name}:{adapter}"] = ServedModel(name, engine, adapter)
+
+    @property
+    def names(self) -> list[str]:
+        return list(self._by_name)
+
+    def find(self, name: object) -> ServedModel:
+        if name is None:
+            return next(iter(self._by_name.values()))
+        if not isinstance(name, str):
+            raise ApiError(400, "model must be a text", param="model")
+        if name not in self._by_name:
+            raise ApiError(
+                404,
+                f"there is no model {name!r}; this server has {', '.join(self._by_name)}",
+                param="model",
+                code="model_not_found",
+            )
+        return self._by_name[name]
+
+    def describe(self, name: str) -> dict[str, Any]:
+        """As OpenAI lists models, with what people want to know besides."""
+        served = self.find(name)
+        metadata = served.llm.program.metadata
+        recipe = metadata.get("recipe")
+        return {
+            "id": name,
+            "object": "model",
+            "created": self.created,
+            "owned_by": "satchel",
+            "root": served.name,
+            "parent": served.name if served.adapter else None,
+            "max_model_len": served.context,
+            "meta": {
+                "name": metadata.get("name"),
+                "recipe": recipe.get("description") if isinstance(recipe, dict) else None,
+                "chat": served.llm.has_chat_template,
+                "adapter": served.adapter,
+                "bytes": served.llm.program.size,
+            },
+        }
+
+    def gauges(self) -> dict[tuple[str, str], float]:
+        found: dict[tuple[str, str], float] = {}
+        for engine in self.engines:
+            values: dict[str, float] = {"running": engine.running, "waiting": engine.waiting}
+            if engine.cache is not None:
+                values["cache_pages"] = engine.cache.pages
+                values["cache_pages_limit"] = engine.cache.most_pages
+                values["sequences"] = engine.cache.sequences
+            found |= {(f"satchel_{each}", engine.name): v for each, v in values.items()}
+        return found
+
+
+def _open(source: str | os.PathLike[str], settings: Settings) -> LLM:
+    return LLM(source, cache_memory=settings.cache_memory)

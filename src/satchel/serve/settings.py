@@ -1,0 +1,38 @@
+"""How much a server takes on, from whom, and for how long."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from satchel.errors import ConfigError
+
+
+@dataclass(frozen=True)
+class Settings:
+    """The limits of a server; those in tokens and sequences are of each model.
+
+    >>> Settings(max_sequences=8).queue
+    64
+    """
+
+    max_sequences: int = 32  # answers that are made at the same time
+    queue: int = 64  # answers that may wait for their turn
+    cache_memory: int = 0  # bytes of all KV caches of a model; 0 is half of the machine's memory
+    max_body: int = 8 << 20  # bytes of a request
+    max_prompt: int | None = None  # tokens; None is the model's context
+    max_output: int | None = None  # tokens; None is the model's context
+    time_limit: float = 600.0  # seconds for an answer, waiting included
+    body_time_limit: float = 30.0  # seconds until a request has come in whole
+    send_time_limit: float = 60.0  # seconds until a client has taken a piece of its answer
+    token_gap: float = 0.2  # seconds that a piece of a prompt may hold up the others' tokens
+    api_keys: tuple[str, ...] = ()  # one of these must be sent; none is asked for if empty
+    origins: tuple[str, ...] = ()  # web pages of these may ask (CORS); "*" is all
+    hosts: tuple[str, ...] = ()  # names that the server answers to; any if empty
+    log_prompts: bool = False
+
+    def __post_init__(self) -> None:
+        for name in ("max_sequences", "max_body", "time_limit", "body_time_limit"):
+            if getattr(self, name) <= 0:
+                raise ConfigError(f"{name} is {getattr(self, name)}", "It must be above 0.")
+        if self.queue < 0 or self.cache_memory < 0:
+            raise ConfigError("queue and cache_memory must be 0 or more")
