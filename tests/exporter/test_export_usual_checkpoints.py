@@ -99,7 +99,7 @@ def test_what_plain_rounding_costs_a_small_model_is_told(tmp_path: Path) -> None
 
 @pytest.mark.parametrize(
     ("place", "reason"),
-    [("there.satchel", "exists"), (".", "is a folder"), ("none/x.satchel", "no folder")],
+    [("there.satchel", "exists"), ("none/x.satchel", "no folder")],
 )
 def test_what_is_named_is_checked_before_the_work(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], place: str, reason: str

@@ -8,6 +8,7 @@ import transformers
 
 from satchel.errors import DownloadError
 from satchel.sources import CATALOG, find_entry
+from satchel.sources.names import vision_source
 from support.real_configs import real_config
 
 
@@ -35,3 +36,42 @@ def test_an_unknown_name_gives_the_nearest() -> None:
         find_entry("smollm-135m")
     with pytest.raises(DownloadError, match=r"Known names are smollm2-135m, "):
         find_entry("@@@@")
+
+
+# The names that the guides have their readers type, and the model that they mean.
+THEIRS = {
+    "stories110m": "stories110m",
+    "llama3_2-1b_instruct": "llama3_2-1b-instruct",
+    "llama3_2-3b_instruct": "llama3_2-3b-instruct",
+    "codegen2_1b": "codegen2-1b",
+    "gemma-2b": "gemma-2b",
+    "gemma3-1b": "gemma3-1b",
+    "glm-1_5b": "glm-edge-1_5b",
+    "granite_3_3-2b_instruct": "granite3_3-2b",
+    "phi_4_mini": "phi4-mini",
+    "qwen2_5-0_5b": "qwen2_5-0_5b",
+    "qwen3_0_6b": "qwen3-0_6b",
+    "qwen3-1_7b": "qwen3-1_7b",
+    "qwen3_4b": "qwen3-4b",
+    "Qwen3-0.6B": "qwen3-0_6b",
+    "Phi-4-mini-instruct": "phi4-mini",
+    "smollm2_135m": "smollm2-135m",
+    "smollm3-3b": "smollm3-3b",
+}
+
+
+@pytest.mark.parametrize("name", THEIRS)
+def test_the_guides_names_are_known(name: str) -> None:
+    assert find_entry(name).name == THEIRS[name]
+
+
+def test_vision_models_have_the_guides_names() -> None:
+    theirs = {"mv3": "mobilenet_v3_small", "vit": "vit_b_16", "swin_t": "swin_t"}
+    for name, ours in {**theirs, "resnet50": "resnet50", "MV3": "mobilenet_v3_small"}.items():
+        assert vision_source(name) == f"torchvision:{ours}"
+    assert vision_source("torchvision:vit") == "torchvision:vit_b_16"
+    assert vision_source("torchvision:alexnet") == "torchvision:alexnet"
+    with pytest.raises(DownloadError, match=r"Inception v4 is timm's"):
+        find_entry("ic4")
+    with pytest.raises(DownloadError, match=r"Did you mean torchvision:resnet50"):
+        find_entry("resnet5")

@@ -34,7 +34,7 @@ class TokenizerSource:
     """Where a checkpoint's tokenizer comes from; ``satchel.llm.tokenizer`` reads it."""
 
     kind: TokenizerKind
-    path: Path  # a folder for huggingface, a file for the others
+    path: Path  # a folder or its tokenizer.json for huggingface, a file for the others
     metadata: Mapping[str, Any] = field(default_factory=dict)  # gguf: all its key-value pairs
 
 

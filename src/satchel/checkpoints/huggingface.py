@@ -44,21 +44,21 @@ def is_huggingface_folder(folder: Path) -> bool:
     )
 
 
-def open_huggingface(folder: Path) -> Checkpoint:
-    """Open a Hugging Face folder."""
+def open_huggingface(folder: Path, config: Path | None = None) -> Checkpoint:
+    """Open a Hugging Face folder; ``config`` if its config.json is another file."""
     for format, whole, index, read_tensors in LAYOUTS:
         if (folder / whole).is_file():
-            return _open(folder, format, {folder / whole: None}, read_tensors)
+            return _open(folder, format, {folder / whole: None}, read_tensors, config)
         if (folder / index).is_file():
-            return _open(folder, format, _shards(folder / index), read_tensors)
+            return _open(folder, format, _shards(folder / index), read_tensors, config)
     if (single := _one_safetensors(folder)) is not None:
-        return open_safetensors_file(single)
+        return open_safetensors_file(single, config)
     raise CheckpointError(f"{folder} has no weights in it", "Fetch the whole checkpoint again")
 
 
-def open_safetensors_file(path: Path) -> Checkpoint:
+def open_safetensors_file(path: Path, config: Path | None = None) -> Checkpoint:
     """Open one .safetensors file, with the config.json beside it."""
-    return _open(path.parent, "safetensors", {path: None}, read_header)
+    return _open(path.parent, "safetensors", {path: None}, read_header, config)
 
 
 def _one_safetensors(folder: Path) -> Path | None:
@@ -71,8 +71,9 @@ def _open(
     format: str,
     wanted: dict[Path, list[str] | None],
     read_tensors: ReadTensors,
+    config_path: Path | None,
 ) -> Checkpoint:
-    config = _read_config(folder)
+    config = _read_config(config_path or folder / "config.json")
     quantization = config.pop("quantization_config", None)
     form = PackedForm.read(quantization, folder) if quantization else None
     generation = read_json_if_there(folder / "generation_config.json") or _generation(config)
@@ -109,11 +110,11 @@ def _generation(config: dict[str, Any]) -> dict[str, Any]:
     return {name: config[name] for name in GENERATION_FIELDS if config.get(name) is not None}
 
 
-def _read_config(folder: Path) -> dict[str, Any]:
-    path = folder / "config.json"
+def _read_config(path: Path) -> dict[str, Any]:
     if not path.is_file():
         raise CheckpointError(
-            f"{folder} has weights but no config.json", "Put the model's config.json beside them"
+            f"{path.parent} has weights but no {path.name}",
+            f"Put the model's {path.name} beside them, or give it with --params",
         )
     config = read_json(path)
     if not isinstance(config.get("model_type"), str):

@@ -41,7 +41,7 @@ def is_meta_folder(folder: Path) -> bool:
     return (folder / FIRST_SHARD).is_file()
 
 
-def open_meta(folder: Path) -> Checkpoint:
+def open_meta(folder: Path, params: Path | None = None) -> Checkpoint:
     """Open a folder of consolidated.00.pth and params.json."""
     shards = sorted(path.name for path in folder.glob("consolidated.*.pth"))
     if len(shards) > 1:
@@ -50,18 +50,18 @@ def open_meta(folder: Path) -> Checkpoint:
             "single-file checkpoints of Meta's are read",
             "Use the Hugging Face form of this model (hf:ORG/REPO)",
         )
-    params = read_json(folder / "params.json")
-    return open_torch_llama(folder / FIRST_SHARD, params, folder / "params.json")
+    found = params or folder / "params.json"
+    return open_torch_llama(folder / FIRST_SHARD, read_json(found), found)
 
 
-def open_pth(path: Path) -> Checkpoint:
-    """Open one file of torch.save: Meta's .pth beside its params.json, or llama2.c's .pt."""
-    if (path.parent / "params.json").is_file():
-        if path.name.startswith("consolidated."):
-            return open_meta(path.parent)
-        params = path.parent / "params.json"
-        return open_torch_llama(path, read_json(params), params)
-    return open_torch_llama(path, None, path)
+def open_pth(path: Path, params: Path | None = None) -> Checkpoint:
+    """Open one file of torch.save: Meta's .pth with its params.json, or llama2.c's .pt."""
+    found = params or path.parent / "params.json"
+    if params is None and not found.is_file():
+        return open_torch_llama(path, None, path)
+    if path.name.startswith("consolidated."):
+        return open_meta(path.parent, found)
+    return open_torch_llama(path, read_json(found), found)
 
 
 def open_torch_llama(path: Path, params: dict[str, Any] | None, params_path: Path) -> Checkpoint:
@@ -74,7 +74,7 @@ def open_torch_llama(path: Path, params: dict[str, Any] | None, params_path: Pat
         if not params:
             raise CheckpointError(
                 f"{path} has neither a params.json beside it nor model_args in it",
-                "Put the params.json that came with the weights beside them",
+                "Put the params.json of these weights beside them, or give it with --params",
             )
         tensors = state_dict_tensors(archive, state)
         heads = positive_int(params, "n_heads", params_path)

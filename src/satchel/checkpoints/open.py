@@ -15,6 +15,7 @@ from satchel.checkpoints.huggingface import (
 )
 from satchel.checkpoints.llama2c import is_llama2c_file, open_llama2c
 from satchel.checkpoints.meta import is_meta_folder, open_meta, open_pth
+from satchel.checkpoints.tokenizer_files import tokenizer_at
 from satchel.errors import CheckpointError, blaming
 
 ACCEPTED = (
@@ -23,8 +24,15 @@ ACCEPTED = (
 )
 
 
-def open_checkpoint(path: str | os.PathLike[str]) -> Checkpoint:
+def open_checkpoint(
+    path: str | os.PathLike[str],
+    params: str | os.PathLike[str] | None = None,
+    tokenizer: str | os.PathLike[str] | None = None,
+) -> Checkpoint:
     """Open a checkpoint, whatever its format; nothing but headers is read.
+
+    ``params`` (params.json or config.json) and ``tokenizer`` are for files that do not lie beside
+    the weights.
 
     >>> with open_checkpoint("tiny-llama") as checkpoint:
     ...     checkpoint.config["hidden_size"]
@@ -33,22 +41,26 @@ def open_checkpoint(path: str | os.PathLike[str]) -> Checkpoint:
     path = Path(path).expanduser()
     advice = "The checkpoint is damaged or hostile: fetch it again, from a source that you trust."
     with blaming(CheckpointError, f"{path} holds a value of the wrong kind", advice):
-        if path.is_dir():
-            return _open_folder(path)
-        if path.is_file():
-            return _open_file(path)
-    raise CheckpointError(f"{path} does not exist", "Give a file or a folder, or a model's name")
+        if not path.exists():
+            raise CheckpointError(
+                f"{path} does not exist", "Give a file or a folder, or a model's name"
+            )
+        settings = None if params is None else Path(params).expanduser()
+        opened = (_open_folder if path.is_dir() else _open_file)(path, settings)
+        if tokenizer is not None:
+            opened.tokenizer = tokenizer_at(Path(tokenizer).expanduser())
+        return opened
 
 
-def _open_folder(folder: Path) -> Checkpoint:
+def _open_folder(folder: Path, params: Path | None) -> Checkpoint:
     if is_huggingface_folder(folder):
-        return open_huggingface(folder)
+        return open_huggingface(folder, params)
     if is_meta_folder(folder):
-        return open_meta(folder)
+        return open_meta(folder, params)
     found = sorted(folder.glob("*.gguf"))
     found += sorted(path for path in folder.glob("*.bin") if is_llama2c_file(path))
     if len(found) == 1:
-        return _open_file(found[0])
+        return _open_file(found[0], params)
     if found:
         names = ", ".join(path.name for path in found)
         raise CheckpointError(
@@ -57,7 +69,7 @@ def _open_folder(folder: Path) -> Checkpoint:
     raise CheckpointError(f"{folder} has no checkpoint in it", ACCEPTED)
 
 
-def _open_file(path: Path) -> Checkpoint:
+def _open_file(path: Path, params: Path | None) -> Checkpoint:
     """By the content; the name only decides where the content says nothing."""
     try:
         with path.open("rb") as file:
@@ -67,13 +79,22 @@ def _open_file(path: Path) -> Checkpoint:
             f"{path} cannot be opened: {error.strerror}", "Check its permissions"
         ) from error
     if start.startswith(MAGIC) or path.suffix == ".gguf":
+        _has_its_own(path, params)
         return open_gguf(path)
     if path.suffix == ".safetensors" or (start[8:] == b"{" and path.suffix != ".bin"):
-        return open_safetensors_file(path)
+        return open_safetensors_file(path, params)
     if start.startswith(b"PK\x03\x04") or path.suffix in (".pth", ".pt"):
         if (path.parent / "config.json").is_file() and path.name == "pytorch_model.bin":
-            return open_huggingface(path.parent)
-        return open_pth(path)
+            return open_huggingface(path.parent, params)
+        return open_pth(path, params)
     if path.suffix == ".bin":
+        _has_its_own(path, params)
         return open_llama2c(path)
     raise CheckpointError(f"{path} is not a checkpoint in a known format", ACCEPTED)
+
+
+def _has_its_own(path: Path, params: Path | None) -> None:
+    if params is not None:
+        raise CheckpointError(
+            f"{path} has its configuration in itself, and {params} was given", "Leave out --params"
+        )

@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 
 from satchel.checkpoints.base import TokenizerSource
+from satchel.errors import CheckpointError
 
 # Of llama2.c's models: stories follow each other in its training, each begun by token 1, so that
 # this ends one, too.
@@ -30,6 +31,23 @@ def tokenizer_model(path: Path) -> TokenizerSource | None:
     with path.open("rb") as file:
         start = file.read(4096)
     return TokenizerSource("tiktoken" if _RANKED_LINE.match(start) else "sentencepiece", path)
+
+
+def tokenizer_at(path: Path) -> TokenizerSource:
+    """The tokenizer in a file or a folder that was named: by its content where that tells it."""
+    found: TokenizerSource | None
+    if path.suffix == ".json" and path.is_file():
+        found = TokenizerSource("huggingface", path)
+    elif path.suffix == ".bin" and path.is_file():
+        found = TokenizerSource("llama2c", path)
+    else:
+        found = tokenizer_in_folder(path) if path.is_dir() else tokenizer_model(path)
+    if found is None:
+        raise CheckpointError(
+            f"there is no tokenizer at {path}",
+            "Give a tokenizer.json, a tokenizer.model, llama2.c's tokenizer.bin, or their folder",
+        )
+    return found
 
 
 def llama2c_tokenizer(folder: Path, vocab_size: int) -> TokenizerSource | None:

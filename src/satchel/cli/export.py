@@ -30,7 +30,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="a name, hf:ORG/REPO, a checkpoint's path or torchvision:NAME; may be in --config",
     )
     parser.add_argument(
-        "-o", "--output", metavar="FILE", help="default: named after model, target and recipe"
+        "-o",
+        "--output",
+        metavar="PATH",
+        help="a file, or a folder; the name tells model, target and recipe by default",
     )
     parser.add_argument("--force", action="store_true", help="overwrite FILE if it exists")
     parser.add_argument(
@@ -55,25 +58,30 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def execute(arguments: argparse.Namespace) -> None:
     from satchel.exporter import ExportOptions, prepare_export
-    from satchel.exporter.checks import check_output
+    from satchel.exporter.checks import check_output, is_folder
+    from satchel.sources.names import vision_source
 
     started = time.perf_counter()
     choices = export_choices(arguments)
     source, named = choices.pop("source", None), choices.pop("output", None)
     if source is None:
+        source = choices.get("checkpoint")
+    if source is None:
         raise ConfigError("there is nothing to export", "Give SOURCE, or source: in --config.")
-    if str(source).startswith(PREFIX):
+    if not Path(source).exists():
+        source = vision_source(source)
+    if source.startswith(PREFIX):
         export_vision(arguments, source, named, choices)
         return
     gate = _gate(arguments)
-    if named and not arguments.plan:
+    if named and not is_folder(named) and not arguments.plan:
         check_output(Path(named), arguments.force)
     bar = ProgressBar()
     job = prepare_export(source, ExportOptions(**choices), bar)
     for note in job.notes:
         say(note)
     gated = _gated(source, job, gate, bar) if gate else None
-    output = Path(named) if named else job.default_output
+    output = job.output(named)
     plan = job.plan()
     document = describe_export(job, plan, output)
     if arguments.plan:

@@ -47,7 +47,7 @@ def export_vision(
     bar = ProgressBar()
     job = _job(arguments, source, choices, bar)
     started = time.perf_counter()
-    path = Path(output) if output else job.default_output
+    path = job.output(output)
     if arguments.plan:
         plan = job.plan()
         if arguments.json:
@@ -75,7 +75,7 @@ def _job(
     from satchel.exporter.module_options import ModuleOptions
     from satchel.vision.classifier import class_metadata
 
-    if arguments.output:
+    if arguments.output and not Path(arguments.output).is_dir():
         refuse_existing(Path(arguments.output), arguments.force)
     options = ModuleOptions(**{k: v for k, v in choices.items() if k not in _OTHER})
     folder = choices.get("calibrate")

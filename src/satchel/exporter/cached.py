@@ -16,7 +16,7 @@ from satchel.exporter.kept import with_usual_recipe
 from satchel.exporter.options import ExportOptions
 from satchel.program.format import MAGIC
 from satchel.runtime.program import Program
-from satchel.sources import CATALOG, pull
+from satchel.sources import known_entry, pull
 from satchel.sources.cache import file_facts, locked, programs_folder
 from satchel.sources.progress import Progress
 
@@ -53,7 +53,7 @@ def program_for(
         return Path(source)
     checkpoint = pull(source, progress)
     if options is None:
-        entry = CATALOG.get(os.fspath(source).lower())
+        entry = None if Path(source).exists() else known_entry(os.fspath(source))
         options = ExportOptions(**entry.advised) if entry else usual_options(checkpoint)
     folder = programs_folder()
     target = "+".join(target.name.replace(":", "-") for target in options.targets)

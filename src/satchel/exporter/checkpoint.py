@@ -41,7 +41,7 @@ from satchel.quantize.encoding import Encoding
 from satchel.quantize.recipe import Recipe, apply_recipe, store_steps
 from satchel.quantize.rotation.plan import HEAD_SUFFIX
 from satchel.remarks import remark
-from satchel.sources import pull
+from satchel.sources import known_entry, pull
 
 if TYPE_CHECKING:
     from satchel.llm.tokenizer_sources.spec import TokenizerSpec
@@ -157,8 +157,8 @@ def open_model(
     source: str | os.PathLike[str], options: ExportOptions, progress: Progress | None = None
 ) -> OpenedModel:
     """Fetch a checkpoint if need be, and check it against the options."""
-    path = pull(source, progress)
-    checkpoint = open_checkpoint(path)
+    path = pull(options.checkpoint or source, progress)
+    checkpoint = open_checkpoint(path, options.params, options.tokenizer)
     options = with_usual_recipe(options, checkpoint)
     recipe = options.make_recipe()
     check_preq(checkpoint, options)
@@ -168,7 +168,9 @@ def open_model(
     whole = adapters.over(checkpoint)
     check_sizes(whole)
     model = build_model(without_fields(whole.config, options.ignore_config))
-    opened = OpenedModel(model_name(source, path), path, options, recipe, whole, model, adapters)
+    # With the weights given apart, SOURCE is only a name: llama3_2 may be of any size.
+    name = model_name(source, path) if options.checkpoint is None else plain_name(source, path)
+    opened = OpenedModel(name, path, options, recipe, whole, model, adapters)
     tell_context(options, model.context, opened.context)
     return opened
 
@@ -232,7 +234,7 @@ def read_tokens(opened: OpenedModel) -> TokenizerSpec:
     if checkpoint.tokenizer is None:
         raise CheckpointError(
             f"{opened.path} has no tokenizer",
-            "Put tokenizer.json or tokenizer.model beside the weights.",
+            "Put its tokenizer.json or tokenizer.model there, or give it with --tokenizer.",
         )
     spec = fitting_tokenizer(checkpoint.tokenizer, size)
     spec = replace(spec, eos_ids=_end_tokens(checkpoint, size, spec.eos_ids))
@@ -245,7 +247,7 @@ def read_tokens(opened: OpenedModel) -> TokenizerSpec:
         beyond = [i for i in ids if i >= size]
         if beyond:
             raise ConfigError(f"{key} names the token {beyond[0]}, and there are {size}")
-        changed: dict[str, Any] = {name: tuple(ids) if isinstance(value, list) else value}
+        changed: dict[str, Any] = {name: tuple(ids) if name == "eos_ids" else value}
         spec = replace(spec, **changed)
     return spec
 
@@ -346,6 +348,7 @@ def _metadata(
             "description": _description(opened, rounding),
         },
         "adapters": list(opened.adapters.apart),
+        "runner": {key: v for key, v in options.metadata.items() if key not in METADATA},
         "placement": None,
         "weight_error": error_by_kind(errors),
         "layer_error": error_by_layer(errors),
@@ -359,7 +362,13 @@ def _metadata(
 
 
 def model_name(source: str | os.PathLike[str], path: Path) -> str:
-    """A short name for file names: the catalogue's, or from the path."""
+    """A short name for file names: the catalogue's, or from the path or the address."""
+    entry = None if Path(source).exists() else known_entry(os.fspath(source))
+    return entry.name if entry else plain_name(source, path)
+
+
+def plain_name(source: str | os.PathLike[str], path: Path) -> str:
+    """A short name from the path or the address."""
     text = os.fspath(source)
     if not Path(text).exists():
         return text.removeprefix("hf:").split("@")[0].split("/")[-1].lower()

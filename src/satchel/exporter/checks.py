@@ -84,6 +84,11 @@ def _tensor_shape(users: Sequence[Weight]) -> tuple[int, ...]:
     return (rows, *users[0].shape[1:])
 
 
+def is_folder(named: str | os.PathLike[str]) -> bool:
+    """Whether an output that someone named is a folder, there or (``FOLDER/``) to be made."""
+    return os.fspath(named).endswith(("/", os.sep)) or Path(named).is_dir()
+
+
 def check_output(path: Path, overwrite: bool) -> None:
     """Whether a file that someone named can be written: asked before the work, not after it."""
     refuse_existing(path, overwrite)

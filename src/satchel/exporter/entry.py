@@ -10,6 +10,7 @@ from typing import Any, Protocol, overload
 from satchel.backends import Target
 from satchel.errors import ConfigError, SatchelError
 from satchel.exporter.checkpoint import prepare_export
+from satchel.exporter.checks import is_folder
 from satchel.exporter.options import ExportOptions
 from satchel.exporter.options_file import all_options
 from satchel.files import refuse_existing
@@ -31,6 +32,9 @@ def export(
     source: PathLike,
     output: PathLike | None = None,
     *,
+    checkpoint: PathLike | None = ...,
+    params: PathLike | None = ...,
+    tokenizer: PathLike | None = ...,
     target: Targets = ...,
     recipe: str | None = ...,
     group_size: int | None = ...,
@@ -124,12 +128,15 @@ def _export_checkpoint(
     adapters: Mapping[str, PathLike] | None = None,
     **options: Any,
 ) -> Path:
-    if output is not None:
+    if output is not None and not is_folder(output):
         refuse_existing(Path(output), overwrite)  # before the work, and not after it
+    for name in ("checkpoint", "params", "tokenizer"):
+        if options.get(name) is not None:
+            options[name] = os.fspath(options[name])
     folders = {name: os.fspath(folder) for name, folder in (adapters or {}).items()}
     options["ignore_config"] = tuple(options.get("ignore_config", ()))
     chosen = ExportOptions(
         lora=tuple(os.fspath(folder) for folder in lora), adapters=folders, **options
     )
     job = prepare_export(source, chosen, progress)
-    return job.run(Path(output) if output else job.default_output, overwrite, threads)
+    return job.run(job.output(output), overwrite, threads)

@@ -30,13 +30,16 @@ MODES = ("hybrid", "kv", "lookahead")
 PREQ_MODES = ("8da4w", "8da4w_output_8da8w")
 
 # Titles of the groups in the help of the command line.
+FILES = "a checkpoint whose files lie apart"
 MODEL = "what to make of the model"
 META = "Llama checkpoints of Meta's that come quantised"
 
 _ADAPTER = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
 
-# What `metadata` may override, and the field of the tokenizer that it sets.
-METADATA = {"get_bos_id": "bos_id", "get_eos_ids": "eos_ids"}
+# What `metadata` may override, and the field of the tokenizer that it sets. Any other key is for
+# the runner of somebody's, and is passed on.
+METADATA = {"get_bos_id": "bos_id", "get_eos_id": "eos_ids", "get_eos_ids": "eos_ids"}
+_KEY = re.compile(r"[A-Za-z_][A-Za-z0-9_.]{0,63}")
 
 
 def _targets(names: list[str] | str) -> str:
@@ -90,8 +93,11 @@ class ExportOptions:
     ``calibrate_limit`` tokens are used; ``rotate`` spreads outliers over all channels before
     weights are rounded, ``rotate_online`` also where that takes work at run time.
 
+    ``checkpoint``, ``params`` and ``tokenizer`` are for files that do not lie in one place.
+
     ``metadata`` overrides what the checkpoint says of its
-    tokens: ``{"get_bos_id": 128000, "get_eos_ids": [128009, 128001]}``. ``lora`` has folders of
+    tokens: ``{"get_bos_id": 128000, "get_eos_ids": [128009, 128001]}``; other keys go into the
+    file as they are. ``lora`` has folders of
     adapters that are added to the weights, ``adapters`` those that are kept apart, by name.
     ``target`` is the name of a chip, a :class:`~satchel.backends.Target` with its own options, or
     several of them: the file then holds the portable methods once, and what each target needs.
@@ -219,7 +225,8 @@ class ExportOptions:
     )
     metadata: Mapping[str, Any] = option(
         dict,
-        """override the checkpoint's tokens: '{"get_bos_id": 1, "get_eos_ids": [2]}'""",
+        """override the checkpoint's tokens: '{"get_bos_id": 1, "get_eos_ids": [2]}'; any other """
+        "key is kept for who reads the file",
         OBJECT,
         metavar="JSON",
         group=MODEL,
@@ -273,6 +280,25 @@ class ExportOptions:
         group=MODEL,
     )
 
+    checkpoint: str | None = option(
+        None,
+        "the weights, if SOURCE only names the model; a file or a folder",
+        metavar="PATH",
+        group=FILES,
+    )
+    params: str | None = option(
+        None,
+        "its params.json or config.json, if that does not lie beside the weights",
+        metavar="FILE",
+        group=FILES,
+    )
+    tokenizer: str | None = option(
+        None,
+        "its tokenizer.json, tokenizer.model or llama2.c's tokenizer.bin, likewise",
+        metavar="FILE",
+        group=FILES,
+    )
+
     def __post_init__(self) -> None:
         self.targets  # noqa: B018  (there are such targets)
         if self.mode not in MODES:
@@ -297,8 +323,7 @@ class ExportOptions:
             raise ConfigError(f"calibrate_limit must be above 0, not {self.calibrate_limit}")
         if self.rotate_online and not self.rotate:
             raise ConfigError("rotate_online goes with rotate", "Give both, or neither.")
-        check_keys(self.metadata, METADATA, "the metadata")
-        _check_ids(self.metadata)
+        _check_metadata(self.metadata)
         self.lookahead_sizes()
 
     @property
@@ -363,12 +388,25 @@ def check_keys(given: Mapping[str, Any], known: Mapping[str, Any], where: str) -
             )
 
 
-def _check_ids(metadata: Mapping[str, Any]) -> None:
+def _check_metadata(metadata: Mapping[str, Any]) -> None:
+    for key, value in metadata.items():
+        if not isinstance(key, str) or not _KEY.fullmatch(key):
+            raise ConfigError(f"{key!r} is not a name for metadata", "For example get_bos_id.")
+        near = difflib.get_close_matches(key, METADATA, 1, cutoff=0.9)
+        if near and key not in METADATA:  # what is passed on would not be missed by anybody
+            raise ConfigError(
+                f"the metadata has the unknown key {key!r}", f"Did you mean {near[0]!r}?"
+            )
+        items = value if isinstance(value, list) else [value]
+        if not all(item is None or isinstance(item, (str, int, float)) for item in items):
+            raise ConfigError(f"{key} must be a number, a text or a list of these, not {value!r}")
+
     def is_id(value: object) -> bool:
         return isinstance(value, int) and not isinstance(value, bool) and value >= 0
 
-    bos, ends = metadata.get("get_bos_id"), metadata.get("get_eos_ids")
-    if bos is not None and not is_id(bos):
-        raise ConfigError(f"get_bos_id must be a token id, not {bos!r}")
+    for key in ("get_bos_id", "get_eos_id"):
+        if metadata.get(key) is not None and not is_id(metadata[key]):
+            raise ConfigError(f"{key} must be a token id, not {metadata[key]!r}")
+    ends = metadata.get("get_eos_ids")
     if ends is not None and not (isinstance(ends, list) and ends and all(map(is_id, ends))):
         raise ConfigError(f"get_eos_ids must be a list of token ids, not {ends!r}")

@@ -10,6 +10,7 @@ is made: each step gives the next one a new value.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -28,7 +29,7 @@ from satchel.backends.target import (
 )
 from satchel.checkpoints.base import Checkpoint
 from satchel.errors import GraphError
-from satchel.exporter.checks import check_free_space
+from satchel.exporter.checks import check_free_space, is_folder
 from satchel.exporter.weights import BLOCK_BYTES, WeightError, WeightPacker
 from satchel.files import refuse_existing
 from satchel.graph.ir import Graph, Weight
@@ -170,6 +171,12 @@ class Export:
         parts = [portable.name, targets, portable.recipe_name, *portable.choices, *own]
         return Path("-".join(parts) + ".satchel")
 
+    def output(self, named: str | os.PathLike[str] | None) -> Path:
+        """Where to write: a file, or the usual name in a folder (one there is, or ``FOLDER/``)."""
+        if not named:
+            return self.default_output
+        return Path(named) / self.default_output if is_folder(named) else Path(named)
+
     @cached_property
     def writer(self) -> ProgramWriter:
         """Writes the portable form."""
@@ -197,6 +204,7 @@ class Export:
     def run(self, output: Path, overwrite: bool = False, threads: int = 0) -> Path:
         """Write the program. Nothing is left behind if it fails or is interrupted."""
         refuse_existing(output, overwrite)
+        output.absolute().parent.mkdir(parents=True, exist_ok=True)
         # With something to compile, the portable form is there a second time.
         size = self.plan().file_size * (2 if self.compilations else 1)
         check_free_space(output.absolute().parent, size)

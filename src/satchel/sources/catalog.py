@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
-
-from satchel.errors import DownloadError
 
 
 @dataclass(frozen=True)
@@ -251,22 +248,6 @@ _ENTRIES = (
 )
 
 CATALOG: dict[str, CatalogEntry] = {entry.name: entry for entry in _ENTRIES}
-
-
-def find_entry(name: str) -> CatalogEntry:
-    """The entry of a model's name, in upper or lower case.
-
-    >>> find_entry("smollm2-135m").parameters
-    134515008
-    """
-    entry = CATALOG.get(name.lower())
-    if entry is None:
-        near = difflib.get_close_matches(name.lower(), CATALOG, 1, cutoff=0.4)
-        raise DownloadError(
-            f"{name!r} is neither a path nor the name of a model",
-            f"Did you mean {near[0]}?" if near else f"Known names are {', '.join(CATALOG)}",
-        )
-    return entry
 
 
 def catalog() -> list[CatalogEntry]:

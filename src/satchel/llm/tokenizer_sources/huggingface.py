@@ -19,10 +19,10 @@ if TYPE_CHECKING:
 
 def read_huggingface(source: TokenizerSource) -> TokenizerSpec:
     """Read a folder. tokenizer.json is kept as it is, unless tokens lie outside of it."""
-    path = source.path / "tokenizer.json"
+    path = source.path if source.path.is_file() else source.path / "tokenizer.json"
     text = read_text(path)
     backend = load_backend(text, str(path))
-    spec = apply_folder_settings(TokenizerSpec(json=text), source.path, backend)
+    spec = apply_folder_settings(TokenizerSpec(json=text), path.parent, backend)
     spec = _with_surroundings(spec, backend, path)
     check_special_ids(spec, backend)
     return spec
