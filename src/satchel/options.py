@@ -107,6 +107,7 @@ class Option:
     choices: tuple[Any, ...] = ()
     flag: str = ""  # where it is not the field's name
     group: str = ""
+    also: tuple[str, ...] = ()  # what others call the flag; not in the help
 
 
 def option(
@@ -118,9 +119,10 @@ def option(
     choices: tuple[Any, ...] = (),
     flag: str = "",
     group: str = "",
+    also: tuple[str, ...] = (),
 ) -> Any:
     """A field of a dataclass that is an option. A default that is a class is called for each."""
-    told = {"option": Option(help, kind, metavar, choices, flag, group)}
+    told = {"option": Option(help, kind, metavar, choices, flag, group, also)}
     if isinstance(default, type):
         return field(default_factory=default, metadata=told)
     return field(default=default, metadata=told)
@@ -154,8 +156,10 @@ def add_flags(
             more["action"] = "append"
         if told.choices:
             more["choices"] = told.choices
-        metavar = told.metavar
-        made[title].add_argument(flag_of(each), type=told.kind.from_text, metavar=metavar, **more)
+        more |= {"type": told.kind.from_text, "metavar": told.metavar}
+        made[title].add_argument(flag_of(each), **more)
+        for name in told.also:
+            made[title].add_argument(f"--{name}", **more | {"help": argparse.SUPPRESS})
 
 
 def join_choices(

@@ -48,11 +48,10 @@ def test_the_command_line_has_all_options() -> None:
     parser = argparse.ArgumentParser()
     add_export_options(parser)
     flags = {flag for action in parser._actions for flag in action.option_strings}
-    assert flags == {flag_of(field) for field in all_options().values()} | {
-        "-h",
-        "--help",
-        "--config",
-    }
+    options = all_options().values()
+    others = {f"--{name}" for field in options for name in field.metadata["option"].also}
+    assert flags == {flag_of(field) for field in options} | others | {"-h", "--help", "--config"}
+    assert "--max-seq-len" in others
     assert {"--preq-mode", "--lora-rank", "--num-sharding", "--kit", "--least-snr"} <= flags
 
 

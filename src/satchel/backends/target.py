@@ -78,6 +78,7 @@ class Samples:
 
     tokenizer: TokenizerSpec | None = None
     tokens: Sequence[int] | None = None  # None: no text was given
+    texts: Sequence[Sequence[int]] = ()  # the same apart, if samples were chosen one by one
     examples: Sequence[Mapping[str, NDArray[Any]]] = ()
     observer: str = "minmax"
     least_snr: float = 15.0

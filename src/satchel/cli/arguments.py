@@ -25,7 +25,10 @@ def add_export_options(parser: argparse.ArgumentParser) -> None:
 
     add_flags(parser, options_of(ExportOptions))
     parser.add_argument(
-        "--config", metavar="FILE", help="a YAML file with these options; flags override it"
+        "--config",
+        metavar="FILE",
+        help="a YAML file with these options, or one of ExecuTorch's export_llm, with its "
+        "++group.key=value behind; flags override it",
     )
     for name, own in target_options().items():
         add_flags(parser, own, f"for --target {name}")
@@ -63,10 +66,12 @@ def lookahead_sizes(arguments: argparse.Namespace) -> LookaheadSizes | None:
 def export_choices(arguments: argparse.Namespace) -> dict[str, Any]:
     """What the YAML file and the flags chose, flags first; includes source and output."""
     from satchel.backends import DEFAULT, find_targets, target_options
+    from satchel.cli.output import say
     from satchel.exporter.options_file import PLACES, all_options, read_options_file
     from satchel.options import join_choices
 
-    file = read_options_file(arguments.config) if arguments.config else {}
+    overrides = getattr(arguments, "overrides_of_groups", [])
+    file = read_options_file(arguments.config, overrides, say)
     choices = join_choices(all_options().values(), file, arguments)
     given = {name: getattr(arguments, name) for name in PLACES}
     choices |= {name: value for name, value in given.items() if value is not None}

@@ -20,7 +20,11 @@ if TYPE_CHECKING:
 
 PREFIX = "torchvision:"
 _SHOWN_LAYERS = 8
-_OTHER = {"calibrate", "calibrate_limit"}  # what a module has beside its options
+_OTHER = {
+    "calibrate",
+    "calibrate_limit",
+    "calibrate_samples",
+}  # what a module has beside its options
 DEFAULT_IMAGES = 64
 
 
@@ -81,7 +85,8 @@ def _job(
     folder = choices.get("calibrate")
     if folder is not None and not options.needs_examples:
         raise ConfigError(f"--calibrate is for the recipe int8, not {options.recipe_name}")
-    images = _images(folder, choices.get("calibrate_limit") or DEFAULT_IMAGES) if folder else None
+    wanted = choices.get("calibrate_samples") or choices.get("calibrate_limit") or DEFAULT_IMAGES
+    images = _images(folder, wanted) if folder else None
     model = VisionModel(source, arguments.weights, arguments.classes, arguments.random_weights)
     examples = None
     if images is not None:

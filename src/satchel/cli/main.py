@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 import signal
 import sys
 import traceback
@@ -35,6 +36,8 @@ COMMANDS = (
     "help",
     "completion",
 )
+
+_FLAG = re.compile(r"\A--[a-z][a-z0-9_-]*(?=\Z|=)")
 
 _EPILOG = """\
 examples:
@@ -132,9 +135,26 @@ def _fail(arguments: argparse.Namespace, kind: str, message: str, advice: str) -
     return 1
 
 
+def parse_arguments(words: Sequence[str]) -> argparse.Namespace:
+    """Flags may be spelt with underscores, and exports may be told ``++group.key=value``."""
+    words = [_FLAG.sub(_with_dashes, word) for word in words]
+    overrides: list[str] = []
+    if words[:1] == ["export"]:
+        from satchel.exporter.executorch_config import split_overrides
+
+        words, overrides = split_overrides(words)
+    arguments = build_parser().parse_args(words)
+    arguments.overrides_of_groups = overrides
+    return arguments
+
+
+def _with_dashes(flag: re.Match[str]) -> str:
+    return flag[0].replace("_", "-")
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Run a command; 0 is success, 1 a failure with its reason, 2 wrong usage."""
-    arguments = build_parser().parse_args(argv)
+    arguments = parse_arguments(sys.argv[1:] if argv is None else argv)
     with warnings.catch_warnings():
         warnings.simplefilter("always", Remark)
         warnings.showwarning = _say_remark

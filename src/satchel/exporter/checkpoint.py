@@ -127,7 +127,7 @@ def prepare_export(
         choices=tuple(_choices(opened, rounding)),
         parameters=parameters,
         describe=lambda errors: _metadata(opened, encoded, parameters, tokenizer, rounding, errors),
-        samples=Samples(tokenizer, tokens),
+        samples=Samples(tokenizer, tokens, text.windows if text and text.apart else ()),
         wishes=encoded.wishes,
         context=opened.context,
         adapters=tuple(opened.adapters.apart),

@@ -46,6 +46,8 @@ def export(
     rounding: str | None = ...,
     calibrate: str | None = ...,
     calibrate_limit: int | None = ...,
+    calibrate_samples: int | None = ...,
+    calibrate_length: int | None = ...,
     rotate: bool = ...,
     rotate_online: bool = ...,
     mode: str = ...,

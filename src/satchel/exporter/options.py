@@ -90,7 +90,9 @@ class ExportOptions:
     capped by what the model was made for. ``overrides`` gives some layers another scheme:
     ``{"layers.*.mlp.down": "16a8w"}``. ``calibrate`` names a text file, ``prompt:TEXT`` or
     ``task:NAME`` that tells ``rounding`` (plain, search or gptq) what the layers see, of which
-    ``calibrate_limit`` tokens are used; ``rotate`` spreads outliers over all channels before
+    ``calibrate_limit`` tokens are used, or
+    ``calibrate_samples`` items of the task or paragraphs of the text, of each the first
+    ``calibrate_length`` tokens; ``rotate`` spreads outliers over all channels before
     weights are rounded, ``rotate_online`` also where that takes work at run time.
 
     ``checkpoint``, ``params`` and ``tokenizer`` are for files that do not lie in one place.
@@ -112,6 +114,7 @@ class ExportOptions:
         "(the target's; cpu: 8da4w); for torchvision:NAME also int8 (the target's; cpu: fp32)",
         metavar="NAME",
         group=MODEL,
+        also=("qmode", "quantization-mode"),
     )
     group_size: int | None = option(
         None,
@@ -126,6 +129,7 @@ class ExportOptions:
         parsed(parse_embedding),
         metavar="BITS,GROUP",
         group=MODEL,
+        also=("embedding-quantize",),
     )
     head_bits: int | None = option(
         None, "bits of the output head (8; 8da4w: 4)", INTEGER, choices=(4, 8), group=MODEL
@@ -163,6 +167,22 @@ class ExportOptions:
     calibrate_limit: int | None = option(
         None, "its first N tokens (16384), or images (64)", POSITIVE, metavar="N", group=MODEL
     )
+    calibrate_samples: int | None = option(
+        None,
+        "its first N samples instead: items of a task, paragraphs of a text, images",
+        POSITIVE,
+        metavar="N",
+        group=MODEL,
+        also=("calibration-limit",),
+    )
+    calibrate_length: int | None = option(
+        None,
+        "the most tokens of a sample that count (256)",
+        POSITIVE,
+        metavar="N",
+        group=MODEL,
+        also=("calibration-seq-length",),
+    )
     rounding: str | None = option(
         None,
         "plain; search: the best of several scales; gptq: errors made up for by other weights, "
@@ -190,6 +210,7 @@ class ExportOptions:
         "ahead unless told otherwise (hybrid)",
         choices=MODES,
         group=MODEL,
+        also=("model-mode",),
     )
     ngram: int | None = option(
         None, "lookahead: guesses have up to N - 1 tokens (4)", INTEGER, metavar="N", group=MODEL
@@ -222,6 +243,7 @@ class ExportOptions:
         POSITIVE,
         metavar="N",
         group=MODEL,
+        also=("max-seq-len", "max-seq-length", "max-context-length"),
     )
     metadata: Mapping[str, Any] = option(
         dict,
@@ -268,6 +290,7 @@ class ExportOptions:
         parsed(parse_embedding),
         metavar="BITS,GROUP",
         group=META,
+        also=("preq-embedding-quantize",),
     )
     lora_rank: int | None = option(
         None, "check that there are adaptors of this rank", POSITIVE, metavar="N", group=META
@@ -296,6 +319,7 @@ class ExportOptions:
         None,
         "its tokenizer.json, tokenizer.model or llama2.c's tokenizer.bin, likewise",
         metavar="FILE",
+        also=("tokenizer-model", "tokenizer-path"),
         group=FILES,
     )
 
@@ -315,12 +339,14 @@ class ExportOptions:
             )
         for name in self.adapters:
             check_adapter_name(name)
-        if self.calibrate_limit is not None and self.calibrate is None:
-            raise ConfigError(
-                "calibrate_limit needs something to calibrate on", "Give a text with calibrate."
-            )
-        if self.calibrate_limit is not None and self.calibrate_limit < 1:
-            raise ConfigError(f"calibrate_limit must be above 0, not {self.calibrate_limit}")
+        for name in ("calibrate_limit", "calibrate_samples", "calibrate_length"):
+            value = getattr(self, name)
+            if value is not None and self.calibrate is None:
+                raise ConfigError(
+                    f"{name} needs something to calibrate on", "Give a text with calibrate."
+                )
+            if value is not None and value < 1:
+                raise ConfigError(f"{name} must be above 0, not {value}")
         if self.rotate_online and not self.rotate:
             raise ConfigError("rotate_online goes with rotate", "Give both, or neither.")
         _check_metadata(self.metadata)

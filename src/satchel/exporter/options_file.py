@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import Field
 from pathlib import Path
 from typing import Any
 
 from satchel.backends import target_options
 from satchel.errors import ConfigError
+from satchel.exporter.executorch_config import GROUPS, is_grouped, override, translate
 from satchel.exporter.module_options import ModuleOptions
 from satchel.exporter.options import ExportOptions, check_keys
 from satchel.options import options_of, read_yaml_value
@@ -22,8 +24,54 @@ def all_options() -> dict[str, Field[Any]]:
     return {each.name: each for each in reversed(listed)}  # the first of a name counts
 
 
-def read_options_file(path: str | Path) -> dict[str, Any]:
-    """The choices in a YAML file: ``source``, ``output`` and the options."""
+def read_options_file(
+    path: str | Path | None,
+    overrides: Sequence[str] = (),
+    tell: Callable[[str], None] = lambda _: None,
+) -> dict[str, Any]:
+    """The choices in a YAML file: ``source``, ``output`` and the options.
+
+    One of ExecuTorch's, with ``overrides`` (``++group.key=value``) put into it, becomes ours, and
+    ``tell`` is told how.
+    """
+    where = "the command line" if path is None else str(path)
+    document = {} if path is None else read_document(Path(path))
+    if overrides or is_grouped(document):
+        translated = translate(override(document, overrides, _read_value), where)
+        for line in translated.lines:
+            tell(line)
+        own = {key: value for key, value in document.items() if key not in GROUPS}
+        document = {**translated.choices, **own}
+    choices = {str(key).replace("-", "_"): value for key, value in document.items()}
+    options = all_options()
+    check_keys(choices, {**dict.fromkeys(options), **dict.fromkeys(PLACES)}, where)
+    for key, value in choices.items():
+        if key in PLACES and not isinstance(value, str):
+            raise ConfigError(f"{key} in {where} must be str, not {value!r}")
+        if key in options:
+            choices[key] = read_yaml_value(options[key], value, where)
+    return choices
+
+
+def read_document(path: Path) -> dict[str, Any]:
+    """The keys and values of a YAML file."""
+    try:
+        text = path.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"{path} is not YAML: {error}") from None
+    document = _parse(text, str(path))
+    if document is None:
+        return {}
+    if not isinstance(document, dict):
+        raise ConfigError(f"{path} must hold keys and values", "For example recipe: 8da4w.")
+    return document
+
+
+def _read_value(text: str) -> Any:
+    return _parse(text, f"the value {text!r}")
+
+
+def _parse(text: str, where: str) -> Any:
     import yaml
 
     class WithoutAliases(yaml.SafeLoader):  # type: ignore[misc]
@@ -35,20 +83,7 @@ def read_options_file(path: str | Path) -> dict[str, Any]:
             return super().compose_node(parent, index)
 
     try:
-        document = yaml.load(Path(path).read_text(encoding="utf-8"), WithoutAliases)
-    except (yaml.YAMLError, UnicodeDecodeError, RecursionError, ValueError) as error:
+        return yaml.load(text, WithoutAliases)
+    except (yaml.YAMLError, RecursionError, ValueError) as error:
         reason = " ".join(str(error).split())
-        raise ConfigError(f"{path} is not YAML: {reason}") from None
-    if document is None:
-        return {}
-    if not isinstance(document, dict):
-        raise ConfigError(f"{path} must hold keys and values", "For example recipe: 8da4w.")
-    choices = {str(key).replace("-", "_"): value for key, value in document.items()}
-    options = all_options()
-    check_keys(choices, {**dict.fromkeys(options), **dict.fromkeys(PLACES)}, str(path))
-    for key, value in choices.items():
-        if key in PLACES and not isinstance(value, str):
-            raise ConfigError(f"{key} in {path} must be str, not {value!r}")
-        if key in options:
-            choices[key] = read_yaml_value(options[key], value, str(path))
-    return choices
+        raise ConfigError(f"{where} is not YAML: {reason}") from None

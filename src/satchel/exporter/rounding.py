@@ -53,10 +53,15 @@ class RoundingPlan:
             return RoundingPlan(name)
         from satchel.calibration.texts import read_calibration
 
-        limit = options.calibrate_limit
-        return RoundingPlan(
-            name, read_calibration(options.calibrate, tokenizer, limit, model.context)
+        text = read_calibration(
+            options.calibrate,
+            tokenizer,
+            options.calibrate_limit,
+            model.context,
+            options.calibrate_samples,
+            options.calibrate_length,
         )
+        return RoundingPlan(name, text)
 
     def rounder(
         self,
@@ -114,10 +119,10 @@ class RoundingPlan:
         source = self.text.source
         if not source.startswith(("prompt:", "task:")):
             source = Path(source).name
-        return {
-            "rounding": self.name,
-            "calibration": {"source": source, "tokens": self.text.tokens},
-        }
+        used: dict[str, Any] = {"source": source, "tokens": self.text.tokens}
+        if self.text.apart:
+            used["samples"] = len(self.text.windows)
+        return {"rounding": self.name, "calibration": used}
 
 
 def _rotated_moments(

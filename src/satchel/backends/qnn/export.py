@@ -187,6 +187,9 @@ class NpuLanguageModel:
             lead = leading_tokens(tokenizer)
         tokens, step = tokens[:CALIBRATION_TOKENS], length - len(lead)
         texts = [[*lead, *tokens[start : start + step]] for start in range(0, len(tokens), step)]
+        if samples.texts:  # chosen one by one: all of them, whatever it takes
+            texts = [list(text[: self.draft.context]) for text in samples.texts]
+            tokens = [token for text in texts for token in text]
         whole = [text for text in texts if len(text) >= block]
         if not whole:  # a prompt of a few words: again and again, until it fills a block
             if not tokens:

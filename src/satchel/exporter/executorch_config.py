@@ -1,0 +1,328 @@
+"""Configurations of ExecuTorch's export_llm as choices of ours.
+
+They come as groups in a YAML file (``base:``, ``model:``, ``quantization:``, ``backend:``,
+``export:``) and as ``++group.key=value`` on the command line. Each setting becomes choices of ours,
+or is not needed here, or is refused; a line says which.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import PurePath
+from typing import Any
+
+from satchel.errors import ConfigError
+
+GROUPS = ("base", "model", "quantization", "backend", "export", "debug")
+_OVERRIDE = re.compile(rf"\+{{1,2}}((?:{'|'.join(GROUPS)})(?:\.\w+)+)=(.*)", re.DOTALL)
+
+_RENAMED = {
+    "base.checkpoint": "checkpoint",
+    "base.params": "params",
+    "base.tokenizer_path": "tokenizer",
+    "base.preq_mode": "preq_mode",
+    "quantization.group_size": "group_size",
+    "quantization.embedding_quantize": "embedding",
+}
+_ONLY_ABOVE_0 = {"base.use_lora": "lora_rank", "backend.qnn.num_sharding": "num_sharding"}
+_WITH_PREQ = {
+    "base.preq_group_size": "preq_group_size",
+    "base.preq_embedding_quantize": "preq_embedding",
+}
+# qmode and pt2e_quantize; "torchao:" in front changes the kernels there, and nothing here.
+_PRECISIONS: dict[str, dict[str, Any]] = {
+    "8da4w": {"recipe": "8da4w"},
+    "8da4w-gptq": {"recipe": "8da4w", "rounding": "gptq"},
+    "8da8w": {"recipe": "8a8w"},
+    "4w": {"recipe": "8da4w", "activation_bits": 16},
+    "fpa4w": {"recipe": "8da4w", "activation_bits": 16},
+    "int8": {"recipe": "16a8w"},
+    "qnn_8a8w": {"recipe": "8a8w"},
+    "qnn_16a4w": {"recipe": "16a4w"},
+    "xnnpack_dynamic": {"recipe": "8a8w"},
+}
+_NOT_NEEDED = {
+    "base.fairseq2": "",
+    "model.use_kv_cache": "",
+    "model.use_sdpa_with_kv_cache": "",
+    "model.enable_dynamic_shape": "",
+    "model.expand_rope_table": "",
+    "model.use_shared_embedding": "",
+    "quantization.use_qat": "",
+    "quantization.use_spin_quant": "",
+    "export.so_library": "",
+    "export.lazy_kv_cache": "",
+    "backend.xnnpack.extended_ops": "",
+    "backend.vulkan.force_fp16": "",
+    "backend.qnn.use_sha": "",
+    "backend.qnn.use_qnn_sha": "",
+    "backend.coreml.enable_state": "",
+    "backend.coreml.preserve_sdpa": "",
+    "backend.coreml.compute_units": "",
+    "backend.torchao.use_torchao_kernels_linear": "",
+    "backend.torchao.use_torchao_kernels_tied_embedding": "",
+    "debug.profile_memory": "",
+    "debug.profile_path": "",
+    "debug.generate_etrecord": "",
+    "debug.generate_full_logits": "",
+    "debug.verbose": "",
+}
+_REFUSED = {
+    "model.local_global_attention": "a model's windows are those of its configuration",
+    "model.output_prune_map": "vocabularies are not pruned",
+    "model.input_prune_map": "vocabularies are not pruned",
+    "model.use_attention_sink": "a full context slides at run time: --on-context-full slide",
+    "export.export_only": "there is no graph file: --plan tells what an export would give",
+    "export.foundation_weights_file": "weights are in the program: one file",
+    "export.lora_weights_file": "adapters are in the program: --adapter NAME=FOLDER",
+    "backend.coreml.quantize": "the recipe decides: quantization.qmode",
+}
+
+
+@dataclass
+class Translated:
+    """Choices in the words of our YAML files, and what became of each setting."""
+
+    choices: dict[str, Any] = field(default_factory=dict)
+    lines: list[str] = field(default_factory=list)
+    not_needed: list[str] = field(default_factory=list)
+
+    def take(self, setting: str, value: Any, **choices: Any) -> None:
+        self.choices |= choices
+        ours = ", ".join(f"{key}: {_shown(chosen)}" for key, chosen in choices.items())
+        self.lines.append(f"{setting}: {_shown(value)} became {ours}")
+
+
+def is_grouped(document: Mapping[str, Any]) -> bool:
+    """Whether a YAML file has ExecuTorch's groups in it."""
+    return any(isinstance(document.get(group), dict) for group in GROUPS)
+
+
+def split_overrides(words: Sequence[str]) -> tuple[list[str], list[str]]:
+    """The words of a command line without those that override a setting, and these.
+
+    >>> split_overrides(["export", "++export.max_seq_length=128", "-o", "x"])
+    (['export', '-o', 'x'], ['++export.max_seq_length=128'])
+    """
+    overrides = [word for word in words if _OVERRIDE.fullmatch(word)]
+    return [word for word in words if not _OVERRIDE.fullmatch(word)], overrides
+
+
+def override(
+    document: Mapping[str, Any], overrides: Iterable[str], read: Callable[[str], Any]
+) -> dict[str, Any]:
+    """The document with ``++group.key=value`` put into it; ``read`` reads a value of YAML."""
+    changed = dict(document)
+    for word in overrides:
+        match = _OVERRIDE.fullmatch(word)
+        assert match is not None
+        *groups, key = match[1].split(".")
+        place = changed
+        for group in groups:
+            inner = place.get(group)
+            place[group] = dict(inner) if isinstance(inner, dict) else {}
+            place = place[group]
+        place[key] = read(match[2])
+    return changed
+
+
+def translate(document: Mapping[str, Any], where: str) -> Translated:
+    """What the groups of a configuration are in our words. Other keys are left alone.
+
+    >>> translate({"quantization": {"qmode": "8da4w", "group_size": 32}}, "x.yaml").lines[0]
+    'quantization.qmode: 8da4w became recipe: 8da4w'
+    """
+    settings = dict(_flat({group: document.get(group) for group in GROUPS}, ""))
+    result = Translated()
+    for take in (_base, _precision, _calibration, _backends, _lengths, _output):
+        take(settings, result)
+    for setting, ours in {**_RENAMED, **_ONLY_ABOVE_0, **_WITH_PREQ}.items():
+        value = settings.pop(setting, None)
+        if value is None or (setting in _ONLY_ABOVE_0 and not value):
+            continue
+        if setting in _WITH_PREQ and "preq_mode" not in result.choices:
+            result.not_needed.append(setting)
+        else:
+            result.take(setting, value, **{ours: value})
+    for setting, value in settings.items():
+        if setting in _REFUSED and value:
+            raise ConfigError(f"{setting} in {where} has no place here", f"{_REFUSED[setting]}.")
+        if setting not in _REFUSED and setting not in _NOT_NEEDED:
+            _unknown(setting, where)
+        result.not_needed.append(setting)
+    if result.not_needed:
+        result.lines.append(f"not needed here: {', '.join(result.not_needed)}")
+    return result
+
+
+def _flat(value: Any, path: str) -> Iterable[tuple[str, Any]]:
+    if isinstance(value, dict) and not path.endswith(".metadata"):
+        for key, item in value.items():
+            yield from _flat(item, f"{path}.{key}" if path else str(key))
+    elif value is not None:
+        yield path, value
+
+
+def _base(settings: dict[str, Any], result: Translated) -> None:
+    model = settings.pop("base.model_class", None)
+    if model is not None:
+        result.take("base.model_class", model, source=str(model))
+    metadata = settings.pop("base.metadata", None)
+    if metadata is not None:
+        read = metadata
+        while isinstance(read, str):  # a text with JSON in it, which may be quoted once more
+            try:
+                read = json.loads(read)
+            except ValueError:
+                raise ConfigError(f"base.metadata is not JSON: {metadata}") from None
+        result.take("base.metadata", metadata, metadata=read)
+    adapter = settings.pop("base.lora_config.adapter_checkpoint", None)
+    if adapter is not None:
+        folder = str(PurePath(str(adapter)).parent)
+        result.take("base.lora_config.adapter_checkpoint", adapter, lora=[folder])
+    for setting in [name for name in settings if name.startswith("base.lora_config.")]:
+        del settings[setting]
+        result.not_needed.append(setting)
+
+
+def _precision(settings: dict[str, Any], result: Translated) -> None:
+    dtype = settings.pop("model.dtype_override", None)
+    chosen = False
+    for setting in ("quantization.qmode", "quantization.pt2e_quantize"):
+        value = settings.pop(setting, None)
+        if value is None:
+            continue
+        precision = _PRECISIONS.get(str(value).removeprefix("torchao:"))
+        if precision is None:
+            raise ConfigError(
+                f"{setting} {value} has no counterpart here",
+                "Choose one with --recipe: fp32, fp16, 16a8w, 8a8w, 16a4w or 8da4w.",
+            )
+        result.take(setting, value, **precision)
+        chosen = True
+    if dtype is not None:
+        if chosen or settings.get("base.preq_mode"):
+            result.not_needed.append("model.dtype_override")
+        else:
+            result.take("model.dtype_override", dtype, recipe="fp16" if dtype == "fp16" else "fp32")
+    cache = settings.pop("model.quantize_kv_cache", None)
+    if cache:
+        result.take("model.quantize_kv_cache", cache, kv_bits=8)
+    elif cache is not None:
+        result.not_needed.append("model.quantize_kv_cache")
+    rotation = settings.pop("backend.qnn.optimized_rotation_path", None)
+    if rotation is not None:  # rotations are made here, and need no file
+        result.take("backend.qnn.optimized_rotation_path", rotation, rotate=True)
+
+
+def _calibration(settings: dict[str, Any], result: Translated) -> None:
+    tasks = settings.pop("quantization.calibration_tasks", None)
+    words = settings.pop("quantization.calibration_data", None)
+    limit = settings.pop("quantization.calibration_limit", None)
+    length = settings.pop("quantization.calibration_seq_length", None)
+    if tasks is not None:
+        listed = [tasks] if isinstance(tasks, str) else list(tasks)
+        if len(listed) != 1:
+            raise ConfigError(
+                f"quantization.calibration_tasks has {len(listed)} tasks", "Choose one of them."
+            )
+        result.take("quantization.calibration_tasks", tasks, calibrate=f"task:{listed[0]}")
+        if words is not None:
+            result.not_needed.append("quantization.calibration_data")
+    elif words is not None:
+        result.take("quantization.calibration_data", words, calibrate=f"prompt:{words}")
+    named = {"calibration_limit": limit, "calibration_seq_length": length}
+    ours = {"calibration_limit": "calibrate_samples", "calibration_seq_length": "calibrate_length"}
+    for name, value in named.items():
+        if value is None:
+            continue
+        if tasks is None:
+            result.not_needed.append(f"quantization.{name}")
+        else:
+            result.take(f"quantization.{name}", value, **{ours[name]: value})
+
+
+def _backends(settings: dict[str, Any], result: Translated) -> None:
+    chip = settings.pop("backend.qnn.soc_model", "SM8650")
+    phone = settings.pop("backend.coreml.ios", 15)
+    names = {"xnnpack": "cpu", "qnn": f"qnn:{chip}", "coreml": f"coreml:iOS{phone}"}
+    targets, enabled = [], []
+    for setting in [s for s in settings if s.startswith("backend.") and s.endswith(".enabled")]:
+        backend = setting.split(".")[1]
+        if settings.pop(setting):
+            enabled.append(setting)
+            targets.append(names.get(backend, backend))
+        else:
+            result.not_needed.append(setting)
+    if targets:
+        result.take(", ".join(enabled), True, target=",".join(targets))
+    else:
+        settings.pop("backend.qnn.num_sharding", None)
+
+
+def _lengths(settings: dict[str, Any], result: Translated) -> None:
+    whole = settings.pop("export.max_context_length", None)
+    one = settings.pop("export.max_seq_length", None)
+    if whole is not None:
+        result.take("export.max_context_length", whole, context=whole)
+        if one is not None:
+            result.not_needed.append("export.max_seq_length")
+    elif one is not None:
+        result.take("export.max_seq_length", one, context=one)
+
+
+def _output(settings: dict[str, Any], result: Translated) -> None:
+    name = settings.pop("export.output_name", None)
+    folder = settings.pop("export.output_dir", None)
+    if name is not None:
+        path = PurePath(str(name))
+        ours = path.with_suffix(".satchel") if path.suffix.startswith(".pt") else path
+        ours = ours if ours.suffix == ".satchel" else ours.with_name(ours.name + ".satchel")
+        chosen = PurePath(str(folder)) / ours if folder is not None else ours
+        result.take("export.output_name", name, output=str(chosen))
+        if folder is not None:
+            result.lines.append(f"export.output_dir: {folder} is its folder")
+    elif folder is not None:
+        result.take("export.output_dir", folder, output=f"{folder}/")
+
+
+def _unknown(setting: str, where: str) -> None:
+    import difflib
+
+    known = [*_RENAMED, *_ONLY_ABOVE_0, *_WITH_PREQ, *_NOT_NEEDED, *_REFUSED, *_TAKEN]
+    near = difflib.get_close_matches(setting, known, 1)
+    advice = f"Did you mean {near[0]}?" if near else f"The groups are {', '.join(GROUPS)}."
+    raise ConfigError(f"{where} has the unknown setting {setting!r}", advice)
+
+
+_TAKEN = (
+    "base.model_class",
+    "base.metadata",
+    "base.lora_config.adapter_checkpoint",
+    "model.dtype_override",
+    "model.quantize_kv_cache",
+    "quantization.qmode",
+    "quantization.pt2e_quantize",
+    "quantization.calibration_tasks",
+    "quantization.calibration_limit",
+    "quantization.calibration_seq_length",
+    "quantization.calibration_data",
+    "backend.xnnpack.enabled",
+    "backend.vulkan.enabled",
+    "backend.coreml.enabled",
+    "backend.coreml.ios",
+    "backend.qnn.enabled",
+    "backend.qnn.soc_model",
+    "backend.qnn.optimized_rotation_path",
+    "export.max_seq_length",
+    "export.max_context_length",
+    "export.output_name",
+    "export.output_dir",
+)
+
+
+def _shown(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value, default=str)

@@ -1,0 +1,186 @@
+"""Configurations of ExecuTorch's export_llm: YAML groups and ++group.key=value."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from satchel.cli.main import main
+from satchel.errors import ConfigError
+from satchel.exporter.executorch_config import override, split_overrides, translate
+from satchel.runtime.program import Program
+
+Capture = pytest.CaptureFixture[str]
+
+# The file that the paper's export of Qwen3 begins with, and Execu_Chat's of the 4B model.
+QWEN3 = """
+base:
+  metadata: '{"get_bos_id": 5, "get_eos_ids":[7]}'
+model:
+  use_kv_cache: True
+  use_sdpa_with_kv_cache: True
+  dtype_override: fp32
+quantization:
+  qmode: 8da4w
+export:
+  max_seq_length: 64
+  max_context_length: 128
+backend:
+  xnnpack:
+    enabled: True
+    extended_ops: True
+"""
+
+
+def test_the_papers_command_exports(
+    capsys: Capture, checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """C.6.1 of the artifact appendix, with a small checkpoint in its place."""
+    monkeypatch.chdir(tmp_path)
+    Path("qwen3.yaml").write_text(QWEN3)
+    Path("meta").mkdir()
+    shutil.copy(checkpoint / "model.safetensors", "meta/weights.safetensors")
+    for name in ("tokenizer.json", "tokenizer_config.json"):
+        shutil.copy(checkpoint / name, "meta")
+    command = [
+        "export",
+        "--config",
+        "qwen3.yaml",
+        "++base.model_class=qwen3_0_6b",
+        "++base.checkpoint=meta/weights.safetensors",
+        f"++base.params={checkpoint / 'config.json'}",
+        "++quantization.group_size=32",
+        "++quantization.embedding_quantize='4,32'",
+        "++export.max_seq_length=100",
+        "++export.max_context_length=100",
+        "++export.output_name=artifacts/qwen3_0_6b_xnnpack_8da4w_g32.pte",
+    ]
+    Path("artifacts").mkdir()
+    assert main(command) == 0
+    metadata = Program("artifacts/qwen3_0_6b_xnnpack_8da4w_g32.satchel").metadata
+    assert metadata["name"] == "qwen3_0_6b" and metadata["context"] == 100
+    assert metadata["recipe"]["group_size"] == 32 and metadata["recipe"]["embedding"] == [4, 32]
+    assert metadata["tokenizer"]["bos_id"] == 5 and metadata["tokenizer"]["eos_ids"] == [7]
+    said = capsys.readouterr().err
+    for line in (
+        "base.model_class: qwen3_0_6b became source: qwen3_0_6b",
+        "quantization.qmode: 8da4w became recipe: 8da4w",
+        "quantization.embedding_quantize: 4,32 became embedding: 4,32",
+        "backend.xnnpack.enabled: true became target: cpu",
+        "export.max_context_length: 100 became context: 100",
+    ):
+        assert line in said
+    assert "not needed here: model.dtype_override, export.max_seq_length" in said
+
+
+def test_flags_count_more_than_the_file(checkpoint: Path, tmp_path: Path) -> None:
+    config, output = tmp_path / "llama.yaml", tmp_path / "x.satchel"
+    config.write_text(QWEN3)
+    flags = ["--config", str(config), "--context", "50", "--recipe", "fp16", "-o", str(output)]
+    assert main(["export", str(checkpoint), *flags]) == 0
+    metadata = Program(output).metadata
+    assert metadata["context"] == 50 and metadata["recipe"]["name"] == "fp16"
+    assert metadata["tokenizer"]["eos_ids"] == [7]
+
+
+def test_overrides_need_no_file(checkpoint: Path, tmp_path: Path, capsys: Capture) -> None:
+    words = ["+quantization.qmode=torchao:8da4w", f"+export.output_dir={tmp_path / 'out'}"]
+    assert main(["export", words[0], str(checkpoint), words[1], "--context", "64"]) == 0
+    assert [p.name for p in (tmp_path / "out").iterdir()] == [
+        "tiny-llama-cpu-8da4w-g32-c64.satchel"
+    ]
+
+
+TRANSLATIONS = [
+    ({"quantization": {"qmode": "8da4w-gptq"}}, {"recipe": "8da4w", "rounding": "gptq"}),
+    ({"quantization": {"pt2e_quantize": "qnn_16a4w"}}, {"recipe": "16a4w"}),
+    ({"quantization": {"qmode": "torchao:fpa4w"}}, {"recipe": "8da4w", "activation_bits": 16}),
+    ({"model": {"dtype_override": "fp16"}}, {"recipe": "fp16"}),
+    ({"model": {"quantize_kv_cache": True, "use_kv_cache": True}}, {"kv_bits": 8}),
+    ({"backend": {"vulkan": {"enabled": True}}}, {"target": "vulkan"}),
+    (
+        {"backend": {"qnn": {"enabled": True, "soc_model": "SM8750", "num_sharding": 2}}},
+        {"target": "qnn:SM8750", "num_sharding": 2},
+    ),
+    (
+        {"backend": {"qnn": {"enabled": True}, "xnnpack": {"enabled": False}}},
+        {"target": "qnn:SM8650"},
+    ),
+    ({"backend": {"coreml": {"enabled": True, "ios": 18}}}, {"target": "coreml:iOS18"}),
+    (
+        {"quantization": {"calibration_tasks": ["wikitext"], "calibration_limit": 1}},
+        {"calibrate": "task:wikitext", "calibrate_samples": 1},
+    ),
+    ({"quantization": {"calibration_data": "Once"}}, {"calibrate": "prompt:Once"}),
+    (
+        {"base": {"preq_mode": "8da4w_output_8da8w", "preq_group_size": 32, "use_lora": 16}},
+        {"preq_mode": "8da4w_output_8da8w", "preq_group_size": 32, "lora_rank": 16},
+    ),
+    ({"base": {"preq_group_size": 32, "use_lora": 0}}, {}),
+    (
+        {"base": {"lora_config": {"adapter_checkpoint": "fr/adapter.safetensors", "lora_rank": 8}}},
+        {"lora": ["fr"]},
+    ),
+    (
+        {"export": {"output_name": "a/b.pte", "output_dir": "there"}},
+        {"output": "there/a/b.satchel"},
+    ),
+    ({"export": {"output_name": "model"}}, {"output": "model.satchel"}),
+    ({"debug": {"verbose": True}, "model": None}, {}),
+]
+
+
+@pytest.mark.parametrize(("theirs", "ours"), TRANSLATIONS)
+def test_each_setting_has_its_counterpart(theirs: dict[str, object], ours: object) -> None:
+    assert translate(theirs, "x.yaml").choices == ours
+
+
+@pytest.mark.parametrize(
+    ("theirs", "said"),
+    [
+        ({"base": {"modelclass": "x"}}, "unknown setting 'base.modelclass'.*base.model_class"),
+        ({"quantization": {"qmode": "2w"}}, "qmode 2w has no counterpart"),
+        ({"quantization": {"calibration_tasks": ["a", "b"]}}, "has 2 tasks"),
+        ({"model": {"local_global_attention": [0, 16]}}, "has no place here"),
+        ({"export": {"export_only": True}}, "has no place here.*--plan"),
+        ({"base": {"metadata": "{get"}}, "is not JSON"),
+    ],
+)
+def test_what_has_none_is_refused(theirs: dict[str, object], said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        translate(theirs, "x.yaml")
+
+
+def test_words_are_told_apart() -> None:
+    words = ["export", "++base.params=a=b", "--prompt", "++x", "+export.output_name=y"]
+    assert split_overrides(words) == (
+        ["export", "--prompt", "++x"],
+        ["++base.params=a=b", "+export.output_name=y"],
+    )
+    file = {"base": {"params": "old", "checkpoint": "c"}}
+    changed = override(file, ["++base.params=a=b", "++backend.qnn.enabled=true"], json_or_text)
+    assert changed == {
+        "base": {"params": "a=b", "checkpoint": "c"},
+        "backend": {"qnn": {"enabled": True}},
+    }
+    assert file["base"]["params"] == "old"
+
+
+def json_or_text(text: str) -> object:
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text
+
+
+@pytest.mark.parametrize("flag", ["--prefill_ar_len", "--prefill-ar-len"])
+def test_flags_may_be_spelt_as_theirs(checkpoint: Path, tmp_path: Path, flag: str) -> None:
+    output = tmp_path / "x.satchel"
+    theirs = ["--model_mode", "hybrid", "--max_seq_len", "96", "--embedding-quantize", "4,32"]
+    assert main(["export", str(checkpoint), flag, "32", *theirs, "-o", str(output)]) == 0
+    metadata = Program(output).metadata
+    assert metadata["prefill_ar_len"] == 32 and metadata["context"] == 96
+    assert metadata["recipe"]["embedding"] == [4, 32]
