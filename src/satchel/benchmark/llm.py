@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -31,6 +31,8 @@ class BenchOptions:
     threads: int = 0
     lookahead: LookaheadBench | None = None
     profile: bool = False
+    prompt: Sequence[int] | None = None  # None: ``prompt_tokens`` random ones
+    cool_down: float = 0.0  # seconds of rest before every run but the first
 
 
 @dataclass
@@ -42,8 +44,8 @@ class Run:
 def measure(program: Program, options: BenchOptions, tell: Tell = lambda _: None) -> dict[str, Any]:
     """The document of ``satchel bench --json``; medians over the runs.
 
-    The prompt is random tokens from a fixed seed and end tokens are ignored, so that every run
-    does the same work.
+    The prompt is random tokens from a fixed seed unless one is given, and end tokens are ignored,
+    so that every run does the same work.
     """
     if options.profile:
         require_profile(program)
@@ -52,17 +54,22 @@ def measure(program: Program, options: BenchOptions, tell: Tell = lambda _: None
     session = Session(program, options.threads)
     session.feed([0])
     load_s = time.perf_counter() - started
-    asked = options.lookahead.prompt if options.lookahead else None
-    for length in (options.prompt_tokens, len(asked or ())):
-        _require_room(session, length, options.new_tokens)
+    if options.prompt is not None:
+        options = replace(options, prompt_tokens=len(options.prompt))
+    _require_room(session, options.prompt_tokens, options.new_tokens)
     vocabulary = int(program.methods[0]["outputs"][0]["shape"][-1])
     prompt = np.random.default_rng(0).integers(0, vocabulary, options.prompt_tokens).tolist()
+    if options.prompt is not None:
+        prompt = list(options.prompt)
     threads = session.instance.threads
     for number in range(options.warmup):
         tell(f"warm-up {number + 1} of {options.warmup}")
         _run(session, prompt, options.new_tokens)
     runs = []
     for number in range(options.runs):
+        if options.cool_down and (number or options.warmup):
+            tell(f"cooling down for {options.cool_down:g} s")
+            time.sleep(options.cool_down)
         tell(f"run {number + 1} of {options.runs}")
         runs.append(_run(session, prompt, options.new_tokens))
     memory = peak_rss()  # before the bandwidth's own buffer
@@ -101,9 +108,8 @@ def measure(program: Program, options: BenchOptions, tell: Tell = lambda _: None
         tell("the time of each op")
         document["profile"] = _profile(session, prompt, options)
     if options.lookahead:
-        text = options.lookahead.prompt or prompt
         document["lookahead"] = measure_lookahead(
-            session, options.lookahead, text, options.new_tokens, options.runs, tell
+            session, options.lookahead, prompt, options.new_tokens, options.runs, tell
         )
     if session.mode == "hybrid":
         tell("the same prompt one token at a time")

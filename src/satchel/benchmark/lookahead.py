@@ -17,11 +17,10 @@ from satchel.llm.session import Session
 
 @dataclass(frozen=True)
 class LookaheadBench:
-    """What to measure: ``auto`` or ``on``, with these sizes, and on which prompt."""
+    """What to measure: ``auto`` or ``on``, with these sizes."""
 
     mode: str
     sizes: LookaheadSizes | None = None
-    prompt: Sequence[int] | None = None  # None: the random one of the rest of the measurement
 
 
 def measure_lookahead(

@@ -21,6 +21,7 @@ class ModuleBench:
     threads: int = 0
     method: str = "forward"
     profile: bool = False
+    cool_down: float = 0.0  # seconds of rest before the runs that count
 
 
 def random_inputs(program: Program, method: str) -> list[NDArray[Any]]:
@@ -46,6 +47,7 @@ def measure_module(program: Program, options: ModuleBench) -> dict[str, Any]:
     inputs = random_inputs(program, options.method)
     for _ in range(max(1, options.warmup)):
         method.run(*inputs)
+    time.sleep(options.cool_down)
     times = []
     for _ in range(options.runs):
         started = time.perf_counter()

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import argparse
 from dataclasses import asdict
+from typing import Any
 
 from satchel.cli.generation import generation_options, given_sampling
 from satchel.cli.output import Aside, emit, emit_answer, print_json, say
+from satchel.cli.repeat import each_run, is_repeated, median_lines, medians
 from satchel.cli.terminal_text import wrapped
-from satchel.llm.generation import Generation
+from satchel.llm.generation import Generation, GenerationStats
 from satchel.llm.llm import LLM
 
 _WHY = {
-    "max_new_tokens": "stopped at --max-new-tokens",
+    "max_new_tokens": "stopped at --max-new-tokens or --seq-len",
     "context_full": "stopped because the context is full (--on-context-full slide goes on)",
     "stop_string": "stopped at a --stop text",
 }
@@ -24,26 +26,55 @@ def answer(llm: LLM, prompt: str, arguments: argparse.Namespace) -> None:
     system = None if raw else arguments.system
     if raw and arguments.system:
         say("The system message is left out: a text that is continued has no place for it.")
-    generation = llm.generate(prompt, raw=raw, system=system, **generation_options(arguments))
+    options = {"raw": raw, "system": system, **generation_options(arguments)}
+    if getattr(arguments, "iterations", None) and is_repeated(arguments):
+        _answer_again(llm, prompt, options, arguments)
+        return
+    generation = llm.generate(prompt, **options)
     if arguments.json:
-        generation.finish()
-        print_json(
-            {
-                "text": generation.text,
-                "tokens": generation.tokens,
-                "stop_reason": generation.stop_reason,
-                **generation.stats.to_dict(),
-                "sampling": asdict(llm.sampling.changed(**given_sampling(arguments))),
-                "mode": llm.session.mode,
-                "adapter": llm.session.adapter,
-                "threads": llm.session.instance.threads,
-                "kernels": llm.session.instance.kernels,
-            }
-        )
+        print_json(_document(llm, generation.finish(), arguments))
         return
     _say_what_is_off(generation, arguments)
     stream(generation)
     say(summary(generation))
+
+
+def _answer_again(
+    llm: LLM, prompt: str, options: dict[str, Any], arguments: argparse.Namespace
+) -> None:
+    """The same answer several times, each from an empty cache; its text once."""
+    runs: list[GenerationStats] = []
+    for counts in each_run(arguments, say):
+        llm.sessions.forget()
+        generation = llm.generate(prompt, **options)
+        if counts and not runs and not arguments.json:
+            _say_what_is_off(generation, arguments)
+            stream(generation)
+        generation.finish()
+        if counts:
+            runs.append(generation.stats)
+            say(summary(generation))
+    found = medians(runs)
+    if arguments.json:
+        print_json({**_document(llm, generation, arguments), "medians": found})
+        return
+    for line in median_lines(found):
+        emit(line)
+
+
+def _document(llm: LLM, generation: Generation, arguments: argparse.Namespace) -> dict[str, Any]:
+    return {
+        "text": generation.text,
+        "tokens": generation.tokens,
+        "stop_reason": generation.stop_reason,
+        **generation.stats.to_dict(),
+        "sampling": asdict(llm.sampling.changed(**given_sampling(arguments))),
+        "mode": llm.session.mode,
+        "adapter": llm.session.adapter,
+        "threads": llm.session.instance.threads,
+        "kernels": llm.session.instance.kernels,
+        "medians": None,
+    }
 
 
 def _say_what_is_off(generation: Generation, arguments: argparse.Namespace) -> None:
@@ -72,6 +103,8 @@ def summary(generation: Generation) -> str:
         f"{stats.new_tokens} new tokens",
         f"first after {stats.ttft_s:.2f} s",
     ]
+    if stats.prefill_tok_s:
+        parts.insert(1, f"read at {stats.prefill_tok_s:.1f} tok/s")
     if stats.decode_tok_s:
         parts.append(f"then {stats.decode_tok_s:.1f} tok/s")
     if stats.lookahead.guessing_steps:

@@ -16,6 +16,16 @@ def positive(text: str) -> int:
     return number
 
 
+def not_negative(text: str) -> float:
+    try:
+        number = float(text)
+    except ValueError:
+        number = -1.0
+    if not 0 <= number < 1e9:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number from 0 on")
+    return number
+
+
 def add_export_options(parser: argparse.ArgumentParser) -> None:
     """A flag for every option of an export, from its schema."""
     from satchel.backends import families, target_options

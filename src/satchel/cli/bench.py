@@ -13,6 +13,7 @@ from satchel.cli.arguments import (
     threads,
 )
 from satchel.cli.output import emit, print_json, say
+from satchel.cli.repeat import add_cool_down
 from satchel.errors import ConfigError
 from satchel.units import megabytes
 
@@ -32,8 +33,27 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--new-tokens", type=positive, default=64, metavar="N", help="answer length"
     )
-    parser.add_argument("--warmup", type=int, default=1, metavar="N", help="runs that do not count")
-    parser.add_argument("--runs", type=positive, default=3, metavar="N", help="runs that count")
+    parser.add_argument(
+        "--prompt-file",
+        metavar="FILE",
+        help="what is read instead of random tokens, through the chat template: a file, - for "
+        "stdin, paper:executorch for the prompt of that paper",
+    )
+    parser.add_argument(
+        "--warmup", "--warm-up", type=int, default=1, metavar="N", help="runs that do not count"
+    )
+    parser.add_argument(
+        "--runs",
+        "--iterations",
+        "--iteration",
+        "--num-executions",
+        dest="runs",
+        type=positive,
+        default=3,
+        metavar="N",
+        help="runs that count",
+    )
+    add_cool_down(parser)
     parser.add_argument(
         "--profile", action="store_true", help="also time every op, in runs of their own"
     )
@@ -43,46 +63,53 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         choices=("auto", "on"),
         help="also measure guessing ahead, in turn with plain decoding of the same text",
     )
-    group.add_argument(
-        "--prompt-file", metavar="FILE", help="what is answered there, instead of random tokens"
-    )
     add_lookahead_sizes(group)
     add_program_options(parser)
 
 
-def _lookahead(arguments: argparse.Namespace, program: Program) -> LookaheadBench | None:
+def _lookahead(arguments: argparse.Namespace) -> LookaheadBench | None:
     from satchel.benchmark.lookahead import LookaheadBench
-    from satchel.cli.programs import read_prompt
 
     sizes = lookahead_sizes(arguments)
     if arguments.lookahead is None:
-        if sizes or arguments.prompt_file:
+        if sizes:
             raise ConfigError(
-                "--prompt-file, --ngram, --window and --gcap are for lookahead",
+                "--ngram, --window and --gcap are for lookahead",
                 "Add --lookahead auto or --lookahead on.",
             )
         return None
+    return LookaheadBench(arguments.lookahead, sizes)
+
+
+def _prompt(arguments: argparse.Namespace, program: Program) -> list[int] | None:
+    from satchel.cli.programs import read_prompt
+
     arguments.prompt = None
     text = read_prompt(arguments)
-    prompt = None if text is None else prompt_tokens(program, text)
-    return LookaheadBench(arguments.lookahead, sizes, prompt)
+    system = getattr(arguments, "system", None)
+    return None if text is None else prompt_tokens(program, text, system)
 
 
-def prompt_tokens(program: Program, text: str) -> list[int]:
+def prompt_tokens(program: Program, text: str, system: str | None = None) -> list[int]:
     """A prompt as ``satchel run`` reads it: through the chat template, if there is one."""
     from satchel.llm.llm import LLM
 
     llm = LLM(program, threads=1)
-    if llm.has_chat_template:
-        return llm.chat_tokens([{"role": "user", "content": text}])
-    return llm.tokenizer.encode(text)
+    if not llm.has_chat_template:
+        return llm.tokenizer.encode(f"{system} {text}" if system else text)
+    before = [{"role": "system", "content": system}] if system else []
+    return llm.chat_tokens([*before, {"role": "user", "content": text}])
 
 
 def _bench_module(program: Program, arguments: argparse.Namespace) -> None:
     from satchel.benchmark.module import ModuleBench, measure_module
 
     options = ModuleBench(
-        max(1, arguments.warmup), arguments.runs, threads(arguments), profile=arguments.profile
+        max(1, arguments.warmup),
+        arguments.runs,
+        threads(arguments),
+        profile=arguments.profile,
+        cool_down=arguments.cool_down,
     )
     result = measure_module(program, options)
     if arguments.json:
@@ -123,8 +150,10 @@ def execute(arguments: argparse.Namespace) -> None:
         max(0, arguments.warmup),
         arguments.runs,
         threads(arguments),
-        _lookahead(arguments, program),
+        _lookahead(arguments),
         arguments.profile,
+        _prompt(arguments, program),
+        arguments.cool_down,
     )
     result = measure(program, options, say)
     if arguments.json:

@@ -20,6 +20,12 @@ def add_generation_options(parser: argparse.ArgumentParser) -> None:
         help="stop after N tokens of answer (default: where the answer or the context ends)",
     )
     group.add_argument(
+        "--seq-len",
+        type=positive,
+        metavar="N",
+        help="stop when prompt and answer together have N tokens",
+    )
+    group.add_argument(
         "--temperature",
         type=float,
         metavar="T",
@@ -61,6 +67,7 @@ def generation_options(arguments: argparse.Namespace) -> dict[str, Any]:
     return {
         **given_sampling(arguments),
         "max_new_tokens": arguments.max_new_tokens,
+        "seq_len": arguments.seq_len,
         "stop": arguments.stop,
         "on_context_full": arguments.on_context_full or "stop",
         "lookahead": arguments.lookahead,

@@ -9,6 +9,7 @@ from satchel.cli.arguments import threads
 from satchel.cli.output import say
 from satchel.errors import InputError, SatchelError
 from satchel.llm.llm import LLM
+from satchel.llm.named_prompts import PREFIX, named_prompt
 from satchel.progress import ProgressBar
 from satchel.runtime.program import Program
 
@@ -60,9 +61,18 @@ def text_input(names: list[str], program: str) -> str:
 
 
 def read_prompt(arguments: argparse.Namespace) -> str | None:
-    """The prompt from --prompt, --prompt-file, or standard input for ``-``."""
+    """The prompt from --prompt, --prompt-file, standard input for ``-``, or one with a name.
+
+    One with a name has a system message too, unless one was given.
+    """
     if arguments.prompt_file is None:
         return arguments.prompt if arguments.prompt is None else str(arguments.prompt)
+    if arguments.prompt_file.startswith(PREFIX):
+        named = named_prompt(arguments.prompt_file)
+        if getattr(arguments, "raw", False):
+            return f"{named.system} {named.user}"
+        arguments.system = getattr(arguments, "system", None) or named.system
+        return named.user
     try:
         if arguments.prompt_file == "-":
             import sys

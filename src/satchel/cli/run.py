@@ -7,6 +7,7 @@ import argparse
 from satchel.cli.arguments import add_program_options, positive
 from satchel.cli.generation import add_generation_options
 from satchel.cli.output import say
+from satchel.cli.repeat import add_repeat_options, check_repeats
 from satchel.errors import UsageError
 
 HELP = "answer one prompt, or classify images"
@@ -17,7 +18,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("text", metavar="TEXT", nargs="?", help="what to answer, as --prompt")
     prompt = parser.add_mutually_exclusive_group()
     prompt.add_argument("-p", "--prompt", metavar="TEXT", help="what to answer")
-    prompt.add_argument("--prompt-file", metavar="FILE", help="the same from a file, - for stdin")
+    prompt.add_argument(
+        "--prompt-file",
+        metavar="FILE",
+        help="the same from a file, - for stdin, paper:executorch for the one of that paper",
+    )
     prompt.add_argument(
         "--input",
         action="append",
@@ -30,6 +35,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add_generation_options(parser)
     add_program_options(parser)
+    add_repeat_options(parser)
     group = parser.add_argument_group("what is made of --input")
     group.add_argument("--top", type=positive, default=5, metavar="N", help="the likeliest classes")
     group.add_argument("--annotate", metavar="FILE", help="draw the classes on the image")
@@ -47,6 +53,7 @@ def execute(arguments: argparse.Namespace) -> None:
         text_input,
     )
 
+    check_repeats(arguments)
     if arguments.text is not None:
         if arguments.prompt or arguments.prompt_file or arguments.input:
             raise UsageError("there are two things to answer", "Give TEXT, or an option for it.")

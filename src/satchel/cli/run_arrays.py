@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import argparse
 import io
+import statistics
 import sys
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,10 +18,12 @@ from numpy.typing import NDArray
 from satchel.cli.arguments import threads
 from satchel.cli.output import emit, print_json, say
 from satchel.cli.programs import tell_emulated
+from satchel.cli.repeat import each_run, is_repeated
 from satchel.errors import InputError
 from satchel.runtime.program import Program
 
 Array = NDArray[Any]
+Result = TypeVar("Result")
 NUMPY_MAGIC = b"\x93NUMPY"
 
 
@@ -86,7 +91,7 @@ def _classify(classifier: Any, arguments: argparse.Namespace) -> None:
             results.append({"input": name, "error": error.message})
             say(f"{name}: {error.message}")
             continue
-        scores[name] = classifier.scores(image)
+        scores[name], seconds = repeated(partial(classifier.scores, image), arguments)
         found = top_classes(scores[name], classifier.classes, arguments.top)
         if arguments.annotate:
             if isinstance(image, np.ndarray):
@@ -95,12 +100,13 @@ def _classify(classifier: Any, arguments: argparse.Namespace) -> None:
         classes = [
             {"label": p.label, "index": p.index, "probability": p.probability} for p in found
         ]
-        results.append({"input": name, "classes": classes})
+        results.append({"input": name, "classes": classes, **seconds})
         if not arguments.json:
             if len(inputs) > 1:
                 emit(name)
             for one in found:
                 emit(f"{one.probability:7.2%}  {one.label}")
+            _tell_seconds(seconds)
     if not scores:
         raise InputError(f"none of {len(inputs)} inputs can be read")
     if arguments.output:
@@ -148,7 +154,8 @@ def _compute(program: Program, arguments: argparse.Namespace) -> None:
                 "Give a .npy file.",
             )
         arrays.append(array)
-    results = method.run(*_matched(method.info["inputs"], arrays))
+    inputs = _matched(method.info["inputs"], arrays)
+    results, seconds = repeated(lambda: method.run(*inputs), arguments)
     if arguments.output:
         named: dict[str, Any] = dict(zip(method.outputs, results, strict=True))
         np.savez(arguments.output, **named)
@@ -163,11 +170,32 @@ def _compute(program: Program, arguments: argparse.Namespace) -> None:
     ]
     if arguments.json:
         document = {"threads": instance.threads, "kernels": instance.kernels}
-        print_json({"results": shown, **document})
+        print_json({"results": [{**one, **seconds} for one in shown], **document})
         return
     for one, array in zip(shown, results, strict=True):
         emit(f"{one['name']}: {one['dtype']}{one['shape']}")
         emit(np.array2string(array, threshold=64, precision=5))
+    _tell_seconds(seconds)
+
+
+def repeated(
+    work: Callable[[], Result], arguments: argparse.Namespace
+) -> tuple[Result, dict[str, float]]:
+    """The result of --iterations runs, and how long one takes: the seconds' median and mean."""
+    if not is_repeated(arguments):
+        return work(), {}
+    times = []
+    for counts in each_run(arguments, lambda _: None):
+        started = time.perf_counter()
+        result = work()
+        if counts:
+            times.append(time.perf_counter() - started)
+    return result, {"median_s": statistics.median(times), "mean_s": statistics.fmean(times)}
+
+
+def _tell_seconds(seconds: dict[str, float]) -> None:
+    if seconds:
+        emit(f"median {seconds['median_s'] * 1e3:.2f} ms, mean {seconds['mean_s'] * 1e3:.2f} ms")
 
 
 def _matched(inputs: list[dict[str, Any]], arrays: list[Array]) -> list[Array]:

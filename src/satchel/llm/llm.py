@@ -120,6 +120,7 @@ class LLM:
         raw: bool = False,
         system: str | None = None,
         max_new_tokens: int | None = None,
+        seq_len: int | None = None,
         temperature: float | None = None,
         top_k: int | None = None,
         top_p: float | None = None,
@@ -142,6 +143,7 @@ class LLM:
         The answer comes piece by piece as the result is iterated over; ``.finish().text`` is
         all of it. ``temperature`` and its like change the program's own way to sample
         (:attr:`sampling`), ``sampling`` replaces it; a temperature of 0 is greedy.
+        ``max_new_tokens`` is the most of the answer, ``seq_len`` of prompt and answer together.
         ``lookahead`` guesses ahead: ``on``, ``off``, or ``auto`` for as long as it pays; the text
         is the same. ``logprobs`` keeps how likely every token was, and that many of the likeliest
         in its place (:attr:`Generation.logprobs`).
@@ -171,6 +173,14 @@ class LLM:
         )
         if max_new_tokens is not None and not isinstance(max_new_tokens, int):
             raise ConfigError(f"max_new_tokens must be a whole number, not {max_new_tokens!r}")
+        if seq_len is not None:
+            if seq_len <= len(tokens):
+                raise ConfigError(
+                    f"the prompt has {len(tokens)} tokens, and seq_len {seq_len} leaves no room",
+                    "Choose a larger one; it counts prompt and answer together.",
+                )
+            room = seq_len - len(tokens)
+            max_new_tokens = room if max_new_tokens is None else min(room, max_new_tokens)
         stop = (stop,) if isinstance(stop, str) else stop
         return Generation(
             self.sessions,

@@ -95,6 +95,11 @@ class Sessions:
             while len(self._idle) > self.most_idle:
                 self.drop_oldest()
 
+    def forget(self) -> None:
+        """Empty the caches of all idle sessions, so that the next prompt is read as a whole."""
+        while self.drop_oldest():
+            pass
+
     def drop_oldest(self) -> bool:
         """Free the cache of the session that was idle for longest; False if there is none."""
         with self._lock:
