@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import argparse
+from pathlib import Path
 from typing import Any
 
 from satchel.cli.arguments import add_lookahead_sizes, lookahead_sizes, positive
+from satchel.errors import InputError
 
 _SAMPLING = ("temperature", "top_k", "top_p", "min_p", "repetition_penalty", "seed")
 
@@ -40,6 +42,14 @@ def add_generation_options(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--stop", action="append", default=[], metavar="TEXT", help="end before TEXT; repeatable"
     )
+    form = group.add_mutually_exclusive_group()
+    form.add_argument(
+        "--schema", metavar="JSON", help="answer with JSON that this JSON Schema (or @FILE) allows"
+    )
+    form.add_argument("--regex", metavar="PATTERN", help="the whole answer matches it")
+    form.add_argument(
+        "--grammar", metavar="TEXT", help="the answer has this grammar (or @FILE): Lark or GBNF"
+    )
     group.add_argument(
         "--on-context-full",
         choices=("stop", "slide"),
@@ -69,11 +79,24 @@ def generation_options(arguments: argparse.Namespace) -> dict[str, Any]:
         "max_new_tokens": arguments.max_new_tokens,
         "seq_len": arguments.seq_len,
         "stop": arguments.stop,
+        "schema": _text_or_file(arguments.schema),
+        "regex": arguments.regex,
+        "grammar": _text_or_file(arguments.grammar),
         "on_context_full": arguments.on_context_full or "stop",
         "lookahead": arguments.lookahead,
         "lookahead_sizes": lookahead_sizes(arguments),
         "template_variables": template_variables(arguments),
     }
+
+
+def _text_or_file(given: str | None) -> str | None:
+    """``@FILE`` stands for what is in the file."""
+    if given is None or not given.startswith("@"):
+        return given
+    try:
+        return Path(given[1:]).read_text(encoding="utf-8")
+    except UnicodeDecodeError:
+        raise InputError(f"{given[1:]} is not UTF-8 text", "Convert it first.") from None
 
 
 def given_sampling(arguments: argparse.Namespace) -> dict[str, Any]:

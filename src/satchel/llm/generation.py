@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from satchel.errors import ConfigError, ContextFullError
+from satchel.llm.grammar import Grammar
 from satchel.llm.lookahead.decoder import (
     LookaheadDecoder,
     LookaheadStats,
@@ -83,6 +84,7 @@ class Generation:
         lookahead_sizes: LookaheadSizes | None = None,
         logprobs: int | None = None,
         adapter: str | None = None,
+        grammar: Grammar | None = None,
     ) -> None:
         if on_context_full not in CONTEXT_POLICIES:
             raise ConfigError(
@@ -108,6 +110,8 @@ class Generation:
         self._sampler.answer_from = len(prompt)
         if logprobs is not None:
             self._sampler.record = TokenRecord(logprobs)
+        if grammar is not None:
+            self._sampler.guide = grammar.guide()
         self._prompt = list(prompt)
         self._most = max_new_tokens
         self._slides = slides
@@ -187,7 +191,7 @@ class Generation:
                 for number, token in enumerate(tokens):
                     stats.decode_s = time.perf_counter() - started - stats.ttft_s
                     last = number + 1 == len(tokens)
-                    self._take(token, full=last and session.room == 0)
+                    self._take(token, last, full=last and session.room == 0)
                     if self.stop_reason:
                         # The cache holds tokens beyond this one if it was guessed.
                         session.rewind(session.position - (len(tokens) - 1 - number))
@@ -206,8 +210,11 @@ class Generation:
             self.session = None
             self._sessions.give_back(session)
 
-    def _take(self, token: int, full: bool) -> None:
-        """Add a token to the text, and find out whether the text ends with it."""
+    def _take(self, token: int, last: bool, full: bool) -> None:
+        """Add a token to the text, and find out whether the text ends with it.
+
+        ``last`` is the last one that is known, which is where a grammar may be fulfilled.
+        """
         if self._tokenizer.is_end(token):
             self.stop_reason = "end_token"
             return
@@ -216,6 +223,8 @@ class Generation:
         self._emit(self._stream.push(token))
         if self._stream.stopped:
             self.stop_reason = "stop_string"
+        elif last and self._sampler.guide is not None and self._sampler.guide.finished:
+            self.stop_reason = "end_token"
         elif self.stats.new_tokens == self._most:
             self.stop_reason = "max_new_tokens"
         elif full and not self._slides:

@@ -11,6 +11,7 @@ from satchel.errors import ConfigError, ProgramFormatError, TokenizerError
 from satchel.llm.batch import Batch
 from satchel.llm.chat_template import ChatTemplate
 from satchel.llm.generation import Generation
+from satchel.llm.grammar import Grammar, Grammars
 from satchel.llm.lookahead.options import LookaheadSizes
 from satchel.llm.sampling import SamplingOptions, usual_sampling
 from satchel.llm.session import Session
@@ -132,6 +133,9 @@ class LLM:
         logit_bias: Mapping[int, float] | None = None,
         sampling: SamplingOptions | None = None,
         logprobs: int | None = None,
+        schema: Mapping[str, Any] | str | type | None = None,
+        regex: str | None = None,
+        grammar: str | None = None,
         stop: str | Sequence[str] = (),
         on_context_full: str = "stop",
         lookahead: str | None = None,
@@ -146,7 +150,8 @@ class LLM:
         ``max_new_tokens`` is the most of the answer, ``seq_len`` of prompt and answer together.
         ``lookahead`` guesses ahead: ``on``, ``off``, or ``auto`` for as long as it pays; the text
         is the same. ``logprobs`` keeps how likely every token was, and that many of the likeliest
-        in its place (:attr:`Generation.logprobs`).
+        in its place (:attr:`Generation.logprobs`). The text has a given form with ``schema`` (a
+        JSON Schema or a pydantic class), ``regex`` or ``grammar`` (Lark's form or GBNF).
         """
         keep = 1
         if not prompt:
@@ -194,7 +199,28 @@ class LLM:
             lookahead,
             lookahead_sizes,
             logprobs,
+            grammar=self.form(schema=schema, regex=regex, grammar=grammar),
         )
+
+    @cached_property
+    def grammars(self) -> Grammars:
+        """Makes grammars for the tokenizer; takes a second the first time."""
+        return Grammars(self.tokenizer)
+
+    def form(
+        self,
+        schema: Mapping[str, Any] | str | type | None = None,
+        regex: str | None = None,
+        grammar: str | None = None,
+    ) -> Grammar | None:
+        """The form that a text is to have; None if nothing is given."""
+        if sum(each is not None for each in (schema, regex, grammar)) > 1:
+            raise ConfigError("schema, regex and grammar do not go together", "Give one of them.")
+        if schema is not None:
+            return self.grammars.schema(schema)
+        if regex is not None:
+            return self.grammars.regex(regex)
+        return None if grammar is None else self.grammars.grammar(grammar)
 
     def generate_many(
         self, prompts: Sequence[str | Sequence[Message]], **options: Any

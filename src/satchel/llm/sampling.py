@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,6 +13,9 @@ from numpy.typing import NDArray
 from satchel.errors import ConfigError, ExecutionError
 from satchel.llm.penalties import biased, frequency, repetition
 from satchel.remarks import remark
+
+if TYPE_CHECKING:
+    from satchel.llm.grammar import Guide
 
 _FIRST_GUESS = 1024  # top-p rarely needs more candidates than this
 _GROUP = 64
@@ -172,6 +175,7 @@ class Sampler:
         self._random = np.random.Generator(np.random.PCG64(self.options.seed))
         self.answer_from = 0  # where in the history the answer begins
         self.record: TokenRecord | None = None  # is told of every token that is chosen
+        self.guide: Guide | None = None  # says which tokens may be chosen
 
     def next(self, logits: NDArray[np.float32], history: Sequence[int] = ()) -> int:
         """The next token. ``history`` is what penalties look back on.
@@ -181,6 +185,8 @@ class Sampler:
         token = self._choose(logits, history)
         if self.record is not None:
             self.record.add(token, logits)
+        if self.guide is not None:
+            self.guide.take(token)
         return token
 
     def _choose(self, logits: NDArray[np.float32], history: Sequence[int]) -> int:
@@ -220,7 +226,8 @@ class Sampler:
         if options.frequency_penalty or options.presence_penalty:
             answer = history[self.answer_from :]
             logits = frequency(logits, options.frequency_penalty, options.presence_penalty, answer)
-        return biased(logits, options.logit_bias)
+        logits = biased(logits, options.logit_bias)
+        return logits if self.guide is None else self.guide.masked(logits)
 
     def _candidates(
         self, logits: NDArray[np.float32], best: int

@@ -11,6 +11,7 @@ from satchel.serve.answer import chat_logprobs, finish_reason, new_id, now, timi
 from satchel.serve.chat_answer import ChatAnswer, ContentParser, PlainContent, splitter_for
 from satchel.serve.errors import ApiError
 from satchel.serve.fields import Fields
+from satchel.serve.form import read_form
 from satchel.serve.jobs import Job, LogProb
 from satchel.serve.messages import read_messages
 from satchel.serve.models import ServedModel
@@ -43,6 +44,7 @@ def prepare(model: ServedModel, fields: Fields, settings: Settings) -> ChatAsk:
     elif fields.get("top_logprobs"):
         raise fields.wrong("top_logprobs", "needs logprobs to be true")
     check_bias(wanted, model)
+    wanted = replace(wanted, grammar=read_form(fields, model))
     prompt = chat_prompt(model, fields, settings)
     generations = wanted.generations(model, prompt)
     answers = [ChatAnswer(splitter_for(model, prompt), _parser()) for _ in generations]

@@ -10,6 +10,7 @@ from satchel.llm.generation import Generation
 from satchel.serve.answer import TextLogprobs, finish_reason, new_id, now, timings, usage
 from satchel.serve.errors import ApiError
 from satchel.serve.fields import Fields
+from satchel.serve.form import read_form
 from satchel.serve.jobs import Job, LogProb
 from satchel.serve.models import ServedModel
 from satchel.serve.settings import Settings
@@ -39,6 +40,7 @@ def prepare(model: ServedModel, fields: Fields, settings: Settings) -> Completio
     if (fields.integer("best_of", 1, 1 << 20, 1) or 1) > wanted.count:
         raise fields.wrong("best_of", "may not be above n")
     check_bias(wanted, model)
+    wanted = replace(wanted, grammar=read_form(fields, model))
     echo = fields.switch("echo")
     if echo and wanted.logprobs is not None:
         raise fields.wrong("echo", "goes without logprobs")

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 from satchel.errors import ContextFullError
 from satchel.llm.generation import Generation
+from satchel.llm.grammar import Grammar
 from satchel.llm.sampling import SamplingOptions
 from satchel.serve.errors import ApiError
 from satchel.serve.fields import Fields
@@ -29,6 +30,7 @@ class Wanted:
     stream: bool
     include_usage: bool
     logprobs: int | None
+    grammar: Grammar | None = None  # the form of the text
 
     def generations(self, model: ServedModel, prompt: Sequence[int]) -> list[Generation]:
         """One for each answer to the prompt; each has a seed of its own."""
@@ -47,6 +49,7 @@ class Wanted:
                     self.stop,
                     logprobs=self.logprobs,
                     adapter=model.adapter,
+                    grammar=self.grammar,
                 )
             )
         return made

@@ -100,6 +100,29 @@ def plain_step(session: Session, sampler: Sampler, token: int, stats: LookaheadS
     return chosen
 
 
+class GuidedDecoder(PlainDecoder):
+    """One token a step, and those that a grammar forces along with it."""
+
+    _MOST_FORCED = 48  # with the token that they follow, a short step
+
+    def next(self, token: int, limit: int) -> Steps[list[int]]:
+        session, sampler = self._session, self._sampler
+        room = min(limit - 1, session.room - 1, self._MOST_FORCED, session.most_together - 1)
+        forced: list[int] = []
+        if sampler.guide is not None and sampler.record is None:
+            forced = sampler.guide.forced(room)
+        if not forced or sampler.guide is None:
+            return (yield from super().next(token, limit))
+        logits = yield Feed([token, *forced])
+        self.stats.steps += 1
+        self.stats.tokens += len(forced)
+        if sampler.guide.finished:  # there is nothing left to choose
+            session.rewind(session.position - 1)
+            return forced
+        self.stats.tokens += 1
+        return [*forced, sampler.next(logits, session.tokens)]
+
+
 def lookahead_for(
     session: Session, sampler: Sampler, mode: str | None, sizes: LookaheadSizes | None
 ) -> LookaheadDecoder | PlainDecoder:
@@ -110,6 +133,9 @@ def lookahead_for(
     """
     stored = LookaheadSizes.from_metadata(session.program.metadata.get("lookahead"))
     mode = check_mode(mode or ("on" if stored else "auto"))
+    if sampler.guide is not None:
+        reason = "the text has a given form, and what that forces is not guessed"
+        return GuidedDecoder(session, sampler, reason)
     if mode == "off":
         return PlainDecoder(session, sampler)
     if not sampler.options.greedy:
