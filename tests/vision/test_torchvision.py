@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import urllib.error
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ import satchel
 from satchel.cli.main import main
 from satchel.graph.passes import IMPORTED, optimize
 from satchel.quantize.static import HeadSteps, calibrate, plan_integers
+from satchel.sources.names import VISION
 from satchel.torch.capture import capture
 from satchel.torch.importer import import_program
 from satchel.torch.weights import take_weights
@@ -96,7 +98,6 @@ def test_export_by_name_and_run(
     vision = satchel.load(output).metadata["vision"]
     assert vision["preprocessing"]["crop"] == [224, 224]
     for extra, message in {
-        ("--recipe", "int8"): "needs examples",
         ("--recipe", "int8", "--calibrate", str(tmp_path / "nothing")): "not a folder",
         ("--group-size", "32"): "language models",
         ("--weights", str(tmp_path / "no.pth")): "does not exist",
@@ -106,10 +107,50 @@ def test_export_by_name_and_run(
             given += ["--weights", str(weights)]
         assert main(given) == 1
         assert message in json.loads(capsys.readouterr().out)["error"]["message"]
-    assert main(["export", "torchvision:mobilenet_v3_small", "--json"]) == 1
-    assert "torchvision's cache" in capsys.readouterr().out
+    monkeypatch.setattr("urllib.request.urlopen", _offline)
+    for chosen in ([], ["--weights", "IMAGENET1K_V1"]):
+        assert main(["export", "mv3", "--json", *chosen]) == 1
+        assert "not in torchvision's cache and cannot be fetched" in capsys.readouterr().out
+    assert main(["export", "mv3", "--json", "--weights", "V9"]) == 1
+    assert "It has IMAGENET1K_V1, DEFAULT" in capsys.readouterr().out
     assert main(["export", "torchvision:unknown_net", "--json"]) == 1
     assert "no classifier 'unknown_net'" in capsys.readouterr().out
+
+
+def _offline(*_: Any, **__: Any) -> Any:
+    raise urllib.error.URLError("there is no network")
+
+
+def test_pretrained_weights_bring_labels_and_preprocessing(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By name and from a file: those of the first version resize to 256, of the second to 232."""
+    monkeypatch.setenv("TORCH_HOME", str(tmp_path))
+    cache = tmp_path / "hub" / "checkpoints"
+    cache.mkdir(parents=True)
+    entries = torchvision.models.ResNet50_Weights
+    module = torchvision.models.resnet50(weights=None)
+    for entry in entries:
+        torch.save(module.state_dict(), cache / entry.url.rsplit("/", 1)[-1])
+    calls = {
+        "DEFAULT": entries.IMAGENET1K_V2,
+        "IMAGENET1K_V1": entries.IMAGENET1K_V1,
+        str(cache / entries.IMAGENET1K_V1.url.rsplit("/", 1)[-1]): entries.IMAGENET1K_V1,
+    }
+    output = tmp_path / "x.satchel"
+    for weights, entry in calls.items():
+        command = ["export", "torchvision:resnet50", "--weights", weights, "-o", str(output)]
+        assert main([*command, "--recipe", "fp16", "--force"]) == 0
+        vision = satchel.load(output).metadata["vision"]
+        assert vision["preprocessing"]["resize"] == entry.transforms().resize_size[0]
+        assert vision["classes"] == entry.meta["categories"]
+    capsys.readouterr()
+    assert main(["export", "resnet50", "--recipe", "int8", "-o", str(output), "--force"]) == 0
+    assert "made-up images" in capsys.readouterr().err
+
+
+def test_the_guides_names_are_models_of_torchvision() -> None:
+    assert set(VISION.values()) <= set(torchvision.models.list_models())
 
 
 def test_export_by_name_for_an_npu(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

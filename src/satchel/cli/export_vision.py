@@ -31,7 +31,10 @@ DEFAULT_IMAGES = 64
 def add_vision_options(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group(f"for {PREFIX}NAME")
     group.add_argument(
-        "--weights", metavar="FILE", help=".pth, .safetensors or .gguf (torchvision's cache)"
+        "--weights",
+        metavar="NAME",
+        help="torchvision's by name (DEFAULT, IMAGENET1K_V1), fetched once, or a .pth, "
+        ".safetensors or .gguf file (DEFAULT)",
     )
     group.add_argument("--classes", metavar="FILE", help="names of the classes, one on each line")
     group.add_argument(
@@ -78,6 +81,7 @@ def _job(
         ) from None
     from satchel.exporter.module_options import ModuleOptions
     from satchel.vision.classifier import class_metadata
+    from satchel.vision.made_up import made_up_images
 
     if arguments.output and not Path(arguments.output).is_dir():
         refuse_existing(Path(arguments.output), arguments.force)
@@ -87,15 +91,19 @@ def _job(
         raise ConfigError(f"--calibrate is for the recipe int8, not {options.recipe_name}")
     wanted = choices.get("calibrate_samples") or choices.get("calibrate_limit") or DEFAULT_IMAGES
     images = _images(folder, wanted) if folder else None
-    model = VisionModel(source, arguments.weights, arguments.classes, arguments.random_weights)
+    # A plan needs the shapes only.
+    unread = arguments.random_weights or (arguments.plan and arguments.weights is None)
+    model = VisionModel(source, arguments.weights, arguments.classes, unread, bar)
     examples = None
     if images is not None:
         examples = [model.preprocessing.prepare(image) for image in images]
-    elif options.needs_examples and arguments.random_weights:
-        import numpy as np
-
-        shape = (1, 3, *model.preprocessing.crop)
-        examples = [np.random.default_rng(0).standard_normal(shape).astype(np.float32)]
+    elif options.needs_examples:
+        examples = made_up_images(model.preprocessing)
+        if not unread:
+            say(
+                "Ranges are measured on made-up images: photographs like those that it will see "
+                "(--calibrate FOLDER) give better ones."
+            )
     metadata = {
         "architecture": f"{PREFIX}{model.name}",
         **class_metadata(model.preprocessing, model.classes),

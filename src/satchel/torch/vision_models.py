@@ -11,20 +11,39 @@ import torch
 from satchel.checkpoints.stored import StoredTensor
 from satchel.checkpoints.weightfile import WeightFile
 from satchel.errors import CheckpointError, ConfigError, UnsupportedModelError
+from satchel.progress import Progress
+from satchel.torch.vision_weights import find_weights
 from satchel.vision.preprocess import Preprocessing
 
 PREFIX = "torchvision:"
 
 
+_undefined: list[torch.library.Library] = []  # kept: what it declares ends with it
+
+
 def _library() -> Any:
     try:
-        from torchvision import models
+        try:
+            from torchvision import models
+        except RuntimeError as error:
+            if "torchvision::nms does not exist" not in str(error):
+                raise
+            _declare_operators()
+            from torchvision import models
     except Exception as error:  # a build for another torch fails in ways of its own
         reason = " ".join(str(error).split())
         raise ConfigError(
-            f"torchvision cannot be imported ({reason})", "pip install torchvision."
+            f"torchvision cannot be imported ({reason})", "pip install 'satchel[vision]'."
         ) from None
     return models
+
+
+def _declare_operators() -> None:
+    """A build for another torch lacks operators of detectors, which no classifier calls."""
+    library = torch.library.Library("torchvision", "FRAGMENT")
+    for name in ("nms", "qnms"):
+        library.define(f"{name}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
+    _undefined.append(library)
 
 
 class VisionModel:
@@ -36,6 +55,7 @@ class VisionModel:
         weights: str | Path | None = None,
         classes: str | Path | None = None,
         random_weights: bool = False,
+        progress: Progress | None = None,
     ) -> None:
         models = _library()
         self.name = name.removeprefix(PREFIX)
@@ -44,13 +64,16 @@ class VisionModel:
             raise UnsupportedModelError(
                 f"torchvision has no classifier {self.name!r}", f"For example: {known}."
             )
-        self.usual = models.get_model_weights(self.name).DEFAULT
-        self.preprocessing = _preprocessing(self.usual.transforms())
+        entries = models.get_model_weights(self.name)
+        self.entry = entries.DEFAULT
         state: Mapping[str, torch.Tensor] | None = None
-        if weights is not None:
-            state = read_weights(Path(weights))
-        elif not random_weights:
-            state = read_weights(self._cached_file())
+        if weights is not None or not random_weights:
+            folder = Path(str(torch.hub.get_dir())) / "checkpoints"
+            wanted = None if weights is None else str(weights)
+            found = find_weights(entries, self.name, wanted, folder, progress)
+            self.entry = found.entry
+            state = read_weights(found.path)
+        self.preprocessing = _preprocessing(self.entry.transforms())
         count = None if state is None else _class_count(models, self.name, state)
         self.module = models.get_model(
             self.name, weights=None, **({} if count is None else {"num_classes": count})
@@ -62,17 +85,6 @@ class VisionModel:
     def example(self) -> torch.Tensor:
         return torch.zeros(1, 3, *self.preprocessing.crop)
 
-    def _cached_file(self) -> Path:
-        """Where torchvision keeps what it has downloaded; nothing is fetched here."""
-        folder = Path(str(torch.hub.get_dir())) / "checkpoints"
-        path = folder / str(self.usual.url).rsplit("/", 1)[-1]
-        if not path.is_file():
-            raise CheckpointError(
-                f"the weights of {self.name} are not in torchvision's cache ({path.name})",
-                "Give --weights FILE (.pth, .safetensors or .gguf), or --random-weights to try.",
-            )
-        return path
-
     def _class_names(self, file: str | Path | None, count: int) -> list[str]:
         if file is not None:
             names = [n.strip() for n in Path(file).read_text(encoding="utf-8").splitlines()]
@@ -80,7 +92,7 @@ class VisionModel:
             if len(names) != count:
                 raise ConfigError(f"{file} names {len(names)} classes, and the model has {count}")
             return names
-        usual = list(self.usual.meta.get("categories", []))
+        usual = list(self.entry.meta.get("categories", []))
         return usual if len(usual) == count else [f"class {i}" for i in range(count)]
 
 

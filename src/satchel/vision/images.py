@@ -1,4 +1,4 @@
-"""Reading pictures, with Pillow (``pip install 'satchel[vision]'``)."""
+"""Reading pictures, with Pillow (``pip install 'satchel[images]'``)."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def _pillow() -> Any:
     try:
         from PIL import Image
     except ImportError:
-        raise ConfigError("reading images needs Pillow", "pip install 'satchel[vision]'.") from None
+        raise ConfigError("reading images needs Pillow", "pip install 'satchel[images]'.") from None
     return Image
 
 
