@@ -28,6 +28,7 @@ from satchel.serve.jobs import Job
 from satchel.serve.metrics import Metrics
 from satchel.serve.models import Models, ServedModel, Source
 from satchel.serve.settings import Settings
+from satchel.serve.tools import read_tools
 
 _log = logging.getLogger("satchel.serve")
 Endpoint = Callable[[Request], Awaitable[Response]]
@@ -138,7 +139,7 @@ class App:
         def work() -> dict[str, Any]:
             prompt = None
             if "messages" in fields.document:
-                prompt = chat.chat_prompt(model, fields, self.settings)
+                prompt = chat.chat_prompt(model, fields, self.settings, read_tools(fields))
             return completions.tokenize(model, fields, prompt)
 
         return Json(await run_in_threadpool(work))

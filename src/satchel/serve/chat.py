@@ -11,11 +11,13 @@ from satchel.serve.answer import chat_logprobs, finish_reason, new_id, now, timi
 from satchel.serve.chat_answer import ChatAnswer, ContentParser, PlainContent, splitter_for
 from satchel.serve.errors import ApiError
 from satchel.serve.fields import Fields
-from satchel.serve.form import read_form
+from satchel.serve.form import make_form, read_form
 from satchel.serve.jobs import Job, LogProb
 from satchel.serve.messages import read_messages
 from satchel.serve.models import ServedModel
 from satchel.serve.settings import Settings
+from satchel.serve.tool_calls import ToolCalls
+from satchel.serve.tools import Tools, read_tools, with_tools
 from satchel.serve.wanted import Wanted, check_bias, check_length, check_prompt, read_wanted
 
 _MOST_LOGPROBS = 20
@@ -44,17 +46,23 @@ def prepare(model: ServedModel, fields: Fields, settings: Settings) -> ChatAsk:
     elif fields.get("top_logprobs"):
         raise fields.wrong("top_logprobs", "needs logprobs to be true")
     check_bias(wanted, model)
-    wanted = replace(wanted, grammar=read_form(fields, model))
-    prompt = chat_prompt(model, fields, settings)
+    tools = read_tools(fields)
+    form = read_form(fields, model)
+    if (called := tools.schema()) is not None:
+        if form is not None:
+            raise fields.wrong("tool_choice", "does not go together with a form of the answer")
+        form = make_form(model, "tools", "json", called)
+    wanted = replace(wanted, grammar=form)
+    prompt = chat_prompt(model, fields, settings, tools)
     generations = wanted.generations(model, prompt)
-    answers = [ChatAnswer(splitter_for(model, prompt), _parser()) for _ in generations]
+    answers = [ChatAnswer(splitter_for(model, prompt, form), _parser(tools)) for _ in generations]
     return ChatAsk(model, fields.text("model") or model.name, wanted, generations, answers)
 
 
-def chat_prompt(model: ServedModel, fields: Fields, settings: Settings) -> list[int]:
-    messages = read_messages(fields)
+def chat_prompt(model: ServedModel, fields: Fields, settings: Settings, tools: Tools) -> list[int]:
+    messages, given = with_tools(model, read_messages(fields), tools)
     check_length(sum(len(m["content"] or "") for m in messages), model, "messages")
-    prompt = model.llm.chat_tokens(messages, **template_variables(fields))
+    prompt = model.llm.chat_tokens(messages, **template_variables(fields), **given)
     check_prompt(prompt, model, settings, "messages")
     return prompt
 
@@ -69,8 +77,8 @@ def template_variables(fields: Fields) -> dict[str, Any]:
     return variables
 
 
-def _parser() -> ContentParser:
-    return PlainContent()
+def _parser(tools: Tools) -> ContentParser:
+    return ToolCalls(tools.names, tools.most) if tools.given else PlainContent()
 
 
 def _head(ask: ChatAsk, kind: str) -> dict[str, Any]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Protocol
 
+from satchel.llm.grammar import Grammar
 from satchel.serve.models import ServedModel
 from satchel.serve.reasoning import BEGIN, END, ReasoningSplitter
 
@@ -74,9 +75,12 @@ class ChatAnswer:
         function["arguments"] += delta["function"].get("arguments", "")
 
 
-def splitter_for(model: ServedModel, prompt: Sequence[int]) -> ReasoningSplitter | None:
-    """For models whose template knows reasoning; the template may have opened it."""
-    if END not in (model.llm.tokenizer.spec.chat_template or ""):
+def splitter_for(
+    model: ServedModel, prompt: Sequence[int], form: Grammar | None = None
+) -> ReasoningSplitter | None:
+    """For models whose template knows reasoning; the template may have opened it. An answer of a
+    given form has none."""
+    if form is not None or END not in (model.llm.tokenizer.spec.chat_template or ""):
         return None
     tail = model.llm.tokenizer.decode(list(prompt[-8:]), skip_special=False)
     return ReasoningSplitter(begun=tail.rstrip().endswith(BEGIN))
