@@ -15,6 +15,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -36,8 +37,9 @@ SANITIZERS = {
 def build_fuzzer(preset: str) -> Path:
     """The native fuzzer of a CMake preset."""
     folder = ROOT / "build" / preset
+    generator = [] if shutil.which("make") else ["-G", "Ninja"]
     for command in (
-        ["cmake", "--preset", preset],
+        ["cmake", "--preset", preset, *generator],
         ["cmake", "--build", str(folder), "--target", "program_fuzzer", "--parallel", "2"],
     ):
         subprocess.run(command, cwd=ROOT, check=True, stdout=sys.stderr)
@@ -124,7 +126,9 @@ def main() -> int:
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--seed", type=int, default=int(time.time()))
     parser.add_argument(
-        "--preset", default="asan", help="asan, tsan, or release, which tries many more files"
+        "--preset",
+        default="asan",
+        help="asan, tsan, fuzz, which is soon built, or release, which tries many more files"
     )
     options = parser.parse_args()
     results: dict[str, Any] = {"seed": options.seed, "seconds": options.seconds}

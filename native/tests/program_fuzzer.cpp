@@ -125,9 +125,14 @@ T number_at(const uint8_t* at) {
   return value;
 }
 
-std::vector<Section> take_apart(const uint8_t* data, size_t size) {
+struct Parts {
+  uint32_t version = 0;  // of the format
   std::vector<Section> sections;
-  if (size < kHeader) return sections;
+};
+
+Parts take_apart(const uint8_t* data, size_t size) {
+  if (size < kHeader) return {};
+  Parts parts{number_at<uint32_t>(data + 8), {}};
   const size_t count = std::min<size_t>(number_at<uint32_t>(data + 12), 8);
   for (size_t i = 0; i < count && kHeader + (i + 1) * kRecord <= size; ++i) {
     const uint8_t* record = data + kHeader + i * kRecord;
@@ -135,22 +140,23 @@ std::vector<Section> take_apart(const uint8_t* data, size_t size) {
     if (offset > size || length > size - offset) break;
     Section section{number_at<uint32_t>(record), {}, {data + offset, data + offset + length}};
     std::memcpy(section.digest.data(), record + 32, section.digest.size());
-    sections.push_back(std::move(section));
+    parts.sections.push_back(std::move(section));
   }
-  return sections;
+  return parts;
 }
 
-Bytes put_together(const std::vector<Section>& sections) {
+Bytes put_together(const Parts& parts) {
+  const std::vector<Section>& sections = parts.sections;
   Bytes out(kHeader + sections.size() * kRecord, 0);
   const auto put = [&](size_t at, const auto& value) {
     std::memcpy(out.data() + at, &value, sizeof value);
   };
   std::memcpy(out.data(), "SATCHEL", 8);
-  put(8, uint32_t{1});
+  put(8, parts.version);
   put(12, static_cast<uint32_t>(sections.size()));
   for (size_t i = 0; i < sections.size(); ++i) {
     const Section& section = sections[i];
-    const size_t alignment = section.kind == kWeights ? 4096 : 64;
+    const size_t alignment = section.kind == kWeights ? 4096 : 256;
     out.resize((out.size() + alignment - 1) / alignment * alignment, 0);
     Digest digest = section.digest;
     if (section.is_changed && section.kind != kWeights) {
@@ -186,15 +192,15 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
 extern "C" size_t LLVMFuzzerMutate(uint8_t* data, size_t size, size_t most);
 
 extern "C" size_t LLVMFuzzerCustomMutator(uint8_t* data, size_t size, size_t most, unsigned seed) {
-  std::vector<Section> sections = take_apart(data, size);
-  if (sections.empty() || seed % 16 == 0) return LLVMFuzzerMutate(data, size, most);
-  Section& section = sections[seed / 16 % sections.size()];
+  Parts parts = take_apart(data, size);
+  if (parts.sections.empty() || seed % 16 == 0) return LLVMFuzzerMutate(data, size, most);
+  Section& section = parts.sections[seed / 16 % parts.sections.size()];
   section.is_changed = true;
   Bytes& bytes = section.bytes;
   const size_t before = bytes.size();
   bytes.resize(before + 256);
   bytes.resize(LLVMFuzzerMutate(bytes.data(), before, bytes.size()));
-  const Bytes whole = put_together(sections);
+  const Bytes whole = put_together(parts);
   if (whole.size() > most) return LLVMFuzzerMutate(data, size, most);
   std::copy(whole.begin(), whole.end(), data);
   return whole.size();
@@ -248,8 +254,9 @@ void change(Bytes& bytes, std::mt19937_64& random) {
   }
 }
 
-Bytes changed(const std::vector<Section>& seed, std::mt19937_64& random) {
-  std::vector<Section> sections = seed;
+Bytes changed(const Parts& seed, std::mt19937_64& random) {
+  Parts parts = seed;
+  std::vector<Section>& sections = parts.sections;
   const uint64_t times = 1 + random() % 3;
   for (uint64_t i = 0; i < times; ++i) {
     // Mostly the methods and the index: of the others, loading reads only the checksums.
@@ -258,7 +265,7 @@ Bytes changed(const std::vector<Section>& seed, std::mt19937_64& random) {
     change(sections[number].bytes, random);
     sections[number].is_changed = true;
   }
-  Bytes whole = put_together(sections);
+  Bytes whole = put_together(parts);
   if (random() % 64 == 0) change(whole, random);
   return whole;
 }
@@ -268,7 +275,7 @@ Bytes changed(const std::vector<Section>& seed, std::mt19937_64& random) {
 int main(int argc, char** argv) {
   double seconds = 60;
   uint64_t files = ~uint64_t{0}, seed = 1;
-  std::vector<std::vector<Section>> seeds;
+  std::vector<Parts> seeds;
   for (int i = 1; i < argc; ++i) {
     const std::string argument = argv[i];
     const bool has_value = i + 1 < argc;
@@ -282,10 +289,16 @@ int main(int argc, char** argv) {
       std::ifstream in(argument, std::ios::binary);
       const Bytes data((std::istreambuf_iterator<char>(in)), std::istreambuf_iterator<char>());
       seeds.push_back(take_apart(data.data(), data.size()));
+      // Where a good program is refused as it is, all that is made of it would be, and unseen.
+      const Bytes whole = put_together(seeds.back());
+      try {
+        Program(MemoryFile().write(whole.data(), whole.size()));
+      } catch (const FormatError& error) {
+        std::fprintf(stderr, "%s, put together again: %s\n", argv[i], error.what());
+        return 2;
+      }
     }
   }
-  seeds.erase(std::remove_if(seeds.begin(), seeds.end(), [](const auto& s) { return s.empty(); }),
-              seeds.end());
   if (seeds.empty()) {
     std::fprintf(stderr, "usage: %s [--seconds N] [--files N] [--seed N] PROGRAM...\n", argv[0]);
     return 2;
