@@ -128,7 +128,7 @@ def main() -> int:
     parser.add_argument(
         "--preset",
         default="asan",
-        help="asan, tsan, fuzz, which is soon built, or release, which tries many more files"
+        help="asan, tsan, fuzz, which is soon built, or release, which tries many more files",
     )
     options = parser.parse_args()
     results: dict[str, Any] = {"seed": options.seed, "seconds": options.seconds}
