@@ -16,7 +16,7 @@ from satchel.errors import ConfigError, InputError, SatchelError
 if TYPE_CHECKING:
     from satchel.llm.llm import LLM
 
-HELP = "serve models to many clients, with OpenAI's API"
+HELP = "serve models to many clients, with OpenAI's API and a page to chat in"
 _UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 
 
@@ -72,6 +72,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     group.add_argument("--tls-cert", metavar="FILE", help="serve HTTPS with this certificate")
     group.add_argument("--tls-key", metavar="FILE", help="and this private key")
+    group.add_argument("--no-page", action="store_true", help="no page to chat in at /")
     group = parser.add_argument_group("how much")
     group.add_argument(
         "--max-sequences",
@@ -207,6 +208,7 @@ def _settings(arguments: argparse.Namespace, keys: tuple[str, ...]) -> Any:
         if _is_local(arguments.host) and not keys
         else (),
         log_prompts=arguments.log_prompts,
+        page=not arguments.no_page,
     )
 
 

@@ -27,6 +27,7 @@ from satchel.serve.http import EventStream, Json, failed, read_body, while_there
 from satchel.serve.jobs import Job
 from satchel.serve.metrics import Metrics
 from satchel.serve.models import Models, ServedModel, Source
+from satchel.serve.page import page_file
 from satchel.serve.settings import Settings
 from satchel.serve.tools import read_tools
 
@@ -81,6 +82,8 @@ class App:
             "/health": self._health,
             "/metrics": self._metrics_text,
         }
+        if self.settings.page:
+            get |= {"/": page_file, "/page/{name}": page_file}
         return [
             Route(path, self._guarded(path, endpoint), methods=[method])
             for method, endpoints in (("POST", post), ("GET", get))

@@ -10,7 +10,7 @@ from starlette.requests import Request
 from satchel.serve.errors import ApiError
 from satchel.serve.settings import Settings
 
-OPEN = ("/health",)  # need no key
+OPEN = ("/health", "/", "/page/")  # need no key: the page asks for one
 
 
 def check(request: Request, settings: Settings) -> None:
@@ -18,7 +18,7 @@ def check(request: Request, settings: Settings) -> None:
     path = request.scope["path"].removeprefix(request.scope.get("root_path", ""))
     _check_host(request, settings)
     _check_origin(request, settings)
-    if settings.api_keys and path not in OPEN:
+    if settings.api_keys and path not in OPEN and not path.startswith(OPEN[-1]):
         _check_key(request, settings)
 
 

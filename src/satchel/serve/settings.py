@@ -29,6 +29,7 @@ class Settings:
     origins: tuple[str, ...] = ()  # web pages of these may ask (CORS); "*" is all
     hosts: tuple[str, ...] = ()  # names that the server answers to; any if empty
     log_prompts: bool = False
+    page: bool = True  # whether / is a page to chat in
 
     def __post_init__(self) -> None:
         for name in ("max_sequences", "max_body", "time_limit", "body_time_limit"):
