@@ -66,6 +66,17 @@ def test_runs_rest_in_between(
     assert rests == [1.5] * 3  # one warm-up and three runs
 
 
+def test_the_text_may_stand_behind_options(capsys: Capture, program: Path) -> None:
+    wanted = run_json(capsys, "run", program, "hello", "--raw", "--max-new-tokens", 3)["tokens"]
+    assert run_json(capsys, "run", program, "--raw", "hello", "--max-new-tokens", 3)["tokens"] == (
+        wanted
+    )
+    for wrong in (["hello", "there"], ["--rawer"]):
+        with pytest.raises(SystemExit):
+            main(["run", str(program), "--raw", *wrong])
+        assert "unrecognized arguments" in capsys.readouterr().err
+
+
 def test_seq_len_counts_prompt_and_answer(capsys: Capture, program: Path) -> None:
     plain = run_json(capsys, "run", program, "--prompt", "hi", "--max-new-tokens", 9)
     total = plain["prompt_tokens"] + 5

@@ -143,7 +143,13 @@ def parse_arguments(words: Sequence[str]) -> argparse.Namespace:
         from satchel.exporter.executorch_config import split_overrides
 
         words, overrides = split_overrides(words)
-    arguments = build_parser().parse_args(words)
+    parser = build_parser()
+    arguments, rest = parser.parse_known_args(words)
+    # argparse gives FILE and TEXT their words together, and so loses a TEXT behind an option.
+    if arguments.command == "run" and arguments.text is None and len(rest) == 1:
+        arguments.text = rest.pop() if not rest[0].startswith("-") else None
+    if rest:
+        parser.error(f"unrecognized arguments: {' '.join(rest)}")
     arguments.overrides_of_groups = overrides
     return arguments
 

@@ -78,7 +78,8 @@ def medians(runs: Sequence[GenerationStats]) -> dict[str, Any]:
 
 def median_lines(found: dict[str, Any]) -> Iterator[str]:
     """As ``satchel run`` prints them."""
-    yield f"medians of {found['iterations']} runs:"
+    count = found["iterations"]
+    yield "one run:" if count == 1 else f"medians of {count} runs:"
     names = {"prefill_tok_s": "prefill", "decode_tok_s": "decode"}
     for key, name in names.items():
         low, high = found[f"{key}_spread"]
