@@ -12,6 +12,7 @@ import satchel
 from exporter.small_checkpoint import write_small
 from satchel.checkpoints import open_checkpoint
 from satchel.cli.main import main
+from satchel.exporter.usual import is_small
 from satchel.remarks import Remark
 from support.tiny_llm import write_tiny_llm
 
@@ -88,9 +89,42 @@ def test_a_context_that_was_cut_is_told(tmp_path: Path) -> None:
         satchel.export(folder, tmp_path / "m.satchel", context=4096)
 
 
+@pytest.fixture
+def no_toys(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The models of tests count as small ones."""
+    monkeypatch.setattr("satchel.exporter.usual.TOY", 0)
+
+
+@pytest.mark.usefixtures("no_toys")
+def test_small_models_are_rounded_with_care_by_default(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SATCHEL_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "temporary"))
+    (tmp_path / "temporary").mkdir()
+    folder = write_tiny_llm(tmp_path / "m")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        careful = satchel.load(satchel.export(folder, tmp_path / "a.satchel"))
+    recipe = careful.metadata["recipe"]
+    assert (recipe["name"], recipe["embedding"], recipe["head_bits"]) == ("8da4w", [8, 0], 8)
+    assert recipe["rounding"] == "search" and recipe["calibration"]["source"] == "built-in"
+    assert not (tmp_path / "cache").exists() and not any((tmp_path / "temporary").iterdir())
+    plain = satchel.load(satchel.export(folder, tmp_path / "b.satchel", recipe="8da4w"))
+    assert plain.metadata["recipe"]["rounding"] == "plain"
+    # A choice of how to round is all that is chosen.
+    mine = satchel.load(satchel.export(folder, tmp_path / "c.satchel", group_size=32))
+    assert mine.metadata["recipe"]["embedding"] == [4, 32]
+
+
+def test_toys_and_large_models_are_not() -> None:
+    assert [is_small(n) for n in (5_000_000, 135_000_000, 1_240_000_000)] == [False, True, False]
+
+
+@pytest.mark.usefixtures("no_toys")
 def test_what_plain_rounding_costs_a_small_model_is_told(tmp_path: Path) -> None:
     folder = write_small(tmp_path / "m")
-    with pytest.warns(Remark, match="calibrat.*embedding of 8 bits"):
+    with pytest.warns(Remark, match="Plain 8da4w costs .* The default"):
         satchel.export(folder, tmp_path / "a.satchel", recipe="8da4w")
     with warnings.catch_warnings():
         warnings.simplefilter("error")

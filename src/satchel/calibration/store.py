@@ -6,13 +6,16 @@ import hashlib
 import json
 import os
 import shutil
+import weakref
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
+from tempfile import mkdtemp
 from typing import Any
 
 import numpy as np
 
+from satchel.calibration.built_in import BUILT_IN
 from satchel.calibration.layers import FIRST_TOKEN_SHARE, ReadRows, Told, layer_inputs
 from satchel.calibration.texts import CalibrationText
 from satchel.models.base import Decoder
@@ -29,7 +32,7 @@ def statistics_folder() -> Path:
 
 
 class Statistics:
-    """What every linear layer saw, read from the cache one layer at a time."""
+    """What every linear layer saw, read from the disk one layer at a time."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -65,22 +68,32 @@ def collect_statistics(
 
     ``facts`` tell the checkpoint from others.
     """
+    if text.source == BUILT_IN:  # it is short, and files of this size are not left behind unasked
+        folder = Path(mkdtemp(prefix="satchel-"))
+        try:
+            _write(folder, model, read, text, told)
+            statistics = Statistics(folder)
+        except BaseException:
+            shutil.rmtree(folder)
+            raise
+        weakref.finalize(statistics, shutil.rmtree, folder)
+        return statistics
     key = [_FORM, FIRST_TOKEN_SHARE, text.digest, *facts]
     parent = statistics_folder()
-    folder = parent / hashlib.sha256(repr(key).encode()).hexdigest()[:32]
-    found = _open(folder)
+    kept = parent / hashlib.sha256(repr(key).encode()).hexdigest()[:32]
+    found = _open(kept)
     if found is not None:
         return found
     with locked(parent):
-        found = _open(folder)  # another process may have been faster
+        found = _open(kept)  # another process may have been faster
         if found is not None:
             return found
         remove_partials(parent)
-        shutil.rmtree(folder, ignore_errors=True)
+        shutil.rmtree(kept, ignore_errors=True)
         with partial_folder(parent) as partial:
             _write(partial, model, read, text, told)
-            os.rename(partial, folder)
-    return Statistics(folder)
+            os.rename(partial, kept)
+    return Statistics(kept)
 
 
 def _open(folder: Path) -> Statistics | None:

@@ -1,4 +1,4 @@
-"""What a model is calibrated on: a text file, a prompt, or the texts of a task."""
+"""What a model is calibrated on: a text file, a prompt, the texts of a task, or our own."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from satchel.calibration.built_in import BUILT_IN, TEXT
 from satchel.errors import ConfigError
 from satchel.eval.texts import digest_of, leading_tokens, read_text, text_tokens
 from satchel.eval.windows import split_windows
@@ -44,7 +45,7 @@ def read_calibration(
     samples: int | None = None,
     length: int | None = None,
 ) -> CalibrationText:
-    """The text that ``source`` names: a file, ``prompt:TEXT`` or ``task:NAME[=FILE]``.
+    """The text that ``source`` names: a file, ``prompt:TEXT``, ``task:NAME[=FILE]``, ``built-in``.
 
     Its first ``limit`` tokens count; or, of its first ``samples`` samples, the first ``length``
     tokens of each. A sample is an item of a task, or a paragraph of a text.
@@ -53,6 +54,8 @@ def read_calibration(
         texts, where = [source.removeprefix(PROMPT)], "the prompt"
     elif source.startswith(TASK):
         texts, where = _task_texts(source.removeprefix(TASK)), source
+    elif source == BUILT_IN:
+        texts, where = [TEXT], "the built-in text"
     else:
         texts, where = [read_text(Path(source))], source
     lead = leading_tokens(tokenizer)

@@ -12,8 +12,8 @@ from pathlib import Path
 from satchel.checkpoints import open_checkpoint
 from satchel.errors import ProgramFormatError
 from satchel.exporter.checkpoint import model_name, prepare_export
-from satchel.exporter.kept import with_usual_recipe
 from satchel.exporter.options import ExportOptions
+from satchel.exporter.usual import with_usual_recipe
 from satchel.program.format import MAGIC
 from satchel.runtime.program import Program
 from satchel.sources import known_entry, pull

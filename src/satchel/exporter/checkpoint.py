@@ -23,12 +23,12 @@ from satchel.exporter.kept import (
     check_recipe,
     take_columns,
     tell_second_rounding,
-    with_usual_recipe,
 )
 from satchel.exporter.options import METADATA, ExportOptions
 from satchel.exporter.pipeline import Errors, Export, Portable
 from satchel.exporter.rotating import rotate
 from satchel.exporter.rounding import RoundingPlan
+from satchel.exporter.usual import tell_cost, with_usual_recipe
 from satchel.exporter.weight_errors import error_by_kind, error_by_layer
 from satchel.graph.ir import Graph, Sym
 from satchel.llm.sampling import stored_generation
@@ -40,14 +40,10 @@ from satchel.progress import Progress, usual_progress
 from satchel.quantize.encoding import Encoding
 from satchel.quantize.recipe import Recipe, apply_recipe, store_steps
 from satchel.quantize.rotation.plan import HEAD_SUFFIX
-from satchel.remarks import remark
 from satchel.sources import known_entry, pull
 
 if TYPE_CHECKING:
     from satchel.llm.tokenizer_sources.spec import TokenizerSpec
-
-
-SMALL = 1_000_000_000  # models below lose much to plain 4-bit weights
 
 
 @dataclass(frozen=True)
@@ -107,7 +103,7 @@ def prepare_export(
     parameters = check_weights(opened, encoded)
     tokenizer = read_tokens(opened)
     rounding = _rounding(opened, encoded, tokenizer)
-    _tell_cost(opened, rounding, parameters)
+    tell_cost(opened.recipe, rounding.name, options.rotate, parameters)
     encodings = encoded.encodings
     if rounding.name == "plain":
         forms = {name: tensor.kept for name, tensor in encoded.checkpoint.tensors.items()}
@@ -140,17 +136,6 @@ def prepare_export(
     )
     checked = Export.of(portable, options.targets, told)
     return ModelExport(**vars(checked), opened=opened, tokenizer=tokenizer)
-
-
-def _tell_cost(opened: OpenedModel, rounding: RoundingPlan, parameters: int) -> None:
-    """What plain 4-bit weights cost a small model, and what would be better."""
-    plain = opened.recipe.name == "8da4w" and rounding.name == "plain" and not opened.rotated
-    if plain and parameters < SMALL:
-        remark(
-            f"8da4w without calibration costs a model of {parameters / 1e6:.0f}M parameters much: "
-            "Gemma 3 270M's perplexity goes from 36.7 to 65.8. A text to calibrate on (calibrate) "
-            "and an embedding of 8 bits (embedding 8,0) cost it less."
-        )
 
 
 def open_model(

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 from numpy.typing import NDArray
 
-from satchel.backends import DEFAULT
 from satchel.checkpoints.base import Checkpoint, TensorInfo
 from satchel.errors import ConfigError, RecipeError
 from satchel.exporter.options import ExportOptions
@@ -76,19 +75,6 @@ def is_mostly_quantized(checkpoint: Checkpoint) -> bool:
     matrices = [t for t in checkpoint.tensors.values() if len(t.shape) == 2]
     kept = [t for t in matrices if t.kept is not None and t.kept.is_quantized]
     return bool(kept) and 2 * len(kept) >= len(matrices)
-
-
-def with_usual_recipe(options: ExportOptions, checkpoint: Checkpoint) -> ExportOptions:
-    """The options with the recipe that is chosen when none is: what is quantised is kept.
-
-    Whoever says how to round, or exports for another chip than the CPU, is taken at their word.
-    """
-    choices = ("group_size", "embedding", "head_bits", "overrides", "rounding", "calibrate")
-    rounds = any(getattr(options, name) for name in choices) or options.rotate
-    cpu = all(target.name == DEFAULT for target in options.targets)
-    if options.recipe or options.preq_mode or rounds or not cpu:
-        return options
-    return replace(options, recipe="keep") if is_mostly_quantized(checkpoint) else options
 
 
 def tell_second_rounding(checkpoint: Checkpoint, recipe: Recipe) -> None:

@@ -160,7 +160,8 @@ class ExportOptions:
     calibrate: str | None = option(
         None,
         "run the float model on a text first, to round what matters best: a UTF-8 file, "
-        "prompt:WORDS, or task:NAME[=FILE] of lm-eval; for torchvision:NAME a folder of images",
+        "prompt:WORDS, built-in, or task:NAME[=FILE] of lm-eval; for torchvision:NAME a folder of "
+        "images",
         metavar="TEXT",
         group=MODEL,
     )

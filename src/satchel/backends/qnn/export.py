@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 
 from satchel.backends.qnn.calibrate import Calibration
-from satchel.backends.qnn.calibration_text import TEXT
 from satchel.backends.qnn.chips import Chip
 from satchel.backends.qnn.compiler import NpuCompiler
 from satchel.backends.qnn.feeds import ExampleFeeds, TextFeeds
@@ -24,6 +23,7 @@ from satchel.backends.qnn.shards import choose_cuts, needed_shards, split
 from satchel.backends.qnn.sizes import ShardEstimate, context_bytes, estimate, weight_bytes
 from satchel.backends.qnn.vendor import require_packages
 from satchel.backends.target import Compiled, CompilePlan, Draft
+from satchel.calibration.built_in import TEXT
 from satchel.errors import ConfigError, RecipeError
 from satchel.graph.ir import Graph, Sym
 from satchel.program.names import (

@@ -1,4 +1,6 @@
-"""Some text of many kinds, on which the ranges of activations are measured by default."""
+"""Some text of many kinds, for those who have none: some 600 tokens."""
+
+BUILT_IN = "built-in"  # its name, among those of texts
 
 TEXT = """\
 The ferry left the harbour a little after six, when the fog had thinned enough to show the far
