@@ -15,10 +15,12 @@ from urllib.parse import urlsplit
 import openai
 import pytest
 
+import satchel
 from satchel import LLM
 from satchel.serve import App, Settings
 from satchel.serve.reasoning import ReasoningSplitter
 from serve.conftest import Running, serving
+from support.tiny_llm import write_tiny_llm
 
 Serve = Callable[..., Running]
 
@@ -256,3 +258,28 @@ def test_reasoning_however_it_is_cut() -> None:
     assert opened.push("hm</think>yes") == ("hm", "yes")
     plain = ReasoningSplitter()
     assert plain.push(" <b>") == ("", " <b>")
+
+
+def test_reasoning_of_a_model_comes_apart(tmp_path: Path) -> None:
+    """Its template opens the reasoning; whether it ends is up to the weights, which are random."""
+    template = (
+        "{% for m in messages %}<|{{ m.role }}|>{{ m.content.split('</think>')[-1] }}<|end|>"
+        "{% endfor %}<|assistant|>{% if enable_thinking is not defined or enable_thinking %}"
+        "<think>{% endif %}"
+    )
+    checkpoint = write_tiny_llm(tmp_path / "m", template)
+    program = satchel.export(checkpoint, tmp_path / "m.satchel", context=256)
+    messages = [{"role": "user", "content": "hm"}]
+    with serving(App(program)) as server:
+        body = {"messages": messages, "max_tokens": 20}
+        _, made, _ = request(server, "/v1/chat/completions", body)
+        llm = LLM(program)
+        wanted = llm.generate(messages, sampling=llm.chat_sampling, max_new_tokens=20).finish()
+        message = made["choices"][0]["message"]
+        assert message["reasoning_content"].strip() == wanted.text.strip()
+        assert message["content"] == ""
+        assert made["usage"]["completion_tokens_details"] == {"reasoning_tokens": 20}
+        body["reasoning_effort"] = "none"
+        _, made, _ = request(server, "/v1/chat/completions", body)
+        message = made["choices"][0]["message"]
+        assert message["content"] and "reasoning_content" not in message

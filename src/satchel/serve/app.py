@@ -19,7 +19,7 @@ from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
 from satchel.llm.llm import LLM
-from satchel.serve import chat, completions
+from satchel.serve import chat, completions, responses
 from satchel.serve.errors import ApiError
 from satchel.serve.fields import Fields
 from satchel.serve.guard import check, client_of
@@ -73,6 +73,8 @@ class App:
         post: dict[str, Endpoint] = {
             "/v1/chat/completions": partial(self._answer, chat),
             "/v1/completions": partial(self._answer, completions),
+            "/v1/responses": partial(self._answer, responses),
+            "/v1/embeddings": self._embeddings,
             "/tokenize": self._tokenize,
             "/detokenize": self._detokenize,
         }
@@ -133,8 +135,18 @@ class App:
         ask = await run_in_threadpool(endpoint.prepare, model, fields, self.settings)
         job: Job = model.engine.submit(ask.generations, client_of(request))
         if ask.wanted.stream:
-            return EventStream(job, lambda: endpoint.stream(job, ask), self.settings)
+            events = partial(endpoint.stream, job, ask)
+            return EventStream(job, events, self.settings, endpoint.DONE)
         return Json(await while_there(request.receive, job, endpoint.whole(job, ask)))
+
+    async def _embeddings(self, request: Request) -> Response:
+        model, _ = await self._read(request)
+        raise ApiError(
+            400,
+            f"{model.name} writes text and gives no embeddings",
+            param="model",
+            code="model_not_supported",
+        )
 
     async def _tokenize(self, request: Request) -> Response:
         model, fields = await self._read(request)

@@ -20,6 +20,7 @@ from satchel.serve.tool_calls import ToolCalls
 from satchel.serve.tools import Tools, read_tools, with_tools
 from satchel.serve.wanted import Wanted, check_bias, check_length, check_prompt, read_wanted
 
+DONE = b"data: [DONE]\n\n"
 _MOST_LOGPROBS = 20
 
 
@@ -32,6 +33,11 @@ class ChatAsk:
     wanted: Wanted
     generations: list[Generation]
     answers: list[ChatAnswer]
+
+    def usage(self) -> dict[str, Any]:
+        reasoned = sum(answer.reasoning_tokens for answer in self.answers)
+        details = {"completion_tokens_details": {"reasoning_tokens": reasoned}}
+        return usage(self.generations, self.wanted.count) | details
 
 
 def prepare(model: ServedModel, fields: Fields, settings: Settings) -> ChatAsk:
@@ -93,7 +99,7 @@ def _reason(ask: ChatAsk, index: int) -> str:
 async def whole(job: Job, ask: ChatAsk) -> dict[str, Any]:
     """The response when all answers have ended."""
     async for progress in job:
-        ask.answers[progress.index].push(progress.text)
+        ask.answers[progress.index].push(progress.text, progress.tokens)
         if progress.ended:
             ask.answers[progress.index].finish()
     choices = [
@@ -106,7 +112,7 @@ async def whole(job: Job, ask: ChatAsk) -> dict[str, Any]:
         for index, answer in enumerate(ask.answers)
     ]
     told = {
-        "usage": usage(ask.generations, ask.wanted.count),
+        "usage": ask.usage(),
         "timings": timings(ask.generations[0]),
     }
     return {**_head(ask, "chat.completion"), "choices": choices, **told}
@@ -134,7 +140,7 @@ async def stream(job: Job, ask: ChatAsk) -> AsyncIterator[dict[str, Any]]:
     async for progress in job:
         index, answer = progress.index, ask.answers[progress.index]
         held[index] += progress.logprobs
-        deltas = answer.push(progress.text)
+        deltas = answer.push(progress.text, progress.tokens)
         if progress.ended:
             deltas += answer.finish()
         for delta in deltas:
@@ -148,4 +154,4 @@ async def stream(job: Job, ask: ChatAsk) -> AsyncIterator[dict[str, Any]]:
                 last["choices"][0]["logprobs"] = _logprobs(ask, held[index])
             yield {**last, "timings": timings(ask.generations[index])}
     if ask.wanted.include_usage:
-        yield {**head, "choices": [], "usage": usage(ask.generations, ask.wanted.count)}
+        yield {**head, "choices": [], "usage": ask.usage()}

@@ -36,10 +36,14 @@ class ChatAnswer:
 
     def __init__(self, splitter: ReasoningSplitter | None, content: ContentParser) -> None:
         self._splitter, self._content = splitter, content
+        self.reasoning_tokens = 0
         self.message: dict[str, Any] = {"role": "assistant", "content": None, "refusal": None}
 
-    def push(self, text: str) -> list[Delta]:
+    def push(self, text: str, tokens: int = 0) -> list[Delta]:
+        """Take the text of so many tokens."""
         reasoning, answer = self._splitter.push(text) if self._splitter else ("", text)
+        if self._splitter and self._splitter.thinking:
+            self.reasoning_tokens += tokens
         return self._keep(reasoning, self._content.push(answer) if answer else [])
 
     def finish(self) -> list[Delta]:

@@ -16,6 +16,7 @@ from satchel.serve.models import ServedModel
 from satchel.serve.settings import Settings
 from satchel.serve.wanted import Wanted, check_bias, check_length, check_prompt, read_wanted
 
+DONE = b"data: [DONE]\n\n"
 _MOST_LOGPROBS = 20
 _MOST_PROMPTS = 64
 

@@ -96,7 +96,7 @@ class EventStream(Response):
         job: Job,
         events: Callable[[], AsyncIterator[Any]],
         settings: Settings,
-        done: bytes = b"data: [DONE]\n\n",
+        done: bytes,
     ) -> None:
         super().__init__(media_type="text/event-stream", headers={"Cache-Control": "no-cache"})
         self.raw_headers = [pair for pair in self.raw_headers if pair[0] != b"content-length"]

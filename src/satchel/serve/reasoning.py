@@ -32,6 +32,10 @@ class ReasoningSplitter:
         self._held = ""
         self._fresh = True  # white space between the parts belongs to neither
 
+    @property
+    def thinking(self) -> bool:
+        return self._state == "thinking"
+
     def push(self, text: str) -> tuple[str, str]:
         """What is reasoning and what is answer of the text so far, as far as that is certain."""
         self._held += text

@@ -1,0 +1,125 @@
+"""/v1/responses through OpenAI's client, adapters by name, and embeddings that are not there."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import openai
+import pytest
+from pydantic import BaseModel
+
+import satchel
+from exporter.lora_files import write_lora
+from satchel import LLM
+from satchel.serve import App
+from serve.conftest import Running, serving
+from serve.test_openai_client import MESSAGES, alone
+from serve.test_tools import TOOLS
+from support.tiny_llm import write_tiny_llm
+
+FLAT: Any = [{"type": "function", **tool["function"]} for tool in TOOLS]
+
+
+def test_text_whole_and_as_a_stream(server: Running, program: Path) -> None:
+    wanted = alone(program, max_new_tokens=20)
+    asked: Any = {"model": "tiny", "input": "Name a river.", "instructions": "Be brief."}
+    made = server.client.responses.create(**asked, max_output_tokens=20)
+    assert made.output_text == wanted.text
+    assert made.status == "incomplete" and made.incomplete_details
+    assert made.incomplete_details.reason == "max_output_tokens"
+    assert made.usage and made.usage.output_tokens == 20
+    assert made.usage.input_tokens == wanted.stats.prompt_tokens
+    same = server.client.responses.create(model="tiny", input=MESSAGES, max_output_tokens=20)
+    assert same.output_text == wanted.text
+    events = list(server.client.responses.create(**asked, max_output_tokens=20, stream=True))
+    assert [event.sequence_number for event in events] == list(range(len(events)))
+    assert events[0].type == "response.created" and events[-1].type == "response.incomplete"
+    deltas = [e.delta for e in events if e.type == "response.output_text.delta"]
+    assert "".join(deltas) == wanted.text
+    assert events[-1].response.output_text == wanted.text
+
+
+def test_the_clients_own_stream_and_parsing(server: Running) -> None:
+    class Small(BaseModel):
+        yes: bool
+
+    made = server.client.responses.parse(model="tiny", input="Well?", text_format=Small)
+    assert isinstance(made.output_parsed, Small) and made.status == "completed"
+    with server.client.responses.stream(model="tiny", input="Well?", text_format=Small) as stream:
+        final = stream.get_final_response()
+    assert final.output_text == made.output_text
+
+
+def test_calls_of_tools(server: Running) -> None:
+    asked: Any = {
+        "model": "tiny",
+        "input": "Count!",
+        "tools": FLAT,
+        "tool_choice": "required",
+        "temperature": 1.0,
+        "extra_body": {"seed": 1},
+    }
+    (call,) = server.client.responses.create(**asked).output
+    assert call.type == "function_call" and call.name in ("count", "wait")
+    assert json.loads(call.arguments)["n"] < 100
+    events = list(server.client.responses.create(**asked, stream=True))
+    deltas = [e.delta for e in events if e.type == "response.function_call_arguments.delta"]
+    assert "".join(deltas) == call.arguments
+    told = [
+        {"role": "user", "content": "Count!"},
+        call.model_dump(exclude_none=True),
+        {"type": "function_call_output", "call_id": call.call_id, "output": "done"},
+    ]
+    after = server.client.responses.create(
+        model="tiny", input=told, tools=FLAT, tool_choice="none", max_output_tokens=5
+    )
+    assert after.output_text is not None and after.usage and after.usage.output_tokens == 5
+
+
+@pytest.mark.parametrize(
+    ("fields", "param"),
+    [
+        ({"input": []}, "input"),
+        ({"input": [{"type": "web_search_call"}]}, "input[0].type"),
+        ({"input": [{"role": "robot", "content": "x"}]}, "input[0].role"),
+        ({"input": "x", "previous_response_id": "resp_1"}, "previous_response_id"),
+        ({"input": "x", "temperature": -1}, "temperature"),
+    ],
+)
+def test_what_is_refused(server: Running, fields: Any, param: str) -> None:
+    with pytest.raises(openai.BadRequestError) as error:
+        server.client.responses.create(model="tiny", **fields)
+    assert error.value.param == param
+
+
+def test_embeddings_are_refused_by_models_that_have_none(server: Running) -> None:
+    with pytest.raises(openai.BadRequestError, match="no embeddings"):
+        server.client.embeddings.create(model="tiny", input="x")
+
+
+def test_adapters_are_models_of_their_own(tmp_path: Path) -> None:
+    from safetensors.torch import load_file
+
+    checkpoint = write_tiny_llm(tmp_path / "tiny")
+    tensors = load_file(checkpoint / "model.safetensors")
+    lora = write_lora(tmp_path / "fr", SimpleNamespace(state_dict=lambda: tensors), alpha=16)
+    program = satchel.export(
+        checkpoint, tmp_path / "tiny.satchel", context=128, adapters={"fr": lora}
+    )
+    texts = {
+        adapter: LLM(program, adapter=adapter)
+        .generate("ab", raw=True, max_new_tokens=10)
+        .finish()
+        .text
+        for adapter in (None, "fr")
+    }
+    assert texts[None] != texts["fr"]
+    with serving(App(program)) as server:
+        assert [m.id for m in server.client.models.list()] == ["tiny", "tiny:fr"]
+        for _ in range(2):
+            for name, adapter in (("tiny", None), ("tiny:fr", "fr")):
+                made = server.client.completions.create(model=name, prompt="ab", max_tokens=10)
+                assert made.choices[0].text == texts[adapter] and made.model == name
