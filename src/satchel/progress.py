@@ -95,6 +95,11 @@ def usual_progress() -> Progress:
     return ProgressBar() if _in_notebook() else silent
 
 
+def watched_progress() -> Progress:
+    """A bar where someone looks: on a terminal or in a notebook; else silence."""
+    return ProgressBar() if _in_notebook() or _on_terminal() else silent
+
+
 def silent(label: str, done: int, total: int | None) -> None:
     """Tell nobody."""
 

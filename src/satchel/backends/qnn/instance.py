@@ -12,12 +12,14 @@ from numpy.typing import ArrayLike, NDArray
 
 from satchel.backends.qnn.child import Child
 from satchel.backends.qnn.chips import find_chip
+from satchel.backends.qnn.first_run import compiling_told
 from satchel.backends.qnn.manifest import Manifest, damaged
 from satchel.backends.qnn.payload import read_manifest
 from satchel.backends.qnn.prepared import PreparedProgram
 from satchel.backends.qnn.vendor import is_emulated, vendor_version
 from satchel.errors import ExecutionError
 from satchel.program.names import ACCEPT_METHOD, KV_METHOD, LOOKAHEAD_METHOD
+from satchel.progress import watched_progress
 from satchel.runtime.program import Instance, Method, OneSequence, Program
 from satchel.sources import cache_folder
 
@@ -93,7 +95,11 @@ class NpuInstance(_CompiledProgram):
             "folder": str(folder),
             "target": program.target,
         }
-        self._child.ask("load", message)
+        if not self.emulated:
+            self._child.ask("load", message)
+            return
+        with compiling_told(manifest, folder, watched_progress()):
+            self._child.ask("load", message)
 
     def _run(self, name: str, inputs: Mapping[str, Array]) -> Mapping[str, Array]:
         return self._child.ask("call", {"method": name}, inputs)[1]
