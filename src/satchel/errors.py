@@ -136,6 +136,10 @@ class ContextFullError(SatchelError):
     """The prompt does not fit in the context that the program was exported with."""
 
 
+class RemoteError(SatchelError):
+    """A server does not answer, or refuses."""
+
+
 class EvaluationError(SatchelError):
     """Something cannot be evaluated: its text, its task or its checkpoint is missing or wrong."""
 

@@ -16,6 +16,12 @@ def positive(text: str) -> int:
     return number
 
 
+def count(text: str) -> int:
+    if not text.isascii() or not text.isdigit() or len(text) > 9:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number, 0 or more")
+    return int(text)
+
+
 def not_negative(text: str) -> float:
     try:
         number = float(text)

@@ -12,9 +12,10 @@ from satchel.cli.arguments import (
     positive,
     threads,
 )
+from satchel.cli.bench_url import add_url_options, bench_url
 from satchel.cli.output import emit, print_json, say
 from satchel.cli.repeat import add_cool_down
-from satchel.errors import ConfigError
+from satchel.errors import ConfigError, UsageError
 from satchel.units import megabytes
 
 if TYPE_CHECKING:
@@ -22,11 +23,13 @@ if TYPE_CHECKING:
     from satchel.runtime.program import Program
 
 _EMULATED = "emulator: not a speed. It computes what the chip would, and not as fast."
-HELP = "measure speed and memory: prefill and decode, or one call of another model"
+HELP = "measure speed and memory: prefill and decode, one call of another model, or a server"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("model", metavar="FILE", help="a program, or a model to make one of")
+    parser.add_argument(
+        "model", metavar="FILE", nargs="?", help="a program, or a model to make one of"
+    )
     parser.add_argument(
         "--prompt-tokens", type=positive, default=256, metavar="N", help="prompt length"
     )
@@ -64,6 +67,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="also measure guessing ahead, in turn with plain decoding of the same text",
     )
     add_lookahead_sizes(group)
+    add_url_options(parser)
     add_program_options(parser)
 
 
@@ -140,6 +144,11 @@ def execute(arguments: argparse.Namespace) -> None:
     from satchel.benchmark.llm import BenchOptions, measure
     from satchel.cli.programs import find_program, open_program
 
+    if arguments.url:
+        bench_url(arguments)
+        return
+    if arguments.model is None:
+        raise UsageError("there is nothing to measure", "Give a FILE, or a server with --url.")
     program = open_program(str(find_program(arguments.model)), arguments)
     if program.metadata.get("kind") == "module":
         _bench_module(program, arguments)

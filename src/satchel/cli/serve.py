@@ -9,7 +9,7 @@ import re
 import socket
 from typing import TYPE_CHECKING, Any
 
-from satchel.cli.arguments import add_program_options, positive, threads
+from satchel.cli.arguments import add_program_options, count, positive, threads
 from satchel.cli.output import print_json, say
 from satchel.errors import ConfigError, InputError, SatchelError
 
@@ -36,12 +36,6 @@ def seconds(text: str) -> float:
     if not re.fullmatch(r"\d{1,6}(\.\d+)?", text, re.ASCII) or float(text) == 0:
         raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds")
     return float(text)
-
-
-def count(text: str) -> int:
-    if not text.isascii() or not text.isdigit() or len(text) > 9:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number, 0 or more")
-    return int(text)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

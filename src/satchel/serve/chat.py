@@ -18,7 +18,14 @@ from satchel.serve.models import ServedModel
 from satchel.serve.settings import Settings
 from satchel.serve.tool_calls import ToolCalls
 from satchel.serve.tools import Tools, read_tools, with_tools
-from satchel.serve.wanted import Wanted, check_bias, check_length, check_prompt, read_wanted
+from satchel.serve.wanted import (
+    Wanted,
+    check_bias,
+    check_length,
+    check_prompt,
+    read_wanted,
+    without_end,
+)
 
 DONE = b"data: [DONE]\n\n"
 _MOST_LOGPROBS = 20
@@ -52,6 +59,7 @@ def prepare(model: ServedModel, fields: Fields, settings: Settings) -> ChatAsk:
     elif fields.get("top_logprobs"):
         raise fields.wrong("top_logprobs", "needs logprobs to be true")
     check_bias(wanted, model)
+    wanted = without_end(wanted, model, fields)
     tools = read_tools(fields)
     form = read_form(fields, model)
     if (called := tools.schema()) is not None:

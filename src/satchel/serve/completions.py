@@ -14,7 +14,14 @@ from satchel.serve.form import read_form
 from satchel.serve.jobs import Job, LogProb
 from satchel.serve.models import ServedModel
 from satchel.serve.settings import Settings
-from satchel.serve.wanted import Wanted, check_bias, check_length, check_prompt, read_wanted
+from satchel.serve.wanted import (
+    Wanted,
+    check_bias,
+    check_length,
+    check_prompt,
+    read_wanted,
+    without_end,
+)
 
 DONE = b"data: [DONE]\n\n"
 _MOST_LOGPROBS = 20
@@ -41,6 +48,7 @@ def prepare(model: ServedModel, fields: Fields, settings: Settings) -> Completio
     if (fields.integer("best_of", 1, 1 << 20, 1) or 1) > wanted.count:
         raise fields.wrong("best_of", "may not be above n")
     check_bias(wanted, model)
+    wanted = without_end(wanted, model, fields)
     wanted = replace(wanted, grammar=read_form(fields, model))
     echo = fields.switch("echo")
     if echo and wanted.logprobs is not None:

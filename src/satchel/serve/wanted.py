@@ -110,6 +110,15 @@ def _bias(fields: Fields) -> dict[int, float] | None:
     return found
 
 
+def without_end(wanted: Wanted, model: ServedModel, fields: Fields) -> Wanted:
+    """``ignore_eos``, as llama.cpp and vLLM have it: the text goes on until its limit."""
+    if not fields.switch("ignore_eos"):
+        return wanted
+    never = dict.fromkeys(model.llm.tokenizer.spec.eos_ids, -100.0)
+    bias = {**wanted.sampling.logit_bias, **never}
+    return replace(wanted, sampling=replace(wanted.sampling, logit_bias=bias))
+
+
 def check_bias(wanted: Wanted, model: ServedModel) -> None:
     """A token that the model does not have is the request's fault, and told before it begins."""
     size = model.llm.tokenizer.vocab_size
