@@ -105,10 +105,10 @@ def test_errors_advise_what_the_caller_can_do(
 ) -> None:
     checkpoint = write_tiny_llm(tmp_path / "tiny")
     with pytest.raises(RecipeError) as caught:
-        satchel.export(checkpoint, target="qnn:SM8750", kv_bits=16)
+        satchel.export(checkpoint, target="qnn:SM8450", kv_bits=16)
     assert caught.value.advice == "Use kv_bits 8, or leave it out."
     assert str(caught.value).endswith("Use kv_bits 8, or leave it out.")
-    command = ["export", str(checkpoint), "--target", "qnn:SM8750", "--kv-bits", "16"]
+    command = ["export", str(checkpoint), "--target", "qnn:SM8450", "--kv-bits", "16"]
     assert main(command) == 1
     assert "Use --kv-bits 8, or leave it out." in capsys.readouterr().err
 

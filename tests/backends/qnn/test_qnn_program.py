@@ -79,6 +79,21 @@ def test_rounding_changes_little(
     assert _cosine(logits, reference[0]) > 0.99
 
 
+def test_a_cache_of_16_bits(tiny_checkpoint: Path, tmp_path: Path) -> None:
+    """Whole numbers of twice the bytes on the chip, and the same text as the reference."""
+    path = satchel.export(tiny_checkpoint, tmp_path / "kv16.satchel", **OPTIONS, kv_bits=16)
+    program = Program(path)
+    manifest = read_manifest(program)
+    caches = {c.name for method in manifest.methods.values() for c in method.caches}
+    assert caches and all(manifest.encodings[name].bits == 16 for name in caches)
+    wanted, tokens = _greedy(Session(program, instance=open_instance(program, reference=True)))
+    logits, emulated = _greedy(Session(program))
+    assert _cosine(logits, wanted) > 0.999
+    assert emulated == tokens
+    cpu, _ = _greedy(Session(program, instance=Instance(program)))
+    assert _cosine(wanted, cpu) > 0.99
+
+
 def test_two_shards_give_the_tokens_of_one(
     tiny_checkpoint: Path, reference: tuple[np.ndarray, list[int]]
 ) -> None:

@@ -37,7 +37,17 @@ REFUSED = {
         "does not run the recipe 8da4w",
     ),
     "two widths": ({"overrides": {"layers.0.*": "8a8w"}}, RecipeError, "of one width"),
-    "a wide cache": ({"kv_bits": 16}, RecipeError, "KV cache has 8 bits"),
+    "a wide cache on v69": (
+        {"kv_bits": 16, "target": "qnn:SM8450"},
+        RecipeError,
+        "v69.*KV cache of 8 bits; v73 has 16",
+    ),
+    "a wide cache of 8 bits": (
+        {"kv_bits": 16, "recipe": "8a8w"},
+        RecipeError,
+        "16 bits goes with activations of 16",
+    ),
+    "a cache of floats": ({"kv_bits": 32}, RecipeError, "KV cache has 8 or 16 bits"),
     "many shards": ({"num_sharding": 99}, ConfigError, "shards at most, not 99"),
     "shards on the CPU": (
         {"target": "cpu", "num_sharding": 2},

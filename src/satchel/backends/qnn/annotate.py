@@ -21,7 +21,7 @@ Array = NDArray[Any]
 Ranges = dict[str, tuple[float, float]]
 Encodings = dict[str, ActivationEncoding]
 
-CACHE_BITS = 8
+CACHE_BITS = 8  # or 16, where the chip multiplies 16 bits by 16
 # A hidden slot's score lies this far below the lowest that was seen: e^-20 is no 16-bit step.
 MASK_MARGIN = 20.0
 # A pad is of zeros, which every encoding has a code for.
@@ -29,7 +29,7 @@ MOVES = ops_with(Trait.keeps_codes)
 
 
 def is_copy(node: Node) -> bool:
-    """A node that only changes the bits of a value: 16 become the cache's 8."""
+    """A node that only changes the bits of a value: 16 become those of the cache."""
     return node.op == "affine" and node.attrs.get("scale") == 1.0 and "shift" not in node.attrs
 
 
@@ -42,11 +42,15 @@ def is_cache(name: str) -> bool:
 
 
 def annotate(
-    graph: Graph, ranges: Ranges, bits: int, wide: Collection[str] = frozenset()
+    graph: Graph,
+    ranges: Ranges,
+    bits: int,
+    wide: Collection[str] = frozenset(),
+    cache_bits: int = CACHE_BITS,
 ) -> Encodings:
     """The encoding of every activation of a graph, from the ranges that were seen.
 
-    Those that ``wide`` names have 16 bits.
+    Those that ``wide`` names have 16 bits, the KV cache has ``cache_bits``.
     """
     made: Encodings = {}
 
@@ -59,7 +63,7 @@ def annotate(
         if is_mask(value.name):
             spanning(value.name, -masked, 0.0)
         else:
-            spanning(value.name, low, high, CACHE_BITS if is_cache(value.name) else bits)
+            spanning(value.name, low, high, cache_bits if is_cache(value.name) else bits)
     for node in graph.nodes:
         name = node.outputs[0].name
         first = node.inputs[0]
@@ -67,7 +71,7 @@ def annotate(
         if node.op in MOVES and is_activation(first):
             made[name] = made[first.name]
         elif is_copy(node):
-            made[name] = ActivationEncoding.of_range(*ranges[name], CACHE_BITS)
+            made[name] = ActivationEncoding.of_range(*ranges[name], cache_bits)
         elif node.op in ("softmax", "sigmoid", "hardsigmoid"):
             spanning(name, 0.0, 1.0)
         elif node.op == "tanh":  # the chip takes this for granted: what is only above 0 is wrong

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from satchel.backends.qnn.annotate import Encodings, Ranges, annotate
+from satchel.backends.qnn.annotate import CACHE_BITS, Encodings, Ranges, annotate
 from satchel.backends.qnn.lowering import Lowered
 from satchel.backends.qnn.ops import bounded
 from satchel.backends.qnn.weights import WeightStore
@@ -59,13 +59,15 @@ class Calibrated:
 
 @dataclass(frozen=True)
 class Calibration:
-    """``bits`` are those of activations. Layers that 8 bits alone leave with less than
-    ``least_snr`` dB have 16, and so has what leads to them; None: all have the same."""
+    """``bits`` are those of activations, ``cache_bits`` of the KV cache. Layers that 8 bits alone
+    leave with less than ``least_snr`` dB have 16, and so has what leads to them; None: all have the
+    same."""
 
     bits: int
     observer: str = "minmax"
     least_snr: float | None = None
     progress: Callable[[int, int], None] = lambda done, total: None
+    cache_bits: int = CACHE_BITS
 
     def run(
         self,
@@ -81,7 +83,7 @@ class Calibration:
             )
         examples = [dict(feed.values) for feed in feeds[:_COMPARED]]
         ranges, caches = self._measure(lowered, pieces, feeds, weights)
-        encodings = annotate(lowered.npu, ranges, self.bits)
+        encodings = annotate(lowered.npu, ranges, self.bits, cache_bits=self.cache_bits)
         if self.least_snr is None:
             return Calibrated(encodings, caches)
         graph, read = _for_the_cpu(lowered.npu, weights), _reader(weights)

@@ -34,6 +34,11 @@ class Chip:
         """Several graphs of one binary may use one copy of the weights."""
         return self.hexagon >= 73
 
+    @property
+    def multiplies_16_by_16(self) -> bool:
+        """Two activations of 16 bits may be multiplied: a KV cache of 16 bits."""
+        return self.hexagon >= 73
+
     def options(self) -> dict[str, str]:
         """What the execution provider is told about the chip."""
         named = {"soc_model": str(self.soc_model)} if self.soc_model else {}

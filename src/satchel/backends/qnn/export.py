@@ -18,7 +18,7 @@ from satchel.backends.qnn.feeds import ExampleFeeds, TextFeeds
 from satchel.backends.qnn.lowering import lower
 from satchel.backends.qnn.payload import MANIFEST
 from satchel.backends.qnn.place import METHOD, NPU
-from satchel.backends.qnn.rules import check_matrices, check_recipe
+from satchel.backends.qnn.rules import cache_bits, check_matrices, check_recipe
 from satchel.backends.qnn.shards import choose_cuts, needed_shards, split
 from satchel.backends.qnn.sizes import ShardEstimate, context_bytes, estimate, weight_bytes
 from satchel.backends.qnn.vendor import require_packages
@@ -105,6 +105,7 @@ class NpuLanguageModel:
                 "a program for an NPU has no adapters that are kept apart", "Merge it with --lora."
             )
         self.bits = check_recipe(chip, draft.recipe, dict(draft.encodings))
+        self.cache_bits = cache_bits(draft.recipe)
         compiled = [g for g in draft.graphs if g.name not in _on_the_host(draft.graphs)]
         self.methods = {g.name: _tokens(g) for g in compiled if g.name != CALIBRATION_METHOD}
         limit = USUAL_SHARD_BYTES
@@ -125,7 +126,7 @@ class NpuLanguageModel:
         self.shards = num_sharding or wanted
         self.pieces = split(npu, choose_cuts(npu, size, self.shards))
         for number, piece in enumerate(self.pieces):
-            taken = context_bytes(piece, size)
+            taken = context_bytes(piece, size, self.cache_bits)
             if taken > chip.context_limit:
                 raise ConfigError(
                     f"shard {number} takes {taken / 1e9:.1f} GB, and a context of "
@@ -150,7 +151,8 @@ class NpuLanguageModel:
     def plan(self) -> CompilePlan:
         size = weight_bytes(self.draft.weight_bytes)
         copies = 1 if self.shared else len(self.methods)
-        shards = tuple(estimate(piece, size, len(self.methods), copies) for piece in self.pieces)
+        count, bits = len(self.methods), self.cache_bits
+        shards = tuple(estimate(piece, size, count, copies, bits) for piece in self.pieces)
         return NpuPlan(self.chip.target, self.shared, shards).told()
 
     def compile(self, program: Program, folder: Path, progress: Progress) -> Compiled:
@@ -159,7 +161,7 @@ class NpuLanguageModel:
             program,
             self.chip,
             self.methods,
-            Calibration(self.bits, progress=told),
+            Calibration(self.bits, progress=told, cache_bits=self.cache_bits),
             self._texts,
             self.shards,
             self.row_parts,

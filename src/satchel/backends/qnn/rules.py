@@ -27,15 +27,38 @@ def check_recipe(chip: Chip, recipe: Recipe, encodings: dict[str, Encoding]) -> 
             f"{chip.name} (Hexagon v{chip.hexagon}) has no 4-bit weights in blocks; v69 has",
             advice,
         )
-    if recipe.cache != DType.u8:
-        raise RecipeError("the NPU's KV cache has 8 bits", "Use --kv-bits 8, or leave it out.")
     bits = {find_scheme(name).activation_bits for name in names}
     if len(bits) > 1 or recipe.activation_bits:
         raise RecipeError(
             "on the NPU all layers have activations of one width",
             "Use schemes that begin alike, such as 16a4w with 16a8w.",
         )
-    return bits.pop()
+    (width,) = bits
+    _check_cache(chip, recipe, width)
+    return width
+
+
+def cache_bits(recipe: Recipe) -> int:
+    """Of the KV cache on the NPU; that of 16 is 16-bit floats on the CPU, and whole numbers there.
+
+    >>> cache_bits(Recipe.named("16a4w", kv_bits=16))
+    16
+    """
+    return 8 if recipe.cache == DType.u8 else 16
+
+
+def _check_cache(chip: Chip, recipe: Recipe, bits: int) -> None:
+    advice = "Use --kv-bits 8, or leave it out."
+    if recipe.cache == DType.u8:
+        return
+    if recipe.cache != DType.f16:
+        raise RecipeError("the NPU's KV cache has 8 or 16 bits", advice)
+    if not chip.multiplies_16_by_16:
+        raise RecipeError(
+            f"{chip.name} (Hexagon v{chip.hexagon}) has a KV cache of 8 bits; v73 has 16", advice
+        )
+    if bits != 16:
+        raise RecipeError("a KV cache of 16 bits goes with activations of 16", advice)
 
 
 def check_matrices(graph: Graph, encodings: dict[str, Encoding]) -> None:

@@ -51,22 +51,24 @@ def weight_bytes(sizes: Mapping[str, int]) -> NodeSize:
     return size
 
 
-def context_bytes(piece: Graph, size: NodeSize) -> int:
+def context_bytes(piece: Graph, size: NodeSize, cache_bits: int = CACHE_BITS) -> int:
     """What a shard takes on the chip: weights, the cache, and what goes in and out."""
     passed = [*piece.inputs, *piece.outputs]
-    widths = [CACHE_BITS if is_cache(v.name) else 16 for v in passed]
+    widths = [cache_bits if is_cache(v.name) else 16 for v in passed]
     buffers = sum(v.type.max_bytes * bits // 32 for v, bits in zip(passed, widths, strict=True))
     return sum(size(node) for node in piece.nodes) + buffers
 
 
-def estimate(piece: Graph, size: NodeSize, methods: int, copies: int) -> ShardEstimate:
+def estimate(
+    piece: Graph, size: NodeSize, methods: int, copies: int, cache_bits: int = CACHE_BITS
+) -> ShardEstimate:
     """``copies`` of the weights are in the binaries: one if the methods share them."""
     weights = sum(size(node) for node in piece.nodes)
     nodes = len(piece.nodes) * methods
     return ShardEstimate(
         weights,
         int(weights * copies * _BINARY_PER_BYTE) + nodes * _BINARY_PER_NODE,
-        context_bytes(piece, size),
+        context_bytes(piece, size, cache_bits),
         nodes * _SECONDS_PER_NODE + weights * methods * _SECONDS_PER_BYTE,
         _MEMORY_BASE + int(weights * _MEMORY_PER_BYTE) + nodes * _MEMORY_PER_NODE,
     )
