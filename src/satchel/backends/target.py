@@ -175,6 +175,8 @@ class Target(ABC):
     extra: ClassVar[Extra | None] = None
     # Whether it runs the portable methods themselves, which are in every file.
     portable: ClassVar[bool] = False
+    # Whether its instances count the cycles of each op (start_profile, take_cycles).
+    counts_cycles: ClassVar[bool] = False
 
     # What it is called.
 

@@ -14,6 +14,7 @@ import satchel
 from models.model_rows import ROWS
 from satchel.backends import open_instance
 from satchel.backends.qnn import compiler, export
+from satchel.backends.qnn.binary_info import differences
 from satchel.backends.qnn.child import Child
 from satchel.backends.qnn.payload import extract, read_manifest
 from satchel.backends.qnn.prepared import PreparedProgram
@@ -156,6 +157,67 @@ def test_shared_weights_are_stored_once(npu_program: Path, tmp_path: Path) -> No
     # These weights are tiny: most of a binary is its code, of which there are two.
     weights = sum(w["codes_size"] for w in program.weights if w["encoding"] != "u8")
     assert shared < sum(alone) and shared - max(alone) < sum(alone) - weights
+
+
+def test_graphs_that_share_weights_compute_the_same_bits(npu_program: Path, tmp_path: Path) -> None:
+    """In the process that compiled them: all methods of a shared binary, against each alone."""
+    program = Program(npu_program)
+    manifest = read_manifest(program)
+    sources = PreparedProgram.of(program).write_models(0, tmp_path)
+    results = []
+    for share in (True, False):
+        with Child() as child:
+            models = [
+                (name, path, tmp_path / f"{share}.{name}.onnx") for name, path in sources.items()
+            ]
+            child.compile(models, manifest.target, share)
+            results.append(
+                {name: child.run(name, _random_codes(manifest.methods[name])) for name in sources}
+            )
+    for name in sources:
+        for output, codes in results[0][name].items():
+            np.testing.assert_array_equal(codes, results[1][name][output], err_msg=output)
+
+
+def _random_codes(method: Any) -> dict[str, np.ndarray]:
+    rng = np.random.default_rng(3)
+    return {
+        tensor.name: rng.integers(0, 2**tensor.encoding.bits, tensor.shape).astype(
+            tensor.encoding.dtype
+        )
+        for tensor in method.shards[0].inputs
+    }
+
+
+def test_a_binary_says_what_is_in_it(npu_program: Path, tmp_path: Path) -> None:
+    """Qualcomm's system library reads the shared binary: two graphs, as the manifest has them."""
+    program = Program(npu_program)
+    manifest = read_manifest(program)
+    extract(program, tmp_path)
+    shards = {name: method.shards[0] for name, method in manifest.methods.items()}
+    assert len({shard.binary for shard in shards.values()}) == 1
+    with Child() as child:
+        binary = tmp_path / shards["kv_forward"].binary
+        told = child.ask("contents", {"binary": str(binary)})[0]
+        assert told["soc_model"] == 69 and len(told["graphs"]) == 2
+        for shard in shards.values():
+            assert differences(shard.to_dict(), told["graphs"][shard.graph]) == []
+        other = differences(
+            shards["kv_forward"].to_dict(), told["graphs"][shards["prefill_forward"].graph]
+        )
+        assert any("shape" in line for line in other)
+        (tmp_path / "no.bin").write_bytes(b"no context" * 20)
+        with pytest.raises(BackendError, match="cannot read no.bin"):
+            child.ask("contents", {"binary": str(tmp_path / "no.bin")})
+
+
+def test_a_binary_with_other_graphs_is_not_written(
+    tiny_checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(compiler, "differences", lambda *_: ["x has the shape [1] and not [2]"])
+    with pytest.raises(BackendError, match=r"not what the manifest says.*shape \[1\] and not"):
+        satchel.export(tiny_checkpoint, tmp_path / "x.satchel", mode="kv", **OPTIONS)
+    assert not (tmp_path / "x.satchel").exists()
 
 
 @pytest.mark.parametrize("name", ["gemma2-soft_caps", "qwen3-wide_heads", "codegen-partly_rotated"])

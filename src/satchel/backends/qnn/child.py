@@ -17,6 +17,7 @@ import satchel
 from satchel import errors
 from satchel.backends.qnn.codes import find_cause, find_code
 from satchel.backends.qnn.frames import Array, Message, receive, send
+from satchel.backends.qnn.settings import Settings
 from satchel.backends.qnn.vendor import require_packages
 from satchel.errors import BackendError, SatchelError
 
@@ -67,10 +68,17 @@ class Child:
     def pid(self) -> int:
         return self._process.pid
 
-    def compile(self, models: Sequence[Model], target: str, share: bool = False) -> Message:
+    def compile(
+        self,
+        models: Sequence[Model],
+        target: str,
+        share: bool = False,
+        settings: Settings | None = None,
+    ) -> Message:
         """Compile models, into one binary if they ``share`` weights."""
         listed = [[key, str(model), str(to) if to else None] for key, model, to in models]
-        message, _ = self.ask("compile", {"models": listed, "target": target, "share": share})
+        how = {"share": share, "settings": (settings or Settings()).to_dict()}
+        message, _ = self.ask("compile", {"models": listed, "target": target, **how})
         return message
 
     def run(self, key: str, arrays: Mapping[str, Array]) -> dict[str, Array]:

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from satchel.backends.qnn.annotate import is_cache
+from satchel.backends.qnn.binary_info import differences
 from satchel.backends.qnn.calibrate import Calibrated, Calibration
 from satchel.backends.qnn.child import Child
 from satchel.backends.qnn.chips import Chip
@@ -21,6 +22,7 @@ from satchel.backends.qnn.manifest import Manifest
 from satchel.backends.qnn.payload import MANIFEST
 from satchel.backends.qnn.prepared import PreparedProgram
 from satchel.backends.qnn.reference_run import ReferenceGraph
+from satchel.backends.qnn.settings import Settings
 from satchel.backends.qnn.shards import choose_cuts, cut_points, split
 from satchel.backends.qnn.sizes import weight_bytes
 from satchel.backends.qnn.vendor import compiled_graph, vendor_version
@@ -48,6 +50,7 @@ class NpuCompiler:
     shards: int = 1
     row_parts: Mapping[str, int] = field(default_factory=dict)
     progress: Tell = lambda _what, _done, _total: None
+    settings: Settings = field(default_factory=Settings)
     prepared: PreparedProgram = field(init=False)
     calibrated: Calibrated = field(init=False)
     _probe: Probe = field(init=False)
@@ -81,6 +84,7 @@ class NpuCompiler:
             prepared.cuts,
             prepared.row_parts,
             self.calibrated.encodings,
+            settings=self.settings,
         )
         for shard in range(self.shards):
             self.progress("Compiling, shards", shard, self.shards)
@@ -89,6 +93,7 @@ class NpuCompiler:
         for method in manifest.methods.values():
             for one in method.shards:
                 one.binary, one.graph = compiled_graph(folder / one.model)
+        self._check_binaries(folder, manifest)
         (folder / MANIFEST).write_text(manifest.to_json())
         return {path.name: path for path in folder.iterdir()}
 
@@ -104,7 +109,7 @@ class NpuCompiler:
                 (name, sources[name], folder / manifest.methods[name].shards[number].model)
                 for name in order
             ]
-            answer = child.compile(models, self.chip.target, manifest.shared)
+            answer = child.compile(models, self.chip.target, manifest.shared, self.settings)
             checked = self._check(number, child)
         files = sorted(path.name for path in folder.iterdir() if path.name not in before)
         binaries = [folder / name for name in files if name.endswith(".bin")]
@@ -116,6 +121,27 @@ class NpuCompiler:
             "peak_memory_bytes": answer["peak_bytes"],
             **checked,
         }
+
+    def _check_binaries(self, folder: Path, manifest: Manifest) -> None:
+        """Qualcomm's own library must find in each binary the graphs that the manifest names, with
+        these inputs and outputs: no emulator loads a binary with shared weights."""
+        with Child() as child:
+            told: dict[str, Any] = {}
+            for method in manifest.methods.values():
+                for one in method.shards:
+                    if one.binary not in told:
+                        path = str(folder / one.binary)
+                        told[one.binary] = child.ask("contents", {"binary": path})[0]
+                    graphs = told[one.binary]["graphs"]
+                    if one.graph not in graphs:
+                        wrong = [f"it has the graphs {', '.join(graphs)}"]
+                    else:
+                        wrong = differences(one.to_dict(), graphs[one.graph])
+                    if wrong:
+                        raise BackendError(
+                            f"{one.binary} is not what the manifest says: {wrong[0]}",
+                            "Nothing was written; please report the model and the chip.",
+                        )
 
     def _check_size(self, number: int, work: Path) -> None:
         size = sum(path.stat().st_size for path in work.iterdir())

@@ -19,6 +19,7 @@ from satchel.backends.qnn.lowering import lower
 from satchel.backends.qnn.payload import MANIFEST
 from satchel.backends.qnn.place import METHOD, NPU
 from satchel.backends.qnn.rules import cache_bits, check_matrices, check_recipe
+from satchel.backends.qnn.settings import Settings
 from satchel.backends.qnn.shards import choose_cuts, needed_shards, split
 from satchel.backends.qnn.sizes import ShardEstimate, context_bytes, estimate, weight_bytes
 from satchel.backends.qnn.vendor import require_packages
@@ -97,9 +98,15 @@ class NpuPlan:
 class NpuLanguageModel:
     """A language model's part that is the NPU's; what the chip cannot do is found out here."""
 
-    def __init__(self, draft: Draft, chip: Chip, num_sharding: int | None) -> None:
+    def __init__(
+        self,
+        draft: Draft,
+        chip: Chip,
+        num_sharding: int | None,
+        settings: Settings | None = None,
+    ) -> None:
         require_packages()
-        self.draft, self.chip = draft, chip
+        self.draft, self.chip, self.settings = draft, chip, settings or Settings()
         if draft.adapters:
             raise ConfigError(
                 "a program for an NPU has no adapters that are kept apart", "Merge it with --lora."
@@ -166,6 +173,7 @@ class NpuLanguageModel:
             self.shards,
             self.row_parts,
             progress,
+            self.settings,
         )
         files = compiler.compile(folder)
         return Compiled(files, summary(files))
@@ -206,8 +214,8 @@ class NpuModule:
     notes: tuple[str, ...] = ()
     graphs: tuple[Graph, ...] = ()
 
-    def __init__(self, draft: Draft, chip: Chip) -> None:
-        self.draft, self.chip = draft, chip
+    def __init__(self, draft: Draft, chip: Chip, settings: Settings | None = None) -> None:
+        self.draft, self.chip, self.settings = draft, chip, settings or Settings()
         self.bits = MODULE_RECIPES[draft.recipe_name]
         placed = (graph for graph in draft.graphs if graph.name == NPU)
         self.npu = next(placed, draft.graphs[0])
@@ -228,6 +236,7 @@ class NpuModule:
             Calibration(self.bits, samples.observer, samples.least_snr),
             ExampleFeeds(METHOD, samples.examples),
             progress=progress,
+            settings=self.settings,
         )
         files = compiler.compile(folder)
         calibrated = compiler.calibrated
@@ -287,6 +296,6 @@ def _tokens(graph: Graph) -> int:
 def summary(files: Mapping[str, Path]) -> dict[str, Any]:
     """What the metadata say of the NPU's part; the rest is in its manifest."""
     document = json.loads(files[MANIFEST].read_text())
-    kept = ("target", "vendor", "bits", "shared", "shards")
+    kept = ("target", "vendor", "bits", "shared", "settings", "shards")
     tokens = {method["name"]: method["tokens"] for method in document["methods"]}
     return {**{key: document[key] for key in kept}, "methods": tokens}

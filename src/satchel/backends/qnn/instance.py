@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tempfile
 import weakref
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -16,6 +17,7 @@ from satchel.backends.qnn.first_run import compiling_told
 from satchel.backends.qnn.manifest import Manifest, damaged
 from satchel.backends.qnn.payload import read_manifest
 from satchel.backends.qnn.prepared import PreparedProgram
+from satchel.backends.qnn.profile import Cycles
 from satchel.backends.qnn.vendor import is_emulated, vendor_version
 from satchel.errors import ExecutionError
 from satchel.program.names import ACCEPT_METHOD, KV_METHOD, LOOKAHEAD_METHOD
@@ -90,7 +92,8 @@ class NpuInstance(_CompiledProgram):
         self._child = Child()
         weakref.finalize(self, self._child.close)
         folder = cache_folder() / "qnn" / f"{program.checksum[:24]}-{vendor_version()}"
-        message = {
+        self._profiles: tempfile.TemporaryDirectory[str] | None = None
+        self._message = message = {
             "program": str(program.path.absolute()),
             "folder": str(folder),
             "target": program.target,
@@ -103,6 +106,18 @@ class NpuInstance(_CompiledProgram):
 
     def _run(self, name: str, inputs: Mapping[str, Array]) -> Mapping[str, Array]:
         return self._child.ask("call", {"method": name}, inputs)[1]
+
+    def start_profile(self) -> None:
+        """Count the cycles of every op; the first time, all is loaded anew and caches are empty."""
+        if self._profiles is None:
+            self._profiles = tempfile.TemporaryDirectory()
+            self._child.ask("load", {**self._message, "profile": self._profiles.name})
+        self._child.ask("profile", {})  # what came before does not count
+
+    def take_cycles(self) -> Cycles:
+        """By op: calls and cycles since :meth:`start_profile`."""
+        ops = self._child.ask("profile", {})[0]["ops"]
+        return {op: (calls, cycles) for op, (calls, cycles) in ops.items()}
 
 
 class ReferenceNpuInstance(_CompiledProgram):

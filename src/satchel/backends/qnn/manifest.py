@@ -14,6 +14,7 @@ from typing import Any
 from satchel.backends.qnn.annotate import Encodings
 from satchel.backends.qnn.chips import find_chip
 from satchel.backends.qnn.lowering import CacheInput, Lowered, MaskInput
+from satchel.backends.qnn.settings import Settings
 from satchel.errors import ProgramFormatError, SatchelError
 from satchel.graph.ir import Graph, Value, largest
 from satchel.quantize.static import ActivationEncoding
@@ -195,6 +196,7 @@ class Manifest:
     row_parts: dict[str, int] = field(default_factory=dict)  # into how many layers are split
     encodings: Encodings = field(default_factory=dict)
     shards: list[dict[str, Any]] = field(default_factory=list)  # bytes, seconds, memory, files
+    settings: Settings = field(default_factory=Settings)
 
     @property
     def tokens(self) -> dict[str, int]:
@@ -205,6 +207,7 @@ class Manifest:
         document = {
             "version": VERSION,
             **vars(self),
+            "settings": self.settings.to_dict(),
             "methods": [method.to_dict() for method in self.methods.values()],
             "encodings": {n: [e.scale, e.zero_point, e.bits] for n, e in self.encodings.items()},
         }
@@ -232,6 +235,7 @@ class Manifest:
                 {str(name): int(count) for name, count in document["row_parts"].items()},
                 encodings,
                 [dict(shard) for shard in document["shards"]],
+                Settings.read(dict(document.get("settings", {}))),
             )
             find_chip(manifest.target)
         except (

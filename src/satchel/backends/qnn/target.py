@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from satchel.backends.base import BaseTarget
 from satchel.backends.qnn.chips import Chip, find_chip, usual_recipe
+from satchel.backends.qnn.settings import PERFORMANCE, PRIORITIES, Settings
 from satchel.backends.target import (
     Compilation,
     Defaults,
@@ -51,6 +52,22 @@ class QnnTarget(BaseTarget):
         metavar="FOLDER",
     )
 
+    performance: str = option(
+        "burst",
+        "the clocks' mode on the chip: burst, balanced, power_saver, … (burst)",
+        choices=PERFORMANCE,
+    )
+    vtcm_mb: int | None = option(
+        None,
+        "megabytes of the NPU's fast memory to compile for (all that the chip has)",
+        POSITIVE,
+        metavar="N",
+    )
+    priority: str = option(
+        "normal", "of the NPU's work beside that of other programs (normal)", choices=PRIORITIES
+    )
+
+    counts_cycles = True
     family = "qnn"
     form = "qnn:CHIP, for example qnn:SM8750, or by its version qnn:v79"
     extra = Extra("qnn", "onnxruntime_qnn", "satchel export --target qnn:CHIP")
@@ -59,13 +76,24 @@ class QnnTarget(BaseTarget):
     def parse(cls, chip: str, options: Mapping[str, Any]) -> QnnTarget:
         return cls(find_chip(f"{cls.family}:{chip}"), **options)
 
+    def __post_init__(self) -> None:
+        self.settings  # noqa: B018  (they are possible)
+
     @property
     def name(self) -> str:
         return self.chip.target
 
+    @property
+    def settings(self) -> Settings:
+        return Settings(self.performance, self.vtcm_mb, self.priority)
+
     def choices(self) -> Iterator[str]:
         if self.num_sharding is not None:
             yield f"s{self.num_sharding}"
+        if self.vtcm_mb is not None:
+            yield f"vtcm{self.vtcm_mb}"
+        if self.performance != Settings().performance:
+            yield self.performance
 
     @property
     def usual(self) -> Defaults:
@@ -127,8 +155,8 @@ class QnnTarget(BaseTarget):
         from satchel.backends.qnn.export import NpuLanguageModel, NpuModule
 
         if draft.is_language_model:
-            return NpuLanguageModel(draft, self.chip, self.num_sharding)
-        return NpuModule(draft, self.chip)
+            return NpuLanguageModel(draft, self.chip, self.num_sharding, self.settings)
+        return NpuModule(draft, self.chip, self.settings)
 
     def after_export(self, program: Program) -> None:
         from satchel.backends.qnn.kit import write_kit

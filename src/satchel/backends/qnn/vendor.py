@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from satchel.backends.qnn.chips import Chip
+from satchel.backends.qnn.settings import Settings
 from satchel.errors import BackendError
 
 PACKAGES = ("onnxruntime", "onnxruntime-qnn", "onnx")
@@ -46,12 +47,17 @@ def is_emulated() -> bool:
 
 
 def open_session(
-    model: Path, chip: Chip, context: Path | None = None, share: str | None = None
+    model: Path,
+    chip: Chip,
+    context: Path | None = None,
+    share: str | None = None,
+    settings: Settings | None = None,
+    profile: Path | None = None,
 ) -> Any:
     """An inference session on the NPU alone: what it does not take is an error, not a fallback.
 
     ``context`` is where the compiled binary goes. ``share`` puts several models into one binary:
-    "more" for all but the last, which is "last".
+    "more" for all but the last, which is "last". ``profile`` is where the cycles of each op go.
     """
     import onnxruntime as ort
     import onnxruntime_qnn
@@ -63,20 +69,23 @@ def open_session(
         raise BackendError("onnxruntime-qnn finds no device", "Reinstall it: " + INSTALL)
     options = ort.SessionOptions()
     options.log_severity_level = 3
-    settings = {"session.disable_cpu_ep_fallback": "1"}
+    entries = {"session.disable_cpu_ep_fallback": "1"}
     if context is not None:
-        settings |= {
+        entries |= {
             "ep.context_enable": "1",
             "ep.context_file_path": str(context),
             "ep.context_embed_mode": "0",
         }
     if share:
-        settings["ep.share_ep_contexts"] = "1"
+        entries["ep.share_ep_contexts"] = "1"
     if share == "last":
-        settings["ep.stop_share_ep_contexts"] = "1"
-    for name, value in settings.items():
+        entries["ep.stop_share_ep_contexts"] = "1"
+    for name, value in entries.items():
         options.add_session_config_entry(name, value)
     provider = {"backend_path": onnxruntime_qnn.get_qnn_htp_path(), **chip.options()}
+    provider |= (settings or Settings()).provider()
+    if profile is not None:
+        provider |= {"profiling_level": "detailed", "profiling_file_path": str(profile)}
     options.add_provider_for_devices(devices, provider)
     return ort.InferenceSession(str(model), options)
 

@@ -14,11 +14,14 @@ from typing import IO, Any
 
 import numpy as np
 
+from satchel.backends.qnn.binary_info import read_binary
 from satchel.backends.qnn.chips import find_chip
 from satchel.backends.qnn.codes import vendor_error
 from satchel.backends.qnn.frames import Array, Message, receive, send
 from satchel.backends.qnn.loaded import load_program
+from satchel.backends.qnn.profile import ProfileFiles
 from satchel.backends.qnn.runner import Runner
+from satchel.backends.qnn.settings import Settings
 from satchel.backends.qnn.vendor import open_session
 from satchel.errors import SatchelError
 from satchel.machine import peak_rss
@@ -31,11 +34,13 @@ class Worker:
     def __init__(self) -> None:
         self._sessions: dict[str, Any] = {}
         self._program: Runner | None = None
+        self._profile: ProfileFiles | None = None
 
     def compile(self, message: Message, _: Arrays) -> tuple[Message, Arrays]:
         """Compile models into one binary, or each into its own. They can be run here then."""
         models, chip = message["models"], find_chip(message["target"])
         share = bool(message["share"]) and len(models) > 1
+        settings = Settings.read(message["settings"])
         seconds = []
         for number, (key, model, context) in enumerate(models):
             started = time.perf_counter()
@@ -45,6 +50,7 @@ class Worker:
                 chip,
                 Path(context) if context else None,
                 ("last" if last else "more") if share else None,
+                settings,
             )
             seconds.append(time.perf_counter() - started)
         processor = time.process_time()
@@ -58,10 +64,21 @@ class Worker:
 
     def load(self, message: Message, _: Arrays) -> tuple[Message, Arrays]:
         """Open a program, with whatever of it must be compiled first."""
+        self._program = None  # one at a time: a chip has little room
+        self._profile = ProfileFiles(Path(message["profile"])) if message.get("profile") else None
         self._program = load_program(
-            Path(message["program"]), message["target"], Path(message["folder"])
+            Path(message["program"]), message["target"], Path(message["folder"]), self._profile
         )
         return {}, {}
+
+    def profile(self, _: Message, __: Arrays) -> tuple[Message, Arrays]:
+        """Calls and cycles of each op since this was asked last."""
+        assert self._profile is not None
+        return {"ops": self._profile.take()}, {}
+
+    def contents(self, message: Message, _: Arrays) -> tuple[Message, Arrays]:
+        """What a binary says of itself."""
+        return read_binary(Path(message["binary"])), {}
 
     def call(self, message: Message, arrays: Arrays) -> tuple[Message, Arrays]:
         """Call a method of the program."""
