@@ -65,7 +65,7 @@ A model for {chip} (Hexagon v{hexagon}), compiled with onnxruntime-qnn {vendor}.
 *_qnn.bin        context binaries; they run on this chip only
 *.onnx           EPContext models, one for each shard and method, that name the binaries
 manifest.json    shards, methods, and the encoding of every value: number = (code - zero) * scale;
-                 settings says in which mode (burst, …) and with how much VTCM it was compiled to run
+                 settings: in which mode (burst, …) and with how much VTCM it is to run
 {files}libraries.txt    Qualcomm's libraries that the phone needs; they are not part of this kit
 push.sh          brings all of it to a phone with adb
 
