@@ -1,11 +1,12 @@
 #include "bandwidth.h"
 
+#ifdef __linux__
 #include <sys/mman.h>
+#endif
 
 #include <algorithm>
 #include <atomic>
 #include <cstdint>
-#include <cstdlib>
 #include <cstring>
 #include <memory>
 #include <new>
@@ -44,17 +45,17 @@ uint64_t read_all(const unsigned char* data, size_t bytes) {
   return total[0] + total[1];
 }
 
+constexpr size_t kHugePage = size_t{2} << 20;
+
 struct Free {
-  void operator()(unsigned char* p) const { std::free(p); }
+  void operator()(unsigned char* p) const { ::operator delete(p, std::align_val_t{kHugePage}); }
 };
 
 // In huge pages where the system has them, which are read fastest.
 std::unique_ptr<unsigned char, Free> buffer(size_t size) {
-  constexpr size_t kHugePage = size_t{2} << 20;
   const size_t whole = (size + kHugePage - 1) / kHugePage * kHugePage;
   std::unique_ptr<unsigned char, Free> data(
-      static_cast<unsigned char*>(std::aligned_alloc(kHugePage, whole)));
-  if (!data) throw std::bad_alloc();
+      static_cast<unsigned char*>(::operator new(whole, std::align_val_t{kHugePage})));
 #ifdef MADV_HUGEPAGE
   ::madvise(data.get(), whole, MADV_HUGEPAGE);
 #endif

@@ -93,6 +93,12 @@ bool is_intel() {
          vendor.c == signature_INTEL_ecx;
 }
 
+#ifdef _WIN32
+
+std::string try_amx(bool (*)()) { return "the self-test cannot be guarded on Windows"; }
+
+#else
+
 thread_local bool in_self_test = false;
 sigjmp_buf self_test_exit;
 
@@ -120,6 +126,8 @@ std::string try_amx(bool (*self_test)()) {
   for (int i = 0; i < 3; ++i) sigaction(signals[i], &saved[i], nullptr);
   return problem;
 }
+
+#endif
 
 // Empty when AMX works.
 std::string probe_amx() {

@@ -19,7 +19,7 @@ class MappedFile {
 
   const uint8_t* data() const { return data_; }
   uint64_t size() const { return size_; }
-  int descriptor() const { return descriptor_; }  // open for reading
+  int descriptor() const { return descriptor_; }  // open for reading; -1 on Windows
   // Throws FormatError if bytes were missing when they were read: somebody has cut the file short.
   void require_intact() const;
 
