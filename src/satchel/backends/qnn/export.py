@@ -21,7 +21,13 @@ from satchel.backends.qnn.place import METHOD, NPU
 from satchel.backends.qnn.rules import cache_bits, check_matrices, check_recipe
 from satchel.backends.qnn.settings import Settings
 from satchel.backends.qnn.shards import choose_cuts, needed_shards, split
-from satchel.backends.qnn.sizes import ShardEstimate, context_bytes, estimate, weight_bytes
+from satchel.backends.qnn.sizes import (
+    ShardEstimate,
+    context_bytes,
+    estimate,
+    float_bytes,
+    weight_bytes,
+)
 from satchel.backends.qnn.vendor import require_packages
 from satchel.backends.target import Compiled, CompilePlan, Draft
 from satchel.calibration.built_in import TEXT
@@ -53,6 +59,8 @@ class NpuPlan:
     target: str
     shared: bool
     shards: tuple[ShardEstimate, ...]
+    # The largest layer as floats: beside the compiler, the reference computes what it gave.
+    checking: int = 0
 
     @property
     def binary_bytes(self) -> int:
@@ -60,7 +68,7 @@ class NpuPlan:
 
     @property
     def peak_memory(self) -> int:
-        return max(shard.peak_memory for shard in self.shards)
+        return max(shard.peak_memory for shard in self.shards) + self.checking
 
     @property
     def seconds(self) -> float:
@@ -160,7 +168,8 @@ class NpuLanguageModel:
         copies = 1 if self.shared else len(self.methods)
         count, bits = len(self.methods), self.cache_bits
         shards = tuple(estimate(piece, size, count, copies, bits) for piece in self.pieces)
-        return NpuPlan(self.chip.target, self.shared, shards).told()
+        checking = max(float_bytes(piece) for piece in self.pieces)
+        return NpuPlan(self.chip.target, self.shared, shards, checking).told()
 
     def compile(self, program: Program, folder: Path, progress: Progress) -> Compiled:
         told = partial(progress, "Measuring ranges, steps")

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from satchel.backends.qnn.chips import Chip, usual_recipe
 from satchel.backends.qnn.row_parts import RowPart
+from satchel.backends.qnn.weights import fits_blocks
 from satchel.errors import RecipeError
 from satchel.graph.ir import DType, Graph
 from satchel.quantize.encoding import Encoding
-from satchel.quantize.recipe import Recipe
+from satchel.quantize.recipe import KEEP, Recipe
 from satchel.quantize.schemes import find_scheme
 
-SCHEMES = ("16a4w", "16a8w", "8a8w")
+SCHEMES = ("16a4w", "16a8w", "8a8w", "keep")
 
 
 def check_recipe(chip: Chip, recipe: Recipe, encodings: dict[str, Encoding]) -> int:
@@ -27,8 +28,13 @@ def check_recipe(chip: Chip, recipe: Recipe, encodings: dict[str, Encoding]) -> 
             f"{chip.name} (Hexagon v{chip.hexagon}) has no 4-bit weights in blocks; v69 has",
             advice,
         )
-    bits = {find_scheme(name).activation_bits for name in names}
-    if len(bits) > 1 or recipe.activation_bits:
+    bits = {16 if name == KEEP else find_scheme(name).activation_bits for name in names}
+    if recipe.keeps and recipe.activation_bits not in (None, 16):
+        raise RecipeError(
+            "on the NPU what is kept is multiplied by activations of 16 bits",
+            "Use --recipe keep --activation-bits 16, without --preq-mode.",
+        )
+    if len(bits) > 1 or (recipe.activation_bits and not recipe.keeps):
         raise RecipeError(
             "on the NPU all layers have activations of one width",
             "Use schemes that begin alike, such as 16a4w with 16a8w.",
@@ -68,9 +74,13 @@ def check_matrices(graph: Graph, encodings: dict[str, Encoding]) -> None:
         if weight is None:
             continue
         encoding = encodings[RowPart.named(weight.name).weight]
-        by_row = encoding.kind == "matrix_q8" and encoding.group == weight.shape[1]
-        if not by_row and encoding.kind != "matrix_lpbq4":
+        plain = encoding.kind in ("matrix_q4", "matrix_q8")
+        fits = plain and fits_blocks(encoding.group, weight.shape[1])
+        # An adaptor that came with the model is rounded here for the first time, to 8 bits.
+        made = encoding.kind == "matrix_f16" and weight.role == "adapter"
+        if not fits and not made and encoding.kind != "matrix_lpbq4":
             raise RecipeError(
                 f"the NPU does not compute with {weight.name} as {encoding}",
-                "Use the recipe 16a4w, 16a8w or 8a8w, without adapters that are kept apart.",
+                "Use the recipe 16a4w, 16a8w or 8a8w; of what is kept, groups of 32, 64 or whole "
+                "multiples of 64 without offsets can be.",
             )

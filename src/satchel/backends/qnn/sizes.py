@@ -59,6 +59,12 @@ def context_bytes(piece: Graph, size: NodeSize, cache_bits: int = CACHE_BITS) ->
     return sum(size(node) for node in piece.nodes) + buffers
 
 
+def float_bytes(piece: Graph) -> int:
+    """Of the largest layer of a shard."""
+    weights = [n.inputs[1] for n in piece.nodes if n.op == "linear"]
+    return max((v.type.max_bytes for v in weights if v is not None), default=0)
+
+
 def estimate(
     piece: Graph, size: NodeSize, methods: int, copies: int, cache_bits: int = CACHE_BITS
 ) -> ShardEstimate:

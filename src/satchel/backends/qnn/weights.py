@@ -21,12 +21,13 @@ from satchel.quantize.tiles import TILE_ROWS
 from satchel.runtime.program import Program
 
 Array = NDArray[Any]
+BLOCKS = (32, 64)  # columns that may share a scale
 
 
 @dataclass(frozen=True)
 class StoredMatrix:
     """``codes`` int8 [out, in]. With ``factors``, ``scales`` are whole numbers of blocks (LPBQ);
-    without, they are one float for each row."""
+    without, they are floats: one for each row, or for each block of a row."""
 
     codes: Array
     scales: Array
@@ -38,6 +39,31 @@ class StoredMatrix:
         if self.factors is None:
             return dequantize_groups(self.codes, self.scales)
         return dequantize_blocks(self.codes, self.scales, self.factors)
+
+
+def fits_blocks(group: int, columns: int) -> bool:
+    """Whether groups of a row are blocks of the NPU's: a row, or some blocks with equal scales.
+
+    >>> fits_blocks(128, 512), fits_blocks(32, 512), fits_blocks(16, 512), fits_blocks(96, 96)
+    (True, True, False, True)
+    """
+    return group == columns or group in BLOCKS or group % BLOCKS[-1] == 0
+
+
+def _in_blocks(codes: Array, scales: Array, columns: int, bits: int) -> StoredMatrix:
+    """Groups as the NPU has them, and the same numbers: blocks of at most 64, scales above 0.
+
+    A group whose scale is below 0 has its codes turned around, and -8 becomes 8: then codes have 8
+    bits.
+    """
+    group = columns // scales.shape[1]
+    if scales.shape[1] > 1 and group not in BLOCKS:
+        scales = np.repeat(scales, group // BLOCKS[-1], axis=1)
+    if (scales < 0).any():
+        signs = np.where(scales < 0, np.int8(-1), np.int8(1))
+        codes = codes * np.repeat(signs, columns // scales.shape[1], axis=1)
+        scales, bits = np.abs(scales), 8
+    return StoredMatrix(codes, scales, None, bits)
 
 
 class WeightStore(Protocol):
@@ -106,9 +132,9 @@ class ProgramWeights:
             plain, blocks = unpack_codes(layout, codes, planes[0], count, cols, encoding.group)
             factors = np.ascontiguousarray(planes[1]).view(np.float32)[:count]
             return StoredMatrix(plain, blocks.astype(np.uint8), factors, 4)
-        if layout == "q8" and encoding.group == cols:
-            plain, row_scales = unpack_codes(layout, codes, planes[0], count, cols, encoding.group)
-            return StoredMatrix(plain, row_scales.astype(np.float32), None, 8)
+        if layout in ("q4", "q8") and fits_blocks(encoding.group, cols):
+            plain, found = unpack_codes(layout, codes, planes[0], count, cols, encoding.group)
+            return _in_blocks(plain, found.astype(np.float32), cols, 4 if layout == "q4" else 8)
         raise RecipeError(
             f"the NPU does not compute with {name} as {encoding}",
             "Use the recipe 16a4w, 16a8w or 8a8w.",

@@ -39,20 +39,30 @@ def _matrix(to: OnnxWriter, name: str) -> None:
     rows, cols = stored.codes.shape
     kind = _INT4 if stored.bits == 4 else "int8"
     codes = to.large(f"{name}.codes", kind, [cols, rows], lambda: _code_bytes(stored))
+    if stored.factors is None and stored.scales.shape[1] > 1:
+        scales = to.small(f"{name}.scale", np.ascontiguousarray(stored.scales.T))
+        _blocks(to, name, [codes, scales], stored, kind)
+        return
     if stored.factors is None:
         scale = to.small(f"{name}.scale", stored.scales.reshape(rows).astype(np.float32))
         zero = to.small(f"{name}.zero", np.zeros(rows, np.int8))
         to.node("DequantizeLinear", [codes, scale, zero], f"{name}.number", axis=1)
         return
-    blocks = stored.scales.shape[1]
     whole = to.small(f"{name}.blocks", np.ascontiguousarray(stored.scales.T))
     factors = to.small(f"{name}.factors", stored.factors.astype(np.float32))
     none = to.small(f"{name}.blocks.zero", np.zeros(rows, np.uint8))
     scale = to.node("DequantizeLinear", [whole, factors, none], f"{name}.scale", axis=1)
-    empty = bytes(blocks * rows // 2 + blocks * rows % 2)
-    zero = to.large(f"zero.{blocks}x{rows}", _INT4, [blocks, rows], lambda: empty)
-    given, size = [codes, scale, zero], cols // blocks
-    to.node("DequantizeLinear", given, f"{name}.number", axis=0, block_size=size)
+    _blocks(to, name, [codes, scale], stored, kind)
+
+
+def _blocks(to: OnnxWriter, name: str, given: list[str], stored: StoredMatrix, kind: str) -> None:
+    """Codes with a scale for each block of a column, and no zero points."""
+    rows, cols = stored.codes.shape
+    count = stored.scales.shape[1]
+    empty = bytes(-(-count * rows // 2) if kind == _INT4 else count * rows)
+    zero = to.large(f"zero.{kind}.{count}x{rows}", kind, [count, rows], lambda: empty)
+    size = cols // count
+    to.node("DequantizeLinear", [*given, zero], f"{name}.number", axis=0, block_size=size)
 
 
 def _code_bytes(stored: StoredMatrix) -> bytes:
