@@ -61,6 +61,22 @@ def test_tokens_there_and_back(server: Running, program: Path) -> None:
     assert request(server, "/detokenize", {"tokens": [1, -5]})[0] == 400
 
 
+def test_the_prompt_of_a_conversation(server: Running) -> None:
+    messages = [{"role": "user", "content": "hi"}]
+    _, made, _ = request(server, "/apply-template", {"messages": messages})
+    assert made == {"prompt": "<|user|>hi<|end|><|assistant|>"}
+
+
+def test_paths_without_a_version(server: Running) -> None:
+    body = {"messages": [{"role": "user", "content": "hi"}], "max_tokens": 3}
+    texts = [
+        request(server, path, body)[1]["choices"][0]["message"]["content"]
+        for path in ("/chat/completions", "/v1/chat/completions")
+    ]
+    assert texts[0] == texts[1]
+    assert request(server, "/models")[1] == request(server, "/v1/models")[1]
+
+
 def test_health_and_metrics(serve: Serve) -> None:
     server = serve()
     assert request(server, "/health")[:2] == (200, {"status": "ok"})

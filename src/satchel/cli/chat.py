@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from satchel.cli.arguments import add_program_options
 from satchel.cli.generation import add_generation_options, generation_options, given_sampling
 from satchel.cli.output import say
 from satchel.cli.terminal_text import wrapped
-from satchel.errors import ConfigError, TemplateError
+from satchel.errors import ConfigError, TemplateError, UsageError
 
 if TYPE_CHECKING:
     from satchel.llm.llm import LLM
@@ -20,8 +20,15 @@ HELP = "talk to a model; a known name is fetched and exported on first use"
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "model", metavar="MODEL", help="a program, a name such as smollm2-135m, or a checkpoint"
+        "model",
+        metavar="MODEL",
+        nargs="?",
+        help="a program, a name such as smollm2-135m, or a checkpoint",
     )
+    parser.add_argument(
+        "--url", help="talk to a model of this server (MODEL, or its first) instead of one here"
+    )
+    parser.add_argument("--api-key", metavar="KEY", help="the server's; also from SATCHEL_API_KEY")
     prompt = parser.add_mutually_exclusive_group()
     prompt.add_argument("-p", "--prompt", metavar="TEXT", help="answer this and leave")
     prompt.add_argument("--prompt-file", metavar="FILE", help="the same from a file, - for stdin")
@@ -42,6 +49,11 @@ def execute(arguments: argparse.Namespace) -> None:
     prompt = read_prompt(arguments)
     if prompt is None and arguments.json:
         raise ConfigError("a conversation is not one JSON object", "Give --prompt with --json.")
+    if arguments.url:
+        _chat_remote(arguments, prompt)
+        return
+    if arguments.model is None:
+        raise UsageError("there is no model to talk to", "Give a MODEL, or a server with --url.")
     llm = open_llm(arguments)
     if not llm.has_chat_template:
         raise TemplateError(
@@ -56,6 +68,38 @@ def execute(arguments: argparse.Namespace) -> None:
         converse(llm, arguments)
 
 
+def _chat_remote(arguments: argparse.Namespace, prompt: str | None) -> None:
+    from satchel.cli.answer import stream, summary
+    from satchel.cli.output import print_json
+    from satchel.cli.remote_llm import open_remote
+
+    remote: Any = open_remote(arguments)
+    if prompt is None:
+        converse(remote, arguments)
+        return
+    generation = remote.generate(prompt, system=arguments.system, **generation_options(arguments))
+    if not arguments.json:
+        stream(generation)
+        say(summary(generation))
+        return
+    for _ in generation:
+        pass
+    stats = generation.stats
+    print_json(
+        {
+            "text": generation.text,
+            "stop_reason": generation.stop_reason,
+            "url": arguments.url,
+            "model": remote.name,
+            "prompt_tokens": stats.prompt_tokens,
+            "reused_tokens": stats.reused_tokens,
+            "new_tokens": stats.new_tokens,
+            "decode_tok_s": stats.decode_tok_s,
+            "ttft_s": stats.ttft_s,
+        }
+    )
+
+
 def converse(llm: LLM, arguments: argparse.Namespace) -> None:
     """Read messages and answer them until the person leaves."""
     from satchel.cli.conversation import COMMANDS, Conversation
@@ -67,7 +111,7 @@ def converse(llm: LLM, arguments: argparse.Namespace) -> None:
     options = generation_options(arguments) | {"sampling": llm.chat_sampling}
     options["on_context_full"] = arguments.on_context_full or "slide"
     # A conversation that slides has no end of its own.
-    options["max_new_tokens"] = arguments.max_new_tokens or llm.session.context
+    options["max_new_tokens"] = arguments.max_new_tokens or llm.session.context or None
     conversation = Conversation(llm, arguments.system, options)
     sampling = llm.chat_sampling.changed(**given_sampling(arguments)).describe()
     source = "as the model asks for" if llm.program.metadata.get("generation") else "by default"

@@ -222,7 +222,9 @@ class Conversation:
         seconds = sum(turn.stats.decode_s for turn in self._turns)
         speed = f", {new / seconds:.1f} tok/s" if seconds else ""
         held = (
-            self._turns[-1].stats.prompt_tokens + len(self._turns[-1].tokens) if self._turns else 0
+            self._turns[-1].stats.prompt_tokens + self._turns[-1].stats.new_tokens
+            if self._turns
+            else 0
         )
         say(
             f"{len(self._turns)} answers, {new} tokens{speed}; about {held} of "

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from satchel.llm.generation import Generation
+from satchel.llm.llm import LLM
 from satchel.llm.tokenizer import Tokenizer
 from satchel.serve.jobs import LogProb
 
@@ -20,6 +21,11 @@ def new_id(prefix: str) -> str:
 
 def now() -> int:
     return int(time.time())
+
+
+def fingerprint(llm: LLM) -> str:
+    """Tells models, and versions of them, apart."""
+    return f"b{llm.program.checksum[:12]}"
 
 
 def finish_reason(generation: Generation) -> str:

@@ -77,6 +77,7 @@ class App:
             "/v1/embeddings": self._embeddings,
             "/tokenize": self._tokenize,
             "/detokenize": self._detokenize,
+            "/apply-template": self._apply_template,
         }
         get: dict[str, Endpoint] = {
             "/v1/models": self._list_models,
@@ -89,7 +90,8 @@ class App:
         return [
             Route(path, self._guarded(path, endpoint), methods=[method])
             for method, endpoints in (("POST", post), ("GET", get))
-            for path, endpoint in endpoints.items()
+            for name, endpoint in endpoints.items()
+            for path in dict.fromkeys((name, name.removeprefix("/v1")))  # some leave it out
         ]
 
     def _cors(self) -> list[Middleware]:
@@ -158,6 +160,11 @@ class App:
             return completions.tokenize(model, fields, prompt)
 
         return Json(await run_in_threadpool(work))
+
+    async def _apply_template(self, request: Request) -> Response:
+        model, fields = await self._read(request)
+        text = await run_in_threadpool(chat.chat_text, model, fields, read_tools(fields))
+        return Json({"prompt": text})
 
     async def _detokenize(self, request: Request) -> Response:
         model, fields = await self._read(request)

@@ -7,7 +7,15 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from satchel.llm.generation import Generation
-from satchel.serve.answer import chat_logprobs, finish_reason, new_id, now, timings, usage
+from satchel.serve.answer import (
+    chat_logprobs,
+    fingerprint,
+    finish_reason,
+    new_id,
+    now,
+    timings,
+    usage,
+)
 from satchel.serve.chat_answer import ChatAnswer, ContentParser, PlainContent, splitter_for
 from satchel.serve.errors import ApiError
 from satchel.serve.fields import Fields
@@ -73,10 +81,16 @@ def prepare(model: ServedModel, fields: Fields, settings: Settings) -> ChatAsk:
     return ChatAsk(model, fields.text("model") or model.name, wanted, generations, answers)
 
 
-def chat_prompt(model: ServedModel, fields: Fields, settings: Settings, tools: Tools) -> list[int]:
+def chat_text(model: ServedModel, fields: Fields, tools: Tools) -> str:
+    """The prompt as the model's template writes it."""
     messages, given = with_tools(model, read_messages(fields), tools)
     check_length(sum(len(m["content"] or "") for m in messages), model, "messages")
-    prompt = model.llm.chat_tokens(messages, **template_variables(fields), **given)
+    return model.llm.template.render(messages, **template_variables(fields), **given)
+
+
+def chat_prompt(model: ServedModel, fields: Fields, settings: Settings, tools: Tools) -> list[int]:
+    text = chat_text(model, fields, tools)
+    prompt = model.llm.tokenizer.encode(text, add_bos=False)  # the template writes it
     check_prompt(prompt, model, settings, "messages")
     return prompt
 
@@ -96,7 +110,13 @@ def _parser(tools: Tools) -> ContentParser:
 
 
 def _head(ask: ChatAsk, kind: str) -> dict[str, Any]:
-    return {"id": new_id("chatcmpl"), "object": kind, "created": now(), "model": ask.name}
+    return {
+        "id": new_id("chatcmpl"),
+        "object": kind,
+        "created": now(),
+        "model": ask.name,
+        "system_fingerprint": fingerprint(ask.model.llm),
+    }
 
 
 def _reason(ask: ChatAsk, index: int) -> str:
@@ -162,4 +182,5 @@ async def stream(job: Job, ask: ChatAsk) -> AsyncIterator[dict[str, Any]]:
                 last["choices"][0]["logprobs"] = _logprobs(ask, held[index])
             yield {**last, "timings": timings(ask.generations[index])}
     if ask.wanted.include_usage:
-        yield {**head, "choices": [], "usage": ask.usage()}
+        told = {"usage": ask.usage(), "timings": timings(ask.generations[0])}
+        yield {**head, "choices": [], **told}

@@ -7,7 +7,15 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from satchel.llm.generation import Generation
-from satchel.serve.answer import TextLogprobs, finish_reason, new_id, now, timings, usage
+from satchel.serve.answer import (
+    TextLogprobs,
+    fingerprint,
+    finish_reason,
+    new_id,
+    now,
+    timings,
+    usage,
+)
 from satchel.serve.errors import ApiError
 from satchel.serve.fields import Fields
 from satchel.serve.form import read_form
@@ -95,6 +103,7 @@ def _head(ask: CompletionAsk) -> dict[str, Any]:
         "object": "text_completion",
         "created": now(),
         "model": ask.name,
+        "system_fingerprint": fingerprint(ask.model.llm),
     }
 
 
@@ -154,7 +163,8 @@ async def stream(job: Job, ask: CompletionAsk) -> AsyncIterator[dict[str, Any]]:
         made = {**head, "choices": [choice]}
         yield made | ({"timings": timings(generation)} if progress.ended else {})
     if ask.wanted.include_usage:
-        yield {**head, "choices": [], "usage": usage(ask.generations, ask.wanted.count)}
+        told = {"usage": usage(ask.generations, ask.wanted.count)}
+        yield {**head, "choices": [], **told, "timings": timings(ask.generations[0])}
 
 
 def tokenize(model: ServedModel, fields: Fields, prompt: list[int] | None) -> dict[str, Any]:

@@ -38,7 +38,7 @@ class Tools:
                 "type": "object",
                 "properties": {
                     "name": {"const": tool["function"]["name"]},
-                    "arguments": tool["function"].get("parameters") or {"type": "object"},
+                    "arguments": _closed(tool["function"]["parameters"]),
                 },
                 "required": ["name", "arguments"],
                 "additionalProperties": False,
@@ -47,6 +47,13 @@ class Tools:
             if tool["function"]["name"] in self.must
         ]
         return {"anyOf": calls} if calls else None
+
+
+def _closed(parameters: dict[str, Any]) -> dict[str, Any]:
+    """No other arguments than those that are listed, unless the schema says that there may be."""
+    if "properties" not in parameters:
+        return parameters
+    return {"additionalProperties": False, **parameters}
 
 
 def read_tools(fields: Fields) -> Tools:
