@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import subprocess
@@ -57,6 +58,40 @@ def test_recipes_are_compared(model: Path, tmp_path: Path) -> None:
     assert len(lines) == 5
     sizes = [float(size) for size in re.findall(r"([\d.]+) MB", "\n".join(lines))]
     assert sizes[0] == max(sizes)
+
+
+def test_a_server_answers_every_question(model: Path, tmp_path: Path) -> None:
+    pytest.importorskip("uvicorn")
+    from satchel import LLM
+
+    call = [sys.executable, "-m", "satchel", "serve", f"tiny={model}", "--port", "0", "--json"]
+    environment = {**os.environ, "SATCHEL_CACHE": str(tmp_path / "cache")}
+    questions = ["Where is the Po?", "How high is it?", "Who asks?"]
+    file = tmp_path / "questions.txt"
+    file.write_text("\n".join(questions))
+    with subprocess.Popen(call, stdout=subprocess.PIPE, text=True, env=environment) as server:
+        try:
+            assert server.stdout is not None
+            url = json.loads(server.stdout.readline())["url"]
+            asked = [file, "--url", url, "--max-tokens", 8]
+            lines = run("server_client.py", tmp_path, *asked).splitlines()
+        finally:
+            server.kill()
+    assert lines[::2] == questions
+    (program,) = (tmp_path / "cache" / "programs").glob("*.satchel")
+    llm = LLM(program)
+    for question, answer in zip(questions, lines[1::2], strict=True):
+        alone = llm.generate(question, max_new_tokens=8, temperature=0).finish().text
+        assert answer.split() == alone.split()
+
+
+def test_a_client_without_a_server_says_so(tmp_path: Path) -> None:
+    (tmp_path / "questions.txt").write_text("Anyone?")
+    script = [sys.executable, str(EXAMPLES / "server_client.py"), str(tmp_path / "questions.txt")]
+    done = subprocess.run(
+        [*script, "--url", "http://127.0.0.1:1"], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 1 and "no server at http://127.0.0.1:1" in done.stderr
 
 
 def test_a_module_computes_what_pytorch_does(tmp_path: Path) -> None:
