@@ -1,6 +1,7 @@
 // Program and Instance for Python; errors become the classes of satchel.errors.
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
+#include <nanobind/stl/set.h>
 #include <nanobind/stl/shared_ptr.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
@@ -81,7 +82,7 @@ nb::object copied_array(Instance& instance, const ArrayView& view) {
     bytes *= static_cast<size_t>(dim);
   }
   auto* data = new uint8_t[bytes];
-  instance.copy(view, bytes, data);
+  instance.cpu().copy(static_cast<const uint8_t*>(view.data), bytes, data);
   nb::capsule owner(data, [](void* p) noexcept { delete[] static_cast<uint8_t*>(p); });
   return nb::cast(nb::ndarray<nb::numpy>(data, shape.size(), shape.data(), owner, nullptr,
                                          numpy_dtype(view.dtype)));
@@ -162,12 +163,26 @@ void write_sequence(Instance& instance, size_t state, int32_t sequence, const By
   guarded(instance, [&](Sequences& s) { s.write(state, sequence, count, rows.data()); });
 }
 
+// What runs where: (method, executor, first node, last node, values in, values out).
+nb::list parts_of(const Instance& instance) {
+  nb::list list;
+  const std::vector<Method>& methods = instance.program().methods();
+  for (size_t m = 0; m < methods.size(); ++m) {
+    for (const PartInfo& part : instance.placement().parts[m]) {
+      const std::string& executor = instance.executors()[part.executor]->name();
+      list.append(nb::make_tuple(methods[m].name, executor, part.first, part.last,
+                                 part.takes.size(), part.gives.size()));
+    }
+  }
+  return list;
+}
+
 nb::tuple take_profile(Instance& instance) {
   Profile profile;
   {
     nb::gil_scoped_release release;
     const std::lock_guard<std::recursive_mutex> lock(instance.mutex());
-    profile = instance.take_profile();
+    profile = instance.cpu().take_profile();
   }
   nb::dict ops, layers;
   for (const auto& [op, row] : profile.ops())
@@ -301,13 +316,26 @@ void bind_program(nb::module_& m) {
         return list;
       });
 
+  nb::class_<Executor>(m, "Executor", "Runs parts of methods. It serves one instance.")
+      .def_prop_ro("name", &Executor::name);
+  m.def(
+      "cpu_executor",
+      [](std::string name, std::set<std::string> ops, int threads) -> std::shared_ptr<Executor> {
+        return std::make_shared<CpuExecutor>(threads,
+                                             CpuExecutor::Beside{std::move(name), std::move(ops)});
+      },
+      nb::arg("name"), nb::arg("ops"), nb::arg("threads") = 1,
+      "An executor on the CPU with memory of its own, which takes the ops that it names.");
+
   nb::class_<Instance>(m, "Instance", "A program being run: states, arena and threads.")
       .def(
           "__init__",
-          [](Instance* self, std::shared_ptr<Program> program, int threads, uint64_t cache_memory) {
-            new (self) Instance(std::move(program), threads, cache_memory);
+          [](Instance* self, std::shared_ptr<Program> program, int threads, uint64_t cache_memory,
+             std::vector<std::shared_ptr<Executor>> executors) {
+            new (self) Instance(std::move(program), threads, cache_memory, std::move(executors));
           },
-          nb::arg("program"), nb::arg("threads") = 0, nb::arg("cache_memory") = 0)
+          nb::arg("program"), nb::arg("threads") = 0, nb::arg("cache_memory") = 0,
+          nb::arg("executors") = std::vector<std::shared_ptr<Executor>>())
       .def("run", &run, nb::arg("method"), nb::arg("inputs"))
       .def(
           "reset",
@@ -320,7 +348,7 @@ void bind_program(nb::module_& m) {
           "start_profile",
           [](Instance& i) {
             const std::lock_guard<std::recursive_mutex> lock(i.mutex());
-            i.start_profile();
+            i.cpu().start_profile();
           },
           nb::call_guard<nb::gil_scoped_release>())
       .def("take_profile", &take_profile)
@@ -350,6 +378,13 @@ void bind_program(nb::module_& m) {
              d["sequences"] = usage.sequences;
              return d;
            })
-      .def_prop_ro("threads", &Instance::threads)
-      .def_prop_ro("kernels", [](const Instance& i) { return i.kernels(); });
+      .def_prop_ro("threads", [](Instance& i) { return i.cpu().threads(); })
+      .def_prop_ro("kernels", [](Instance& i) { return i.cpu().kernels(); })
+      .def_prop_ro("parts", &parts_of)
+      .def_prop_ro("refusals", [](const Instance& i) {
+        nb::list list;
+        for (const Refusal& r : i.placement().refusals)
+          list.append(nb::make_tuple(r.executor, r.op, r.reason, r.nodes));
+        return list;
+      });
 }

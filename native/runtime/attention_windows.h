@@ -4,7 +4,7 @@
 
 #include <cstring>
 
-#include "op.h"
+#include "cpu_op.h"
 
 namespace satchel {
 

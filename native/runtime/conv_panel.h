@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <cstring>
 
-#include "op.h"
+#include "cpu_op.h"
 #include "window.h"
 
 namespace satchel {

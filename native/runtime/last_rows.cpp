@@ -105,7 +105,11 @@ size_t LastRows::bind(const std::vector<NodeCall>& calls, int64_t first, int thr
   if (again) return scratch_;
   scratch_ = 64;
   for (size_t i = 0; i < calls_.size(); ++i) {
-    if (shortened_[i]) calls_[i].scratch = calls_[i].info->op->check(calls_[i], threads);
+    if (shortened_[i]) {
+      NodeCall& call = calls_[i];
+      call.info->op->check(call);
+      call.scratch = call.cpu->scratch ? call.cpu->scratch(call, threads) : 0;
+    }
     scratch_ = std::max(scratch_, calls_[i].scratch);
   }
   join_calls(calls_);
@@ -116,7 +120,7 @@ size_t LastRows::bind(const std::vector<NodeCall>& calls, int64_t first, int thr
 void join_calls(std::vector<NodeCall>& calls) {
   for (size_t i = 0; i < calls.size(); i += 1 + calls[i].joined) {
     NodeCall& call = calls[i];
-    const OpDef* op = call.info->op;
+    const CpuOp* op = call.cpu;
     call.joined = 0;
     while (op->joins && i + 1 + call.joined < calls.size() &&
            op->joins({&call, call.joined + 1}, calls[i + 1 + call.joined])) {

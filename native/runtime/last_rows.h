@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "op.h"
+#include "cpu_op.h"
 
 namespace satchel {
 

@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-#include "op.h"
+#include "cpu_op.h"
 
 namespace satchel {
 

@@ -248,7 +248,7 @@ class MethodReader {
   NodeInfo read_node(const Method& m, ArenaContents& arena) {
     NodeInfo node;
     const std::string op = in_.text();
-    node.op = find_op(op);
+    node.op = find_schema(op);
     if (!node.op) in_.fail_as_unknown("the op " + op + " is not known");
     const uint8_t inputs = in_.u8();
     node.inputs.reserve(inputs);

@@ -13,7 +13,7 @@
 
 namespace satchel {
 
-struct OpDef;
+struct OpSchema;
 
 using Attribute = std::variant<int64_t, double, std::string, std::vector<int64_t>>;
 
@@ -64,7 +64,7 @@ struct ValueInfo {
 inline constexpr uint32_t kAbsent = 0xFFFFFFFF;
 
 struct NodeInfo {
-  const OpDef* op;
+  const OpSchema* op;
   std::vector<uint32_t> inputs;  // kAbsent for an optional input that is not there
   uint32_t output;
   Attributes attributes;

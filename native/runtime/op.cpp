@@ -4,6 +4,7 @@
 #include <map>
 #include <string_view>
 
+#include "cpu_op.h"
 #include "errors.h"
 
 namespace satchel {
@@ -18,7 +19,7 @@ const std::map<std::string, const OpDef*>& all_ops() {
           conv_ops(), elementwise_ops(), hadamard_ops(), integer_ops(), linear_ops(),
           normalize_ops(), pool_ops(), quantized_ops(), reduce_ops(), requantize_ops(),
           select_ops(), shape_ops(), state_ops()}) {
-      for (const OpDef& op : group) all.emplace(op.name, &op);
+      for (const OpDef& op : group) all.emplace(op.schema.name, &op);
     }
     return all;
   }();
@@ -27,9 +28,14 @@ const std::map<std::string, const OpDef*>& all_ops() {
 
 }  // namespace
 
-const OpDef* find_op(const std::string& name) {
+const OpSchema* find_schema(const std::string& name) {
   const auto found = all_ops().find(name);
-  return found == all_ops().end() ? nullptr : found->second;
+  return found == all_ops().end() ? nullptr : &found->second->schema;
+}
+
+const CpuOp* find_cpu_op(const OpSchema& schema) {
+  const auto found = all_ops().find(schema.name);
+  return found == all_ops().end() || !found->second->cpu.run ? nullptr : &found->second->cpu;
 }
 
 std::vector<std::string> op_names() {

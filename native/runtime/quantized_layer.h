@@ -4,7 +4,7 @@
 
 #include <span>
 
-#include "op.h"
+#include "cpu_op.h"
 
 namespace satchel {
 

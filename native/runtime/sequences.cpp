@@ -1,7 +1,6 @@
 #include "sequences.h"
 
 #include <algorithm>
-#include <cstring>
 #include <utility>
 
 #include "../kernels/kernels.h"
@@ -18,7 +17,8 @@ int64_t pages_for(int64_t rows) { return (rows + kKeyBlock - 1) / kKeyBlock; }
 
 }  // namespace
 
-Sequences::Sequences(const std::vector<StateInfo>& states, uint64_t most_bytes)
+Sequences::Sequences(const std::vector<StateInfo>& states, uint64_t most_bytes,
+                     const MakeMemory& make)
     : caches_(states.size()) {
   uint64_t bytes = 0;  // of a page in all caches; each is at most kMaxBytes, and there are few
   for (size_t i = 0; i < states.size(); ++i) {
@@ -33,9 +33,9 @@ Sequences::Sequences(const std::vector<StateInfo>& states, uint64_t most_bytes)
   }
   if (bytes == 0) return;
   most_pages_ = std::clamp<int64_t>(static_cast<int64_t>(most_bytes / bytes), 1, kMostPages);
-  for (Cache& cache : caches_) {
-    if (cache.page_bytes != 0)
-      cache.memory = ZeroedPages(static_cast<size_t>(most_pages_) * cache.page_bytes);
+  for (size_t i = 0; i < states.size(); ++i) {
+    if (caches_[i].page_bytes != 0)
+      caches_[i].memory = make(i, static_cast<uint64_t>(most_pages_) * caches_[i].page_bytes);
   }
   open();  // the one of callers that name none
 }
@@ -133,9 +133,8 @@ void Sequences::make_writable(int32_t sequence, int64_t first, int64_t count) {
     const int32_t copy = take_page();
     for (const Cache& cache : caches_) {
       if (cache.page_bytes == 0) continue;
-      std::memcpy(cache.memory.data() + static_cast<size_t>(copy) * cache.page_bytes,
-                  cache.memory.data() + static_cast<size_t>(page) * cache.page_bytes,
-                  cache.page_bytes);
+      cache.memory->copy(static_cast<uint64_t>(page) * cache.page_bytes,
+                         static_cast<uint64_t>(copy) * cache.page_bytes, cache.page_bytes);
     }
     release(page);
     page = copy;
@@ -171,9 +170,8 @@ void Sequences::read(size_t state, int32_t sequence, int64_t rows, uint8_t* to) 
   const Cache& cache = caches_.at(state);
   const size_t size = cache.row_bytes;
   each_piece(pages(sequence, rows), cache.heads, rows, [&](int64_t in, int64_t out, int64_t count) {
-    std::memcpy(to + static_cast<size_t>(out) * size,
-                cache.memory.data() + static_cast<size_t>(in) * size,
-                static_cast<size_t>(count) * size);
+    cache.memory->read(static_cast<size_t>(in) * size, static_cast<size_t>(count) * size,
+                       to + static_cast<size_t>(out) * size);
   });
 }
 
@@ -182,8 +180,8 @@ void Sequences::write(size_t state, int32_t sequence, int64_t rows, const uint8_
   const Cache& cache = caches_.at(state);
   const size_t size = cache.row_bytes;
   each_piece(pages(sequence, rows), cache.heads, rows, [&](int64_t in, int64_t out, int64_t count) {
-    std::memcpy(cache.memory.data() + static_cast<size_t>(in) * size,
-                from + static_cast<size_t>(out) * size, static_cast<size_t>(count) * size);
+    cache.memory->write(static_cast<size_t>(in) * size, static_cast<size_t>(count) * size,
+                        from + static_cast<size_t>(out) * size);
   });
 }
 

@@ -6,10 +6,12 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
+#include <memory>
 #include <vector>
 
-#include "memory.h"
 #include "method.h"
+#include "state_memory.h"
 
 namespace satchel {
 
@@ -21,11 +23,11 @@ struct CacheUsage {
 
 class Sequences {
  public:
-  // The caches among the states; `most_bytes` is what all their pages may take.
-  Sequences(const std::vector<StateInfo>& states, uint64_t most_bytes);
-
-  // The pages of a state, [page][heads][kKeyBlock][row]; null for one that is no cache.
-  uint8_t* cache(size_t state) const { return caches_[state].memory.data(); }
+  // Memory for the pages of a state: its number, and how many bytes.
+  using MakeMemory = std::function<std::unique_ptr<StateMemory>(size_t, uint64_t)>;
+  // The caches among the states; `most_bytes` is what all their pages may take. A state's memory is
+  // [page][heads][kKeyBlock][row].
+  Sequences(const std::vector<StateInfo>& states, uint64_t most_bytes, const MakeMemory& make);
 
   // A new sequence without rows, and one that begins with the first rows of another.
   int32_t open();
@@ -52,7 +54,7 @@ class Sequences {
 
  private:
   struct Cache {
-    ZeroedPages memory;
+    std::unique_ptr<StateMemory> memory;
     uint64_t page_bytes = 0;
     int64_t heads = 0;
     uint64_t row_bytes = 0;

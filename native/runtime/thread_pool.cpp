@@ -1,6 +1,7 @@
 #include "thread_pool.h"
 
 #include <algorithm>
+#include <map>
 
 #if defined(__linux__)
 #include <sched.h>
@@ -28,6 +29,15 @@ int default_threads() {
   if (sched_getaffinity(0, sizeof(set), &set) == 0) return std::max(1, CPU_COUNT(&set));
 #endif
   return std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
+}
+
+std::shared_ptr<ThreadPool> ThreadPool::shared(int threads) {
+  static std::mutex mutex;
+  static std::map<int, std::weak_ptr<ThreadPool>> pools;
+  const std::lock_guard<std::mutex> lock(mutex);
+  std::shared_ptr<ThreadPool> pool = pools[threads].lock();
+  if (!pool) pools[threads] = pool = std::make_shared<ThreadPool>(threads);
+  return pool;
 }
 
 ThreadPool::ThreadPool(int threads)
@@ -61,7 +71,14 @@ void ThreadPool::run(Call call, const void* context, int64_t count, int64_t grai
   generation_.store(generation, std::memory_order_release);
   generation_.notify_all();
   take_pieces(generation, 0);
-  while (done_.load(std::memory_order_acquire) != count) pause();
+  // Whoever has taken the last piece may have lost its core to others.
+  for (int spins = 0; done_.load(std::memory_order_acquire) != count; ++spins) {
+    if (spins < kSpins) {
+      pause();
+    } else {
+      std::this_thread::yield();
+    }
+  }
   for (Share& share : shares_)
     share.ticket.store(uint64_t{generation} << 32 | kClosed, std::memory_order_release);
 }

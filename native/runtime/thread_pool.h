@@ -1,9 +1,14 @@
 // A fixed set of threads that share out ranges of work. Waiting threads spin for a moment, because
 // the next piece of work usually comes within microseconds, and then sleep.
+//
+// A pool serves all instances of a process that want as many threads. Where two of them have work
+// at the same time, the one that finds the threads busy does its piece alone.
 #pragma once
 
 #include <atomic>
 #include <cstdint>
+#include <memory>
+#include <mutex>
 #include <thread>
 #include <vector>
 
@@ -11,6 +16,9 @@ namespace satchel {
 
 class ThreadPool {
  public:
+  // The process's pool of so many threads.
+  static std::shared_ptr<ThreadPool> shared(int threads);
+
   explicit ThreadPool(int threads);
   ~ThreadPool();
   ThreadPool(const ThreadPool&) = delete;
@@ -35,7 +43,8 @@ class ThreadPool {
   // busy machine a worker may not get a core for milliseconds.
   template <typename Work>
   void parallel_for(int64_t count, int64_t grain, const Work& work) {
-    if (count <= grain || workers_.empty()) {
+    std::unique_lock<std::mutex> alone(busy_, std::defer_lock);
+    if (count <= grain || workers_.empty() || !alone.try_lock()) {
       if (count > 0) work(int64_t{0}, count, 0);
       return;
     }
@@ -54,6 +63,7 @@ class ThreadPool {
   void stop();
 
   std::vector<std::thread> workers_;
+  std::mutex busy_;  // held by the caller whose job it is
 
   // The job. A late worker may read these while the next job is being written, so they are atomic;
   // what it read is used only if it then takes a piece, which fails once the job is closed.

@@ -105,7 +105,7 @@ class Runner {
     try {
       program_ = std::make_shared<Program>(path);
       instance_ = std::make_unique<Instance>(program_, threads_);
-      to << "program " << instance_->kernels() << '\n';
+      to << "program " << instance_->cpu().kernels() << '\n';
     } catch (const std::runtime_error& error) {
       to << "error " << error.what() << '\n';
     }

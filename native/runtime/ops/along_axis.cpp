@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "../errors.h"
-#include "../op.h"
+#include "../cpu_op.h"
 
 namespace satchel {
 
@@ -76,7 +76,7 @@ T joined(int64_t kind, T a, T b) {
 constexpr const char* kScatterKinds[] = {"add", "mul", "max", "min", "set"};
 constexpr int64_t kSet = 4;
 
-size_t check_scatter(NodeCall& call, int) {
+void check_scatter(NodeCall& call) {
   const Tensor &x = call.in(0), &numbers = call.in(1), &source = call.in(2), &y = *call.output;
   require(y.dtype == DType::f32 || is_whole(y.dtype), call, "x must be f32, i32 or i64");
   require_array(call, x, y.dtype);
@@ -90,7 +90,6 @@ size_t check_scatter(NodeCall& call, int) {
   }
   call.params.integer[0] = static_cast<int64_t>(axis);
   call.params.integer[1] = kind_of(call, kScatterKinds);
-  return 0;
 }
 
 void run_scatter(const NodeCall& call, const Workspace& work) {
@@ -134,7 +133,7 @@ size_t order_apart(const Tensor& x, size_t axis) {
   return scratch_apart(static_cast<size_t>(x.shape[axis]) * sizeof(int32_t), 1);
 }
 
-size_t check_argsort(NodeCall& call, int threads) {
+void check_argsort(NodeCall& call) {
   const Tensor &x = call.in(0), &y = *call.output;
   require(x.dtype == DType::f32 || is_whole(x.dtype), call, "x must be f32, i32 or i64");
   require_array(call, x, x.dtype);
@@ -144,7 +143,11 @@ size_t check_argsort(NodeCall& call, int threads) {
   require(x.shape[axis] <= INT32_MAX, call, "the axis is too long");
   call.params.integer[0] = static_cast<int64_t>(axis);
   call.params.integer[1] = int_attribute(call, "descending", 0);
-  return order_apart(x, axis) * static_cast<size_t>(threads);
+}
+
+size_t argsort_scratch(const NodeCall& call, int threads) {
+  return order_apart(call.in(0), static_cast<size_t>(call.params.integer[0])) *
+         static_cast<size_t>(threads);
 }
 
 void run_argsort(const NodeCall& call, const Workspace& work) {
@@ -175,7 +178,7 @@ void run_argsort(const NodeCall& call, const Workspace& work) {
 
 constexpr const char* kCumulateKinds[] = {"sum", "prod", "max", "min"};
 
-size_t check_cumulate(NodeCall& call, int) {
+void check_cumulate(NodeCall& call) {
   const Tensor &x = call.in(0), &y = *call.output;
   require(y.dtype == DType::f32 || is_whole(y.dtype), call, "x must be f32, i32 or i64");
   require_array(call, x, y.dtype);
@@ -183,7 +186,6 @@ size_t check_cumulate(NodeCall& call, int) {
   require(same_shape(x, y), call, "the output does not fit");
   call.params.integer[0] = static_cast<int64_t>(axis_of(call, x));
   call.params.integer[1] = kind_of(call, kCumulateKinds);
-  return 0;
 }
 
 void run_cumulate(const NodeCall& call, const Workspace& work) {
@@ -208,13 +210,12 @@ void run_cumulate(const NodeCall& call, const Workspace& work) {
 
 // --- count(like): 0, 1, 2, … as many as an axis has entries, of which only the number counts ---
 
-size_t check_count(NodeCall& call, int) {
+void check_count(NodeCall& call) {
   const Tensor &x = call.in(0), &y = *call.output;
   require_array(call, y, DType::i32);
   const size_t axis = axis_of(call, x);
   require(y.rank == 1 && y.shape[0] == x.shape[axis] && y.shape[0] <= INT32_MAX, call,
           "the output does not fit");
-  return 0;
 }
 
 void run_count(const NodeCall& call, const Workspace&) {
@@ -222,10 +223,11 @@ void run_count(const NodeCall& call, const Workspace&) {
 }
 
 const OpDef kOps[] = {
-    {"count", 1, 1, false, {"axis"}, check_count, run_count},
-    {"scatter", 3, 3, false, {"axis", "kind"}, check_scatter, run_scatter},
-    {"argsort", 1, 1, false, {"axis", "descending"}, check_argsort, run_argsort},
-    {"cumulate", 1, 1, false, {"axis", "kind"}, check_cumulate, run_cumulate},
+    {{"count", 1, 1, false, {"axis"}, check_count}, {run_count}},
+    {{"scatter", 3, 3, false, {"axis", "kind"}, check_scatter}, {run_scatter}},
+    {{"argsort", 1, 1, false, {"axis", "descending"}, check_argsort},
+     {run_argsort, argsort_scratch}},
+    {{"cumulate", 1, 1, false, {"axis", "kind"}, check_cumulate}, {run_cumulate}},
 };
 
 }  // namespace

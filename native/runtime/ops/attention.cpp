@@ -3,7 +3,7 @@
 #include <cstring>
 
 #include "../errors.h"
-#include "../op.h"
+#include "../cpu_op.h"
 
 namespace satchel {
 
@@ -96,7 +96,7 @@ void find_depths(const Run& run, const int32_t* given, const int32_t* positions,
 
 // --- rope_table(positions, inverse_frequencies) ---
 
-size_t check_rope_table(NodeCall& call, int) {
+void check_rope_table(NodeCall& call) {
   const Tensor &positions = call.in(0), &frequencies = call.in(1), &y = *call.output;
   require_array(call, positions, DType::i32);
   require_array(call, frequencies, DType::f32);
@@ -105,7 +105,6 @@ size_t check_rope_table(NodeCall& call, int) {
               y.shape[0] == positions.shape[0] && y.shape[1] == 2 * frequencies.shape[0],
           call, "the sizes do not fit");
   call.params.number[0] = number_attribute(call, "scale", 1.0);
-  return 0;
 }
 
 void run_rope_table(const NodeCall& call, const Workspace& work) {
@@ -127,14 +126,13 @@ void run_rope_table(const NodeCall& call, const Workspace& work) {
 
 // --- rope(x, table) ---
 
-size_t check_rope(NodeCall& call, int) {
+void check_rope(NodeCall& call) {
   const Tensor &x = call.in(0), &table = call.in(1), &y = *call.output;
   for (const Tensor* t : {&x, &table, &y}) require_array(call, *t, DType::f32);
   require(x.rank == 3 && table.rank == 2 && same_shape(x, y), call,
           "need x [S, H, D] and a table [S, R]");
   require(table.shape[0] == x.shape[0] && table.shape[1] <= x.shape[2] && table.shape[1] % 2 == 0,
           call, "the table does not fit");
-  return 0;
 }
 
 void run_rope(const NodeCall& call, const Workspace& work) {
@@ -195,7 +193,7 @@ CacheRows writable_rows(const Tensor& cache, int32_t sequence, int64_t first, in
   return {cache, sequences.pages(sequence, first + count)};
 }
 
-size_t check_cache_write(NodeCall& call, int) {
+void check_cache_write(NodeCall& call) {
   const Tensor &cache = call.in(0), &x = call.in(1);
   require(is_cache(cache) && !cache.weight, call, "the cache must be f32, f16 or u8 [H, C, D]");
   require_array(call, x, DType::f32);
@@ -203,7 +201,6 @@ size_t check_cache_write(NodeCall& call, int) {
       x.rank == 3 && x.shape[1] == cache.shape[0] && cache_row(cache, x.shape[2]) == cache.shape[2],
       call, "x must be [S, H, D]");
   require_step(call, 2, x.shape[0]);
-  return 0;
 }
 
 void run_cache_write(const NodeCall& call, const Workspace& work) {
@@ -233,14 +230,13 @@ void run_cache_write(const NodeCall& call, const Workspace& work) {
 
 // --- cache_move(cache, rows, sequence, start) ---
 
-size_t check_cache_move(NodeCall& call, int) {
+void check_cache_move(NodeCall& call) {
   const Tensor& cache = call.in(0);
   require(is_cache(cache) && !cache.weight, call, "the cache must be f32, f16 or u8 [H, C, D]");
   require_array(call, call.in(1), DType::i32);
   require(call.in(1).rank == 1, call, "the rows must be i32[n]");
   require_numbers(call, call.in(2), 1, "there must be one sequence");
   require_numbers(call, call.in(3), 1, "there must be one position");
-  return 0;
 }
 
 void run_cache_move(const NodeCall& call, const Workspace& work) {
@@ -274,7 +270,7 @@ void run_cache_move(const NodeCall& call, const Workspace& work) {
 // scratch.
 size_t runs_bytes(int64_t tokens) { return static_cast<size_t>(tokens) * sizeof(Run); }
 
-size_t check_attention(NodeCall& call, int threads) {
+void check_attention(NodeCall& call) {
   const Tensor &q = call.in(0), &k = call.in(1), &v = call.in(2);
   require_array(call, q, DType::f32);
   require_array(call, *call.output, DType::f32);
@@ -290,6 +286,10 @@ size_t check_attention(NodeCall& call, int threads) {
   call.params.integer[0] = int_attribute(call, "window", 0);
   require(call.params.integer[0] >= 0 && call.params.number[1] >= 0, call,
           "window and softcap must not be negative");
+}
+
+size_t scratch_of_attention(const NodeCall& call, int threads) {
+  const Tensor &q = call.in(0), &k = call.in(1);
   const size_t scratch = static_cast<size_t>(threads) *
                          attention_scratch(q.shape[1] / k.shape[0], q.shape[2]) * sizeof(float);
   const size_t tree = call.has(5) ? 2 * static_cast<size_t>(q.shape[0]) * sizeof(int32_t) : 0;
@@ -358,19 +358,12 @@ void run_attention(const NodeCall& call, const Workspace& work) {
 }
 
 const OpDef kOps[] = {
-    {"rope_table", 2, 2, false, {"scale"}, check_rope_table, run_rope_table},
-    {"rope", 2, 2, false, {}, check_rope, run_rope},
-    {"cache_write", 4, 5, true, {}, check_cache_write, run_cache_write, nullptr, true},
-    {"cache_move", 4, 4, true, {}, check_cache_move, run_cache_move, nullptr, true},
-    {"attention",
-     5,
-     6,
-     false,
-     {"scale", "window", "softcap"},
-     check_attention,
-     run_attention,
-     nullptr,
-     true},
+    {{"rope_table", 2, 2, false, {"scale"}, check_rope_table}, {run_rope_table}},
+    {{"rope", 2, 2, false, {}, check_rope}, {run_rope}},
+    {{"cache_write", 4, 5, true, {}, check_cache_write, true}, {run_cache_write}},
+    {{"cache_move", 4, 4, true, {}, check_cache_move, true}, {run_cache_move}},
+    {{"attention", 5, 6, false, {"scale", "window", "softcap"}, check_attention, true},
+     {run_attention, scratch_of_attention}},
 };
 
 }  // namespace

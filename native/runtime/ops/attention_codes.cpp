@@ -227,7 +227,7 @@ Problem problem_of(const NodeCall& call) {
   return p;
 }
 
-size_t check(NodeCall& call, int threads) {
+void check(NodeCall& call) {
   const Tensor &x = call.in(0), &scales = call.in(1), &y = *call.output;
   require_array(call, x, DType::u8);
   require_array(call, scales, DType::f32);
@@ -251,7 +251,10 @@ size_t check(NodeCall& call, int threads) {
   const Problem p = problem_of(call);
   require(p.windows.tokens <= kMostTokens && p.size <= kMostTokens, call,
           "there are too many tokens");
-  return Layout(p).total * static_cast<size_t>(threads);
+}
+
+size_t scratch_of(const NodeCall& call, int threads) {
+  return Layout(problem_of(call)).total * static_cast<size_t>(threads);
 }
 
 void run(const NodeCall& call, const Workspace& work) {
@@ -269,7 +272,7 @@ void run(const NodeCall& call, const Workspace& work) {
 }
 
 const OpDef kOps[] = {
-    {"qattention_qkv", 2, 5, false, {"scale", "out_scale", "out_zero"}, check, run},
+    {{"qattention_qkv", 2, 5, false, {"scale", "out_scale", "out_zero"}, check}, {run, scratch_of}},
 };
 
 }  // namespace

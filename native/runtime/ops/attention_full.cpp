@@ -185,7 +185,7 @@ Problem full_problem(const NodeCall& call) {
   return p;
 }
 
-size_t check_full(NodeCall& call, int threads) {
+void check_full(NodeCall& call) {
   const Tensor &q = call.in(0), &k = call.in(1), &v = call.in(2), &y = *call.output;
   for (const Tensor* t : {&q, &k, &v, &y}) {
     require_array(call, *t, DType::f32);
@@ -197,6 +197,9 @@ size_t check_full(NodeCall& call, int threads) {
           call, "the sizes do not fit");
   check_bias(call, 3, q.shape[0], q.shape[2], q.shape[1], k.shape[1]);
   call.params.number[0] = number_attribute(call, "scale");
+}
+
+size_t full_scratch(const NodeCall& call, int threads) {
   return scratch_of(full_problem(call), threads);
 }
 
@@ -217,7 +220,7 @@ Problem qkv_problem(const NodeCall& call) {
   return p;
 }
 
-size_t check_qkv(NodeCall& call, int threads) {
+void check_qkv(NodeCall& call) {
   const Tensor &x = call.in(0), &y = *call.output;
   require_array(call, x, DType::f32);
   require_array(call, y, DType::f32);
@@ -227,14 +230,17 @@ size_t check_qkv(NodeCall& call, int threads) {
           call, "need x [B, T, 3, H, D] and an output [B, T, H, D]");
   check_windows(call, 1);
   call.params.number[0] = number_attribute(call, "scale");
+}
+
+size_t qkv_scratch(const NodeCall& call, int threads) {
   return scratch_of(qkv_problem(call), threads);
 }
 
 void run_qkv(const NodeCall& call, const Workspace& work) { run(qkv_problem(call), work); }
 
 const OpDef kOps[] = {
-    {"attention_full", 3, 4, false, {"scale"}, check_full, run_full},
-    {"attention_qkv", 1, 4, false, {"scale"}, check_qkv, run_qkv},
+    {{"attention_full", 3, 4, false, {"scale"}, check_full}, {run_full, full_scratch}},
+    {{"attention_qkv", 1, 4, false, {"scale"}, check_qkv}, {run_qkv, qkv_scratch}},
 };
 
 }  // namespace

@@ -59,9 +59,12 @@ void check_layer(NodeCall& call, bool transposed) {
   call.params.activation = activation_attribute(call);
 }
 
-size_t check_conv(NodeCall& call, int threads) {
+void check_conv(NodeCall& call) {
   check_layer(call, false);
   require_images(call, window_of(call), call.in(1).shape[0]);
+}
+
+size_t conv_scratch(const NodeCall& call, int threads) {
   const ConvShape s = conv_shape(call);
   if (s.is_depthwise()) return depthwise_scratch(call, s, sizeof(float), threads);
   if (Winograd::suits(s, call.in(1).weight->matrix().encoding))
@@ -69,7 +72,7 @@ size_t check_conv(NodeCall& call, int threads) {
   return scratch_apart(Panel(s, threads).bytes(), threads) * static_cast<size_t>(threads);
 }
 
-size_t check_conv_transpose(NodeCall& call, int threads) {
+void check_conv_transpose(NodeCall& call) {
   check_layer(call, true);
   const Tensor &x = call.in(0), &y = *call.output;
   const Window w = window_of(call);
@@ -80,6 +83,9 @@ size_t check_conv_transpose(NodeCall& call, int threads) {
               y.shape[2] == (x.shape[2] - 1) * w.stride_w + w.reach_w() - w.left - w.right &&
               y.shape[3] == call.in(1).shape[0],
           call, "the output does not fit");
+}
+
+size_t conv_transpose_scratch(const NodeCall& call, int threads) {
   return scratch_apart(Panel(conv_shape(call, true), threads).bytes(), threads) *
          static_cast<size_t>(threads);
 }
@@ -142,20 +148,20 @@ void run_conv_transpose(const NodeCall& call, const Workspace& work) {
 }
 
 const OpDef kOps[] = {
-    {"conv2d",
-     2,
-     4,
-     false,
-     {"kernel", "stride", "padding", "dilation", "groups", "activation"},
-     check_conv,
-     run_conv},
-    {"conv_transpose2d",
-     2,
-     3,
-     false,
-     {"kernel", "stride", "padding", "dilation", "groups", "activation"},
-     check_conv_transpose,
-     run_conv_transpose},
+    {{"conv2d",
+      2,
+      4,
+      false,
+      {"kernel", "stride", "padding", "dilation", "groups", "activation"},
+      check_conv},
+     {run_conv, conv_scratch}},
+    {{"conv_transpose2d",
+      2,
+      3,
+      false,
+      {"kernel", "stride", "padding", "dilation", "groups", "activation"},
+      check_conv_transpose},
+     {run_conv_transpose, conv_transpose_scratch}},
 };
 
 }  // namespace

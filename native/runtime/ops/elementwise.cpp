@@ -7,7 +7,7 @@
 
 #include "../broadcast.h"
 #include "../errors.h"
-#include "../op.h"
+#include "../cpu_op.h"
 
 namespace satchel {
 
@@ -17,11 +17,10 @@ constexpr int64_t kSmallestPiece = 4096;
 
 // --- unary ---
 
-size_t check_unary(NodeCall& call, int) {
+void check_unary(NodeCall& call) {
   require_array(call, call.in(0), DType::f32);
   require_array(call, *call.output, DType::f32);
   require(same_shape(call.in(0), *call.output), call, "the output does not fit");
-  return 0;
 }
 
 template <typename Function>
@@ -47,17 +46,16 @@ void run_activation(const NodeCall& call, const Workspace& work, Activation acti
 // --- binary with broadcasting ---
 
 // Whole numbers wrap around, as those of numpy do.
-size_t check_number_binary(NodeCall& call, int) {
+void check_number_binary(NodeCall& call) {
   const Tensor &a = call.in(0), &b = call.in(1), &y = *call.output;
   require(y.dtype == DType::f32 || is_whole(y.dtype), call, "the operands must be f32, i32 or i64");
   for (const Tensor* t : {&a, &b, &y}) require_array(call, *t, y.dtype);
   require_broadcast(call, {&a, &b});
-  return 0;
 }
 
-size_t check_binary(NodeCall& call, int threads) {
+void check_binary(NodeCall& call) {
   require_array(call, *call.output, DType::f32);
-  return check_number_binary(call, threads);
+  check_number_binary(call);
 }
 
 template <typename T = float, typename Function>
@@ -131,32 +129,31 @@ void run_mul(const NodeCall& call, const Workspace& work) {
   combine(call, work, [](float a, float b) { return a * b; });
 }
 
-size_t check_gated(NodeCall& call, int) {
+void check_gated(NodeCall& call) {
   for (const Tensor* t : {&call.in(0), &call.in(1), static_cast<const Tensor*>(call.output)}) {
     require_array(call, *t, DType::f32);
   }
   require(all_same(call), call, "the shapes must be the same");
-  return 0;
 }
 
 // --- affine, cast ---
 
-size_t check_affine(NodeCall& call, int threads) {
+void check_affine(NodeCall& call) {
   call.params.number[0] = number_attribute(call, "scale", 1.0);
   call.params.number[1] = number_attribute(call, "shift", 0.0);
-  return check_unary(call, threads);
+  check_unary(call);
 }
 
-size_t check_clamp(NodeCall& call, int threads) {
+void check_clamp(NodeCall& call) {
   constexpr double infinity = std::numeric_limits<double>::infinity();
   call.params.number[0] = number_attribute(call, "low", -infinity);
   call.params.number[1] = number_attribute(call, "high", infinity);
   require(call.params.number[0] <= call.params.number[1], call,
           "the lower bound is above the upper");
-  return check_unary(call, threads);
+  check_unary(call);
 }
 
-size_t check_cast(NodeCall& call, int) {
+void check_cast(NodeCall& call) {
   const Tensor &x = call.in(0), &y = *call.output;
   for (const Tensor* t : {&x, &y}) {
     require(t->dtype == DType::f32 || t->dtype == DType::f16 || is_whole(t->dtype) ||
@@ -170,7 +167,6 @@ size_t check_cast(NodeCall& call, int) {
   call.params.integer[0] = int_attribute(call, "checked", 0);
   require(!call.params.integer[0] || (x.dtype == DType::i64 && y.dtype == DType::i32), call,
           "only a cast from i64 to i32 can be checked");
-  return 0;
 }
 
 // Truncates and saturates; NaN is 0.
@@ -285,29 +281,45 @@ float inverse_erf(float x) {
   return static_cast<float>(z);
 }
 
-#define UNARY(name, expression)                                                          \
-  {name, 1, 1, false, {}, check_unary, [](const NodeCall& call, const Workspace& work) { \
-     for_each(call, work, [](float x) -> float { return expression; });                  \
-   }}
-#define ACTIVATION(name)                                                                  \
-  {#name, 1, 1, false, {}, check_unary, [](const NodeCall& call, const Workspace& work) { \
-     run_activation(call, work, Activation::name);                                        \
-   }}
-#define BINARY(name, expression)                                                          \
-  {name, 2, 2, false, {}, check_binary, [](const NodeCall& call, const Workspace& work) { \
-     combine(call, work, [](float a, float b) -> float { return expression; });           \
-   }}
+#define UNARY(name, expression)                                            \
+  {                                                                        \
+    {name, 1, 1, false, {}, check_unary}, {                                \
+      [](const NodeCall& call, const Workspace& work) {                    \
+        for_each(call, work, [](float x) -> float { return expression; }); \
+      }                                                                    \
+    }                                                                      \
+  }
+#define ACTIVATION(name)                                \
+  {                                                     \
+    {#name, 1, 1, false, {}, check_unary}, {            \
+      [](const NodeCall& call, const Workspace& work) { \
+        run_activation(call, work, Activation::name);   \
+      }                                                 \
+    }                                                   \
+  }
+#define BINARY(name, expression)                                                   \
+  {                                                                                \
+    {name, 2, 2, false, {}, check_binary}, {                                       \
+      [](const NodeCall& call, const Workspace& work) {                            \
+        combine(call, work, [](float a, float b) -> float { return expression; }); \
+      }                                                                            \
+    }                                                                              \
+  }
 
-#define NUMBER_BINARY(name, whole, expression)                                                   \
-  {name, 2, 2, false, {}, check_number_binary, [](const NodeCall& call, const Workspace& work) { \
-     if (combine_whole(call, work, [](auto a, auto b) {                                          \
-           using S = std::make_signed_t<decltype(a)>;                                            \
-           [[maybe_unused]] const S x = static_cast<S>(a), y = static_cast<S>(b);                \
-           return static_cast<decltype(a)>(whole);                                               \
-         }))                                                                                     \
-       return;                                                                                   \
-     combine(call, work, [](float a, float b) -> float { return expression; });                  \
-   }}
+#define NUMBER_BINARY(name, whole, expression)                                       \
+  {                                                                                  \
+    {name, 2, 2, false, {}, check_number_binary}, {                                  \
+      [](const NodeCall& call, const Workspace& work) {                              \
+        if (combine_whole(call, work, [](auto a, auto b) {                           \
+              using S = std::make_signed_t<decltype(a)>;                             \
+              [[maybe_unused]] const S x = static_cast<S>(a), y = static_cast<S>(b); \
+              return static_cast<decltype(a)>(whole);                                \
+            }))                                                                      \
+          return;                                                                    \
+        combine(call, work, [](float a, float b) -> float { return expression; });   \
+      }                                                                              \
+    }                                                                                \
+  }
 
 const OpDef kOps[] = {
     UNARY("neg", -x),
@@ -345,8 +357,8 @@ const OpDef kOps[] = {
     ACTIVATION(silu),
     ACTIVATION(gelu),
     ACTIVATION(gelu_tanh),
-    {"add", 2, 2, false, {}, check_number_binary, run_add},
-    {"mul", 2, 2, false, {}, check_number_binary, run_mul},
+    {{"add", 2, 2, false, {}, check_number_binary}, {run_add}},
+    {{"mul", 2, 2, false, {}, check_number_binary}, {run_mul}},
     NUMBER_BINARY("sub", a - b, a - b),
     BINARY("div", a / b),
     NUMBER_BINARY("maximum", std::max(x, y), std::isnan(a) || a > b ? a : b),
@@ -354,47 +366,26 @@ const OpDef kOps[] = {
     BINARY("pow", std::pow(a, b)),
     BINARY("atan2", std::atan2(a, b)),
     BINARY("fmod", std::fmod(a, b)),
-    {"silu_mul",
-     2,
-     2,
-     false,
-     {},
-     check_gated,
-     [](const NodeCall& call, const Workspace& work) {
+    {{"silu_mul", 2, 2, false, {}, check_gated}, {[](const NodeCall& call, const Workspace& work) {
        run_same_shape(call, work, work.kernels.silu_mul);
-     }},
-    {"gelu_tanh_mul",
-     2,
-     2,
-     false,
-     {},
-     check_gated,
-     [](const NodeCall& call, const Workspace& work) {
+     }}},
+    {{"gelu_tanh_mul", 2, 2, false, {}, check_gated},
+     {[](const NodeCall& call, const Workspace& work) {
        run_same_shape(call, work, work.kernels.gelu_tanh_mul);
-     }},
-    {"affine",
-     1,
-     1,
-     false,
-     {"scale", "shift"},
-     check_affine,
-     [](const NodeCall& call, const Workspace& work) {
+     }}},
+    {{"affine", 1, 1, false, {"scale", "shift"}, check_affine},
+     {[](const NodeCall& call, const Workspace& work) {
        const auto scale = static_cast<float>(call.params.number[0]),
                   shift = static_cast<float>(call.params.number[1]);
        for_each(call, work, [=](float x) { return x * scale + shift; });
-     }},
-    {"clamp",
-     1,
-     1,
-     false,
-     {"low", "high"},
-     check_clamp,
-     [](const NodeCall& call, const Workspace& work) {
+     }}},
+    {{"clamp", 1, 1, false, {"low", "high"}, check_clamp},
+     {[](const NodeCall& call, const Workspace& work) {
        const auto low = static_cast<float>(call.params.number[0]),
                   high = static_cast<float>(call.params.number[1]);
        for_each(call, work, [=](float x) { return x < low ? low : x > high ? high : x; });
-     }},
-    {"cast", 1, 1, false, {"dtype", "checked"}, check_cast, run_cast},
+     }}},
+    {{"cast", 1, 1, false, {"dtype", "checked"}, check_cast}, {run_cast}},
 };
 
 #undef UNARY

@@ -2,13 +2,13 @@
 #include <algorithm>
 #include <cmath>
 
-#include "../op.h"
+#include "../cpu_op.h"
 
 namespace satchel {
 
 namespace {
 
-size_t check_hadamard(NodeCall& call, int) {
+void check_hadamard(NodeCall& call) {
   const Tensor& x = call.in(0);
   require_array(call, x, DType::f32);
   require_array(call, *call.output, DType::f32);
@@ -17,7 +17,6 @@ size_t check_hadamard(NodeCall& call, int) {
   require(block >= 1 && (block & (block - 1)) == 0, call, "the block is no power of two");
   require(x.last() % block == 0, call, "the blocks do not fit");
   call.params.integer[0] = block;
-  return 0;
 }
 
 // Sums and differences of values 1, 2, 4, … apart, in place.
@@ -50,7 +49,9 @@ void run_hadamard(const NodeCall& call, const Workspace& work) {
                          });
 }
 
-const OpDef kOps[] = {{"hadamard", 1, 1, false, {"block"}, check_hadamard, run_hadamard}};
+const OpDef kOps[] = {
+    {{"hadamard", 1, 1, false, {"block"}, check_hadamard}, {run_hadamard}},
+};
 
 }  // namespace
 

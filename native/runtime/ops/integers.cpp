@@ -5,7 +5,7 @@
 
 #include "../broadcast.h"
 #include "../errors.h"
-#include "../op.h"
+#include "../cpu_op.h"
 
 namespace satchel {
 
@@ -16,7 +16,7 @@ constexpr const char* kKinds[] = {"and", "or",        "xor",       "shl",       
 constexpr int64_t kFirstDivision = 6;
 constexpr int64_t kSmallestPiece = 4096;
 
-size_t check_integer(NodeCall& call, int) {
+void check_integer(NodeCall& call) {
   const Tensor &a = call.in(0), &b = call.in(1), &y = *call.output;
   require(is_whole(y.dtype), call, "the operands must be i32 or i64");
   for (const Tensor* t : {&a, &b, &y}) require_array(call, *t, y.dtype);
@@ -25,7 +25,6 @@ size_t check_integer(NodeCall& call, int) {
   const auto found = std::find(std::begin(kKinds), std::end(kKinds), kind);
   require(found != std::end(kKinds), call, "there is no such function");
   call.params.integer[0] = found - std::begin(kKinds);
-  return 0;
 }
 
 // The lowest number by -1 would trap: its quotient wraps around to itself, and nothing is left.
@@ -113,7 +112,7 @@ void run_integer(const NodeCall& call, const Workspace& work) {
 }
 
 const OpDef kOps[] = {
-    {"integer", 2, 2, false, {"kind"}, check_integer, run_integer},
+    {{"integer", 2, 2, false, {"kind"}, check_integer}, {run_integer}},
 };
 
 }  // namespace

@@ -4,7 +4,7 @@
 
 #include "../errors.h"
 #include "../float_layer.h"
-#include "../op.h"
+#include "../cpu_op.h"
 #include "../quantized_layer.h"
 
 namespace satchel {
@@ -20,7 +20,7 @@ int64_t float_stride(int64_t rows, int64_t cols) {
   return cols % 1024 == 0 && rows >= 28 ? cols + 16 : cols;
 }
 
-size_t check_linear(NodeCall& call, int threads) {
+void check_linear(NodeCall& call) {
   const Tensor &x = call.in(0), &w = call.in(1), &y = *call.output;
   require_array(call, x, DType::f32);
   require_array(call, y, DType::f32);
@@ -41,6 +41,10 @@ size_t check_linear(NodeCall& call, int threads) {
   call.params.activation = activation_attribute(call);
   require((digits_of(call) > 0) == w.weight->is_quantized(), call,
           "the activations do not fit the weight's encoding");
+}
+
+size_t linear_scratch(const NodeCall& call, int threads) {
+  const Tensor& x = call.in(0);
   if (!digits_of(call)) {
     const int64_t rows = x.product(0, x.rank - 1), stride = float_stride(rows, x.last());
     if (stride == x.last()) return 0;
@@ -80,7 +84,7 @@ size_t offsets_apart(const Tensor& table) {
   return offsets ? scratch_apart(static_cast<size_t>(offsets->cols) * sizeof(float), 1) : 0;
 }
 
-size_t check_embedding(NodeCall& call, int threads) {
+void check_embedding(NodeCall& call) {
   const Tensor &ids = call.in(0), &table = call.in(1), &y = *call.output;
   require_array(call, ids, DType::i32);
   require_array(call, y, DType::f32);
@@ -89,7 +93,10 @@ size_t check_embedding(NodeCall& call, int threads) {
   require(y.rank == ids.rank + 1 && std::equal(ids.shape, ids.shape + ids.rank, y.shape) &&
               y.last() == table.shape[1],
           call, "the output does not fit");
-  return offsets_apart(table) * static_cast<size_t>(threads);
+}
+
+size_t embedding_scratch(const NodeCall& call, int threads) {
+  return offsets_apart(call.in(1)) * static_cast<size_t>(threads);
 }
 
 void run_embedding(const NodeCall& call, const Workspace& work) {
@@ -124,7 +131,7 @@ void run_embedding(const NodeCall& call, const Workspace& work) {
 
 // --- matmul(a, b) ---
 
-size_t check_matmul(NodeCall& call, int) {
+void check_matmul(NodeCall& call) {
   const Tensor &a = call.in(0), &b = call.in(1), &y = *call.output;
   for (const Tensor* t : {&a, &b, &y}) {
     require_array(call, *t, DType::f32);
@@ -145,7 +152,6 @@ size_t check_matmul(NodeCall& call, int) {
     const int64_t from_b = i < b.rank ? b.shape[b.rank - 1 - i] : 1;
     require(y.shape[y.rank - 1 - i] == std::max(from_a, from_b), call, "the output does not fit");
   }
-  return 0;
 }
 
 // Where the matrix of batch `number` (of the output) starts in a broadcast operand.
@@ -182,9 +188,10 @@ void run_matmul(const NodeCall& call, const Workspace& work) {
 }
 
 const OpDef kOps[] = {
-    {"linear", 2, 3, false, {"activations", "activation"}, check_linear, run_linear, joins_layers},
-    {"embedding", 2, 2, false, {}, check_embedding, run_embedding},
-    {"matmul", 2, 2, false, {}, check_matmul, run_matmul},
+    {{"linear", 2, 3, false, {"activations", "activation"}, check_linear},
+     {run_linear, linear_scratch, joins_layers}},
+    {{"embedding", 2, 2, false, {}, check_embedding}, {run_embedding, embedding_scratch}},
+    {{"matmul", 2, 2, false, {}, check_matmul}, {run_matmul}},
 };
 
 }  // namespace

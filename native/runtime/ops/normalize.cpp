@@ -3,7 +3,7 @@
 #include <cmath>
 #include <limits>
 
-#include "../op.h"
+#include "../cpu_op.h"
 #include "../quantized_layer.h"
 
 namespace satchel {
@@ -25,13 +25,10 @@ void check_norm_of(NodeCall& call, DType out) {
   require(call.params.number[0] >= 0, call, "eps must not be negative");
 }
 
-size_t check_rms_norm(NodeCall& call, int) {
-  check_norm_of(call, DType::f32);
-  return 0;
-}
+void check_rms_norm(NodeCall& call) { check_norm_of(call, DType::f32); }
 
 // With an out_scale, the result is rounded to codes.
-size_t check_layer_norm(NodeCall& call, int) {
+void check_layer_norm(NodeCall& call) {
   const double scale = number_attribute(call, "out_scale", 0.0);
   const int64_t zero = int_attribute(call, "out_zero", 0);
   require(scale == 0.0 || (scale >= 1e-30 && scale <= 1e30), call, "the scale is out of range");
@@ -39,7 +36,6 @@ size_t check_layer_norm(NodeCall& call, int) {
   check_norm_of(call, scale == 0.0 ? DType::f32 : DType::u8);
   call.params.number[1] = scale;
   call.params.integer[0] = zero;
-  return 0;
 }
 
 void run_rms_norm(const NodeCall& call, const Workspace& work) {
@@ -74,7 +70,7 @@ void run_layer_norm(const NodeCall& call, const Workspace& work) {
       });
 }
 
-size_t check_softmax(NodeCall& call, int) {
+void check_softmax(NodeCall& call) {
   const Tensor& x = call.in(0);
   require_array(call, x, DType::f32);
   require_array(call, *call.output, DType::f32);
@@ -83,7 +79,6 @@ size_t check_softmax(NodeCall& call, int) {
   const auto rank = static_cast<int64_t>(x.rank);
   require(axis >= -rank && axis < rank, call, "there is no such axis");
   call.params.integer[0] = axis < 0 ? axis + rank : axis;
-  return 0;
 }
 
 void run_softmax(const NodeCall& call, const Workspace& work) {
@@ -117,9 +112,10 @@ void run_softmax(const NodeCall& call, const Workspace& work) {
 }
 
 const OpDef kOps[] = {
-    {"rms_norm", 2, 2, false, {"eps"}, check_rms_norm, run_rms_norm, joins_layers},
-    {"layer_norm", 2, 3, false, {"eps", "out_scale", "out_zero"}, check_layer_norm, run_layer_norm},
-    {"softmax", 1, 1, false, {"axis"}, check_softmax, run_softmax},
+    {{"rms_norm", 2, 2, false, {"eps"}, check_rms_norm}, {run_rms_norm, nullptr, joins_layers}},
+    {{"layer_norm", 2, 3, false, {"eps", "out_scale", "out_zero"}, check_layer_norm},
+     {run_layer_norm}},
+    {{"softmax", 1, 1, false, {"axis"}, check_softmax}, {run_softmax}},
 };
 
 }  // namespace

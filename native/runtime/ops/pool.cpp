@@ -2,7 +2,7 @@
 #include <algorithm>
 #include <limits>
 
-#include "../op.h"
+#include "../cpu_op.h"
 #include "../window.h"
 
 namespace satchel {
@@ -11,7 +11,7 @@ namespace {
 
 constexpr size_t kCountPadding = kAfterWindow, kDivisor = kAfterWindow + 1;
 
-size_t check_images(NodeCall& call, DType dtype) {
+void check_images(NodeCall& call, DType dtype) {
   require_array(call, call.in(0), dtype);
   require_array(call, *call.output, dtype);
   require(call.in(0).rank == 4, call, "x must be [N, H, W, C]");
@@ -21,18 +21,17 @@ size_t check_images(NodeCall& call, DType dtype) {
   require(std::max(window.top, window.bottom) < window.reach_h() &&
               std::max(window.left, window.right) < window.reach_w(),
           call, "the padding is as large as the kernel");
-  return 0;
 }
 
-size_t check_max_pool(NodeCall& call, int) {
-  return check_images(call, call.output->dtype == DType::u8 ? DType::u8 : DType::f32);
+void check_max_pool(NodeCall& call) {
+  check_images(call, call.output->dtype == DType::u8 ? DType::u8 : DType::f32);
 }
 
-size_t check_avg_pool(NodeCall& call, int) {
+void check_avg_pool(NodeCall& call) {
   call.params.integer[kCountPadding] = int_attribute(call, "count_include_pad", 1);
   call.params.integer[kDivisor] = int_attribute(call, "divisor", 0);
   require(call.params.integer[kDivisor] >= 0, call, "the divisor is negative");
-  return check_images(call, DType::f32);
+  check_images(call, DType::f32);
 }
 
 // The places [first, last) of a kernel that fall within the image, when the window starts at
@@ -121,20 +120,20 @@ void run_avg_pool(const NodeCall& call, const Workspace& work) {
 }
 
 const OpDef kOps[] = {
-    {"max_pool2d",
-     1,
-     1,
-     false,
-     {"kernel", "stride", "padding", "dilation", "ceil_mode"},
-     check_max_pool,
-     run_max_pool},
-    {"avg_pool2d",
-     1,
-     1,
-     false,
-     {"kernel", "stride", "padding", "ceil_mode", "count_include_pad", "divisor"},
-     check_avg_pool,
-     run_avg_pool},
+    {{"max_pool2d",
+      1,
+      1,
+      false,
+      {"kernel", "stride", "padding", "dilation", "ceil_mode"},
+      check_max_pool},
+     {run_max_pool}},
+    {{"avg_pool2d",
+      1,
+      1,
+      false,
+      {"kernel", "stride", "padding", "ceil_mode", "count_include_pad", "divisor"},
+      check_avg_pool},
+     {run_avg_pool}},
 };
 
 }  // namespace

@@ -100,12 +100,16 @@ void integer_layer(const uint8_t* x, int64_t ldx, int64_t m, const IntegerMatrix
 
 // --- qlinear(x, weight, scale, bias?, residual?) ---
 
-size_t check_qlinear(NodeCall& call, int) {
+void check_qlinear(NodeCall& call) {
   const Tensor &x = call.in(0), &w = call.in(1), &y = *call.output;
   check_steps(call);
   require(x.rank >= 1 && y.rank == x.rank && std::equal(x.shape, x.shape + x.rank - 1, y.shape),
           call, "x and the output differ");
   require(x.last() == w.shape[1] && y.last() == w.shape[0], call, "the sizes do not fit");
+}
+
+size_t qlinear_scratch(const NodeCall& call, int) {
+  const Tensor& x = call.in(0);
   // Rows that are no multiple of four are copied and filled up.
   if (x.last() % 4 == 0) return 0;
   const auto bytes = checked_product(static_cast<uint64_t>(x.product(0, x.rank - 1)),
@@ -259,11 +263,14 @@ bool is_depthwise(const ConvShape& s) {
   return s.is_depthwise() && s.window.taps() <= kMostDepthwiseTaps;
 }
 
-size_t check_qconv(NodeCall& call, int threads) {
+void check_qconv(NodeCall& call) {
   check_window(call);
   check_conv_weight(call);
   check_steps(call);
   require_images(call, window_of(call), call.in(1).shape[0]);
+}
+
+size_t qconv_scratch(const NodeCall& call, int threads) {
   const ConvShape s = conv_shape(call);
   if (is_depthwise(s)) return depthwise_scratch(call, s, 1, threads);
   const size_t rows = Windowed::fits(s) ? Windowed(s, threads, false).bytes() : 0;
@@ -328,22 +335,21 @@ void run_qconv(const NodeCall& call, const Workspace& work) {
 }
 
 const OpDef kOps[] = {
-    {"qconv2d",
-     3,
-     5,
-     false,
-     {"kernel", "stride", "padding", "dilation", "groups", "activation", "x_zero", "out_scale",
-      "out_zero", "residual_scale", "residual_zero"},
-     check_qconv,
-     run_qconv},
-    {"qlinear",
-     3,
-     5,
-     false,
-     {"activation", "x_zero", "out_scale", "out_zero", "residual_scale", "residual_zero"},
-     check_qlinear,
-     run_qlinear,
-     joins_addition},
+    {{"qconv2d",
+      3,
+      5,
+      false,
+      {"kernel", "stride", "padding", "dilation", "groups", "activation", "x_zero", "out_scale",
+       "out_zero", "residual_scale", "residual_zero"},
+      check_qconv},
+     {run_qconv, qconv_scratch}},
+    {{"qlinear",
+      3,
+      5,
+      false,
+      {"activation", "x_zero", "out_scale", "out_zero", "residual_scale", "residual_zero"},
+      check_qlinear},
+     {run_qlinear, qlinear_scratch, joins_addition}},
 };
 
 }  // namespace

@@ -5,7 +5,7 @@
 #include <string>
 #include <type_traits>
 
-#include "../op.h"
+#include "../cpu_op.h"
 
 namespace satchel {
 
@@ -19,12 +19,17 @@ constexpr int64_t kRowPiece = 64;
 int64_t parts_of(int64_t reduced_count) { return reduced_count < kFewestRows ? 1 : kParts; }
 
 // integer[0] is a bit mask of the axes.
-size_t check_reduce(NodeCall& call, int) {
+void check_reduce(NodeCall& call) {
   const Tensor &x = call.in(0), &y = *call.output;
   const bool whole = is_whole(y.dtype) && call.info->op->name != std::string("reduce_mean");
   require_array(call, x, whole ? y.dtype : DType::f32);
   require_array(call, y, whole ? y.dtype : DType::f32);
-  const int64_t mask = call.params.integer[0] = check_reduced(call);
+  call.params.integer[0] = check_reduced(call);
+}
+
+size_t reduce_scratch(const NodeCall& call, int) {
+  const Tensor &x = call.in(0), &y = *call.output;
+  const int64_t mask = call.params.integer[0];
   int64_t count = 1;
   for (size_t i = 0; i < x.rank; ++i) count *= mask >> i & 1 ? x.shape[i] : 1;
   return static_cast<size_t>(y.elements() * parts_of(count)) *
@@ -153,71 +158,52 @@ constexpr auto sum = [](double total, double x) { return total + x; };
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
 const OpDef kOps[] = {
-    {"reduce_sum",
-     1,
-     1,
-     false,
-     {"axes", "keepdims"},
-     check_reduce,
-     [](const NodeCall& call, const Workspace& work) {
-       const auto wrapping = [](auto total, auto x) {
-         using U = std::make_unsigned_t<decltype(x)>;
-         return static_cast<decltype(x)>(static_cast<U>(total) + static_cast<U>(x));
-       };
-       if (!reduced_whole(call, work, [](auto zero) { return zero; }, wrapping))
-         reduce(call, work, 0.0, sum, plain);
-     }},
-    {"reduce_prod",
-     1,
-     1,
-     false,
-     {"axes", "keepdims"},
-     check_reduce,
-     [](const NodeCall& call, const Workspace& work) {
-       const auto wrapping = [](auto total, auto x) {
-         using U = std::make_unsigned_t<decltype(x)>;
-         return static_cast<decltype(x)>(static_cast<U>(total) * static_cast<U>(x));
-       };
-       const auto one = [](auto zero) { return static_cast<decltype(zero)>(1); };
-       if (!reduced_whole(call, work, one, wrapping))
-         reduce(call, work, 1.0, [](double total, double x) { return total * x; }, plain);
-     }},
-    {"reduce_mean",
-     1,
-     1,
-     false,
-     {"axes", "keepdims"},
-     check_reduce,
-     [](const NodeCall& call, const Workspace& work) {
-       reduce(call, work, 0.0, sum, [](double total, double n) { return total / n; });
-     }},
-    {"reduce_max",
-     1,
-     1,
-     false,
-     {"axes", "keepdims"},
-     check_reduce,
-     [](const NodeCall& call, const Workspace& work) {
-       const auto lowest = [](auto zero) { return std::numeric_limits<decltype(zero)>::min(); };
-       if (reduced_whole(call, work, lowest, [](auto a, auto b) { return std::max(a, b); })) return;
-       reduce(
-           call, work, -kInfinity,
-           [](double best, double x) { return best >= x || std::isnan(best) ? best : x; }, plain);
-     }},
-    {"reduce_min",
-     1,
-     1,
-     false,
-     {"axes", "keepdims"},
-     check_reduce,
-     [](const NodeCall& call, const Workspace& work) {
-       const auto highest = [](auto zero) { return std::numeric_limits<decltype(zero)>::max(); };
-       if (reduced_whole(call, work, highest, [](auto a, auto b) { return std::min(a, b); }))
-         return;
-       reduce(
-           call, work, kInfinity,
-           [](double best, double x) { return best <= x || std::isnan(best) ? best : x; }, plain);
-     }},
+    {{"reduce_sum", 1, 1, false, {"axes", "keepdims"}, check_reduce},
+     {[](const NodeCall& call, const Workspace& work) {
+        const auto wrapping = [](auto total, auto x) {
+          using U = std::make_unsigned_t<decltype(x)>;
+          return static_cast<decltype(x)>(static_cast<U>(total) + static_cast<U>(x));
+        };
+        if (!reduced_whole(call, work, [](auto zero) { return zero; }, wrapping))
+          reduce(call, work, 0.0, sum, plain);
+      },
+      reduce_scratch}},
+    {{"reduce_prod", 1, 1, false, {"axes", "keepdims"}, check_reduce},
+     {[](const NodeCall& call, const Workspace& work) {
+        const auto wrapping = [](auto total, auto x) {
+          using U = std::make_unsigned_t<decltype(x)>;
+          return static_cast<decltype(x)>(static_cast<U>(total) * static_cast<U>(x));
+        };
+        const auto one = [](auto zero) { return static_cast<decltype(zero)>(1); };
+        if (!reduced_whole(call, work, one, wrapping))
+          reduce(call, work, 1.0, [](double total, double x) { return total * x; }, plain);
+      },
+      reduce_scratch}},
+    {{"reduce_mean", 1, 1, false, {"axes", "keepdims"}, check_reduce},
+     {[](const NodeCall& call, const Workspace& work) {
+        reduce(call, work, 0.0, sum, [](double total, double n) { return total / n; });
+      },
+      reduce_scratch}},
+    {{"reduce_max", 1, 1, false, {"axes", "keepdims"}, check_reduce},
+     {[](const NodeCall& call, const Workspace& work) {
+        const auto lowest = [](auto zero) { return std::numeric_limits<decltype(zero)>::min(); };
+        if (reduced_whole(call, work, lowest, [](auto a, auto b) { return std::max(a, b); }))
+          return;
+        reduce(
+            call, work, -kInfinity,
+            [](double best, double x) { return best >= x || std::isnan(best) ? best : x; }, plain);
+      },
+      reduce_scratch}},
+    {{"reduce_min", 1, 1, false, {"axes", "keepdims"}, check_reduce},
+     {[](const NodeCall& call, const Workspace& work) {
+        const auto highest = [](auto zero) { return std::numeric_limits<decltype(zero)>::max(); };
+        if (reduced_whole(call, work, highest, [](auto a, auto b) { return std::min(a, b); }))
+          return;
+        reduce(
+            call, work, kInfinity,
+            [](double best, double x) { return best <= x || std::isnan(best) ? best : x; }, plain);
+      },
+      reduce_scratch}},
 };
 
 }  // namespace

@@ -3,7 +3,7 @@
 #include <cmath>
 
 #include "../broadcast.h"
-#include "../op.h"
+#include "../cpu_op.h"
 
 namespace satchel {
 
@@ -53,12 +53,11 @@ void in_pieces(const NodeCall& call, const Workspace& work, Piece piece) {
 
 // --- quantize(x), dequantize(x), lookup(x, table) ---
 
-size_t check_convert(NodeCall& call, DType from, DType to) {
+void check_convert(NodeCall& call, DType from, DType to) {
   require_array(call, call.in(0), from);
   require_array(call, *call.output, to);
   require(same_shape(call.in(0), *call.output), call, "the output does not fit");
   check_step(call, "scale", "zero", 0);
-  return 0;
 }
 
 void run_quantize(const NodeCall& call, const Workspace& work) {
@@ -79,14 +78,13 @@ void run_dequantize(const NodeCall& call, const Workspace& work) {
   });
 }
 
-size_t check_lookup(NodeCall& call, int) {
+void check_lookup(NodeCall& call) {
   for (const Tensor* t : {&call.in(0), &call.in(1), static_cast<const Tensor*>(call.output)}) {
     require_array(call, *t, DType::u8);
   }
   require(call.in(1).rank == 1 && call.in(1).shape[0] == 256, call,
           "the table must have 256 entries");
   require(same_shape(call.in(0), *call.output), call, "the output does not fit");
-  return 0;
 }
 
 void run_lookup(const NodeCall& call, const Workspace& work) {
@@ -99,7 +97,7 @@ void run_lookup(const NodeCall& call, const Workspace& work) {
 
 // --- qadd(a, b), qmul(a, b) ---
 
-size_t check_pair(NodeCall& call, int threads) {
+void check_pair(NodeCall& call) {
   const Tensor &a = call.in(0), &b = call.in(1);
   for (const Tensor* t : {&a, &b, static_cast<const Tensor*>(call.output)})
     require_array(call, *t, DType::u8);
@@ -108,6 +106,9 @@ size_t check_pair(NodeCall& call, int threads) {
   check_step(call, "b_scale", "b_zero", 1);
   check_step(call, "out_scale", "out_zero", 2);
   call.params.activation = activation_attribute(call);
+}
+
+size_t pair_scratch(const NodeCall&, int threads) {
   return static_cast<size_t>(threads) * kSmallestPiece * sizeof(float);
 }
 
@@ -193,7 +194,7 @@ constexpr int64_t kMeanParts = 8;
 
 int64_t mean_parts(int64_t count) { return count < 16 * kMeanParts ? 1 : kMeanParts; }
 
-size_t check_qmean(NodeCall& call, int) {
+void check_qmean(NodeCall& call) {
   const Tensor &x = call.in(0), &y = *call.output;
   require_array(call, x, DType::u8);
   require_array(call, y, DType::u8);
@@ -203,7 +204,10 @@ size_t check_qmean(NodeCall& call, int) {
   check_step(call, "x_scale", "x_zero", 0);
   check_step(call, "out_scale", "out_zero", 2);
   call.params.integer[4] = mask, call.params.integer[5] = count;
-  return static_cast<size_t>(y.elements() * mean_parts(count)) *
+}
+
+size_t qmean_scratch(const NodeCall& call, int) {
+  return static_cast<size_t>(call.output->elements() * mean_parts(call.params.integer[5])) *
          sizeof(int64_t);  // at most two for each of x
 }
 
@@ -279,36 +283,38 @@ void run_qmean(const NodeCall& call, const Workspace& work) {
   {"a_scale", "a_zero", "b_scale", "b_zero", "out_scale", "out_zero", "activation"}
 
 const OpDef kOps[] = {
-    {"quantize",
-     1,
-     1,
-     false,
-     {"scale", "zero"},
-     [](NodeCall& call, int) { return check_convert(call, DType::f32, DType::u8); },
-     run_quantize},
-    {"dequantize",
-     1,
-     1,
-     false,
-     {"scale", "zero"},
-     [](NodeCall& call, int) { return check_convert(call, DType::u8, DType::f32); },
-     run_dequantize},
-    {"lookup", 2, 2, false, {}, check_lookup, run_lookup},
-    {"qadd", 2, 2, false, PAIR_ATTRIBUTES, check_pair,
-     [](const NodeCall& call, const Workspace& work) {
-       run_pair(call, work, work.kernels.add_codes, [](float a, float b) { return a + b; });
-     }},
-    {"qmul", 2, 2, false, PAIR_ATTRIBUTES, check_pair,
-     [](const NodeCall& call, const Workspace& work) {
-       run_pair(call, work, work.kernels.mul_codes, [](float a, float b) { return a * b; });
-     }},
-    {"qmean",
-     1,
-     1,
-     false,
-     {"axes", "keepdims", "x_scale", "x_zero", "out_scale", "out_zero"},
-     check_qmean,
-     run_qmean},
+    {{"quantize",
+      1,
+      1,
+      false,
+      {"scale", "zero"},
+      [](NodeCall& call) { check_convert(call, DType::f32, DType::u8); }},
+     {run_quantize}},
+    {{"dequantize",
+      1,
+      1,
+      false,
+      {"scale", "zero"},
+      [](NodeCall& call) { check_convert(call, DType::u8, DType::f32); }},
+     {run_dequantize}},
+    {{"lookup", 2, 2, false, {}, check_lookup}, {run_lookup}},
+    {{"qadd", 2, 2, false, PAIR_ATTRIBUTES, check_pair},
+     {[](const NodeCall& call, const Workspace& work) {
+        run_pair(call, work, work.kernels.add_codes, [](float a, float b) { return a + b; });
+      },
+      pair_scratch}},
+    {{"qmul", 2, 2, false, PAIR_ATTRIBUTES, check_pair},
+     {[](const NodeCall& call, const Workspace& work) {
+        run_pair(call, work, work.kernels.mul_codes, [](float a, float b) { return a * b; });
+      },
+      pair_scratch}},
+    {{"qmean",
+      1,
+      1,
+      false,
+      {"axes", "keepdims", "x_scale", "x_zero", "out_scale", "out_zero"},
+      check_qmean},
+     {run_qmean, qmean_scratch}},
 };
 
 #undef PAIR_ATTRIBUTES

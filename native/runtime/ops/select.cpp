@@ -5,7 +5,7 @@
 
 #include "../broadcast.h"
 #include "../errors.h"
-#include "../op.h"
+#include "../cpu_op.h"
 
 namespace satchel {
 
@@ -28,7 +28,7 @@ void for_rows(const Tensor& y, const Workspace& work, Row row) {
 
 // --- compare(a, b) ---
 
-size_t check_compare(NodeCall& call, int) {
+void check_compare(NodeCall& call) {
   const Tensor &a = call.in(0), &b = call.in(1);
   require(is_number(a.dtype), call, "the operands must be f32, i32 or i64");
   require_array(call, a, a.dtype);
@@ -39,7 +39,6 @@ size_t check_compare(NodeCall& call, int) {
   const auto found = std::find(std::begin(kComparisons), std::end(kComparisons), kind);
   require(found != std::end(kComparisons), call, "there is no such comparison");
   call.params.integer[0] = found - std::begin(kComparisons);
-  return 0;
 }
 
 template <typename T, typename Test>
@@ -89,12 +88,11 @@ void run_compare(const NodeCall& call, const Workspace& work) {
 
 // --- where(condition, a, b): numbers of four or eight bytes are moved as they are ---
 
-size_t check_where(NodeCall& call, int) {
+void check_where(NodeCall& call) {
   require_array(call, call.in(0), DType::boolean);
   require(is_number(call.output->dtype), call, "the choices must be f32, i32 or i64");
   for (size_t i = 1; i < 3; ++i) require_array(call, call.in(i), call.output->dtype);
   require_broadcast(call, {&call.in(0), &call.in(1), &call.in(2)});
-  return 0;
 }
 
 template <typename T>
@@ -122,7 +120,7 @@ void run_where(const NodeCall& call, const Workspace& work) {
 
 // --- expand(x, like?) ---
 
-size_t check_expand(NodeCall& call, int) {
+void check_expand(NodeCall& call) {
   const Tensor &x = call.in(0), &y = *call.output;
   require_array(call, x, y.dtype);
   const auto shape = ints_attribute(call, "shape");
@@ -140,7 +138,6 @@ size_t check_expand(NodeCall& call, int) {
     const int64_t own = x.shape[x.rank - 1 - i];
     require(own == 1 || own == y.shape[y.rank - 1 - i], call, "the shapes do not broadcast");
   }
-  return 0;
 }
 
 void run_expand(const NodeCall& call, const Workspace& work) {
@@ -179,7 +176,7 @@ void require_entries(const Tensor& numbers, int64_t count) {
   }
 }
 
-size_t check_take(NodeCall& call, int) {
+void check_take(NodeCall& call) {
   const Tensor &x = call.in(0), &numbers = call.in(1), &y = *call.output;
   require_array(call, x, y.dtype);
   require_array(call, numbers, DType::i32);
@@ -190,7 +187,6 @@ size_t check_take(NodeCall& call, int) {
     require(y.shape[i] == want, call, "the output does not fit");
   }
   call.params.integer[0] = axis;
-  return 0;
 }
 
 void run_take(const NodeCall& call, const Workspace& work) {
@@ -209,7 +205,7 @@ void run_take(const NodeCall& call, const Workspace& work) {
   });
 }
 
-size_t check_gather(NodeCall& call, int) {
+void check_gather(NodeCall& call) {
   const Tensor &x = call.in(0), &numbers = call.in(1), &y = *call.output;
   require_array(call, x, y.dtype);
   require_array(call, numbers, DType::i32);
@@ -220,7 +216,6 @@ size_t check_gather(NodeCall& call, int) {
             "there are too many numbers");
   }
   call.params.integer[0] = axis;
-  return 0;
 }
 
 void run_gather(const NodeCall& call, const Workspace& work) {
@@ -245,7 +240,7 @@ void run_gather(const NodeCall& call, const Workspace& work) {
 
 // --- pad(x) ---
 
-size_t check_pad(NodeCall& call, int) {
+void check_pad(NodeCall& call) {
   const Tensor &x = call.in(0), &y = *call.output;
   require(is_number(y.dtype) || y.dtype == DType::u8, call, "x must be f32, i32, i64 or u8");
   require_array(call, x, y.dtype);
@@ -266,7 +261,6 @@ size_t check_pad(NodeCall& call, int) {
             "the value does not fit the dtype");
   }
   call.params.number[0] = value;
-  return 0;
 }
 
 template <typename T>
@@ -317,7 +311,7 @@ void run_pad(const NodeCall& call, const Workspace& work) {
 
 // --- argmax(x) ---
 
-size_t check_argmax(NodeCall& call, int) {
+void check_argmax(NodeCall& call) {
   const Tensor &x = call.in(0), &y = *call.output;
   require_array(call, x, DType::f32);
   require_array(call, y, DType::i32);
@@ -334,7 +328,6 @@ size_t check_argmax(NodeCall& call, int) {
   }
   require(at == y.rank, call, "the output does not fit");
   call.params.integer[0] = axis;
-  return 0;
 }
 
 void run_argmax(const NodeCall& call, const Workspace& work) {
@@ -357,13 +350,13 @@ void run_argmax(const NodeCall& call, const Workspace& work) {
 }
 
 const OpDef kOps[] = {
-    {"compare", 2, 2, false, {"kind"}, check_compare, run_compare},
-    {"where", 3, 3, false, {}, check_where, run_where},
-    {"expand", 1, 2, false, {"shape"}, check_expand, run_expand},
-    {"take", 2, 2, false, {"axis"}, check_take, run_take},
-    {"gather", 2, 2, false, {"axis"}, check_gather, run_gather},
-    {"pad", 1, 1, false, {"before", "after", "value"}, check_pad, run_pad},
-    {"argmax", 1, 1, false, {"axis", "keepdims"}, check_argmax, run_argmax},
+    {{"compare", 2, 2, false, {"kind"}, check_compare}, {run_compare}},
+    {{"where", 3, 3, false, {}, check_where}, {run_where}},
+    {{"expand", 1, 2, false, {"shape"}, check_expand}, {run_expand}},
+    {{"take", 2, 2, false, {"axis"}, check_take}, {run_take}},
+    {{"gather", 2, 2, false, {"axis"}, check_gather}, {run_gather}},
+    {{"pad", 1, 1, false, {"before", "after", "value"}, check_pad}, {run_pad}},
+    {{"argmax", 1, 1, false, {"axis", "keepdims"}, check_argmax}, {run_argmax}},
 };
 
 }  // namespace

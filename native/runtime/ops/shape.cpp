@@ -3,7 +3,7 @@
 #include <cstring>
 
 #include "../errors.h"
-#include "../op.h"
+#include "../cpu_op.h"
 
 namespace satchel {
 
@@ -16,7 +16,7 @@ void require_arrays_of_one_type(const NodeCall& call) {
   }
 }
 
-size_t check_reshape(NodeCall& call, int) {
+void check_reshape(NodeCall& call) {
   require_arrays_of_one_type(call);
   const Tensor &x = call.in(0), &y = *call.output;
   require(x.elements() == y.elements(), call, "the sizes differ");
@@ -26,7 +26,6 @@ size_t check_reshape(NodeCall& call, int) {
     const int64_t kept = i < x.rank ? x.shape[i] : 0;  // 0 keeps the input's dimension
     require(y.shape[i] == (shape[i] == 0 ? kept : shape[i]), call, "the output does not fit");
   }
-  return 0;
 }
 
 void run_reshape(const NodeCall& call, const Workspace&) {
@@ -34,7 +33,7 @@ void run_reshape(const NodeCall& call, const Workspace&) {
   std::memcpy(y.data, call.in(0).data, static_cast<size_t>(y.elements()) * dtype_size(y.dtype));
 }
 
-size_t check_transpose(NodeCall& call, int) {
+void check_transpose(NodeCall& call) {
   require_arrays_of_one_type(call);
   const Tensor &x = call.in(0), &y = *call.output;
   const auto perm = ints_attribute(call, "perm");
@@ -46,7 +45,6 @@ size_t check_transpose(NodeCall& call, int) {
     seen |= int64_t{1} << perm[i];
   }
   require(seen == (int64_t{1} << x.rank) - 1, call, "bad permutation");
-  return 0;
 }
 
 // Elements that lie `step` apart, one after the other.
@@ -137,7 +135,7 @@ void run_transpose(const NodeCall& call, const Workspace& work) {
                          });
 }
 
-size_t check_slice(NodeCall& call, int) {
+void check_slice(NodeCall& call) {
   require_arrays_of_one_type(call);
   const Tensor &x = call.in(0), &y = *call.output;
   const int64_t axis = int_attribute(call, "axis"), start = int_attribute(call, "start"),
@@ -150,7 +148,6 @@ size_t check_slice(NodeCall& call, int) {
     require(y.shape[i] == want, call, "the output does not fit");
   }
   call.params.integer[0] = axis, call.params.integer[1] = start;
-  return 0;
 }
 
 void run_slice(const NodeCall& call, const Workspace&) {
@@ -166,7 +163,7 @@ void run_slice(const NodeCall& call, const Workspace&) {
   }
 }
 
-size_t check_concat(NodeCall& call, int) {
+void check_concat(NodeCall& call) {
   require_arrays_of_one_type(call);
   const Tensor& y = *call.output;
   const int64_t axis = int_attribute(call, "axis");
@@ -182,7 +179,6 @@ size_t check_concat(NodeCall& call, int) {
   }
   require(total == y.shape[axis], call, "the output does not fit");
   call.params.integer[0] = axis;
-  return 0;
 }
 
 void run_concat(const NodeCall& call, const Workspace&) {
@@ -200,14 +196,13 @@ void run_concat(const NodeCall& call, const Workspace&) {
   }
 }
 
-size_t check_take_rows(NodeCall& call, int) {
+void check_take_rows(NodeCall& call) {
   const Tensor &x = call.in(0), &rows = call.in(1), &y = *call.output;
   require_array(call, x, y.dtype);
   require_array(call, rows, DType::i32);
   require(x.rank >= 1 && rows.rank == 1 && y.rank == x.rank && y.shape[0] == rows.shape[0] &&
               std::equal(x.shape + 1, x.shape + x.rank, y.shape + 1),
           call, "the sizes do not fit");
-  return 0;
 }
 
 void run_take_rows(const NodeCall& call, const Workspace&) {
@@ -225,11 +220,11 @@ void run_take_rows(const NodeCall& call, const Workspace&) {
 }
 
 const OpDef kOps[] = {
-    {"reshape", 1, 1, false, {"shape"}, check_reshape, run_reshape},
-    {"transpose", 1, 1, false, {"perm"}, check_transpose, run_transpose},
-    {"slice", 1, 1, false, {"axis", "start", "stop"}, check_slice, run_slice},
-    {"concat", 1, 8, false, {"axis"}, check_concat, run_concat},
-    {"take_rows", 2, 2, false, {}, check_take_rows, run_take_rows},
+    {{"reshape", 1, 1, false, {"shape"}, check_reshape}, {run_reshape}},
+    {{"transpose", 1, 1, false, {"perm"}, check_transpose}, {run_transpose}},
+    {{"slice", 1, 1, false, {"axis", "start", "stop"}, check_slice}, {run_slice}},
+    {{"concat", 1, 8, false, {"axis"}, check_concat}, {run_concat}},
+    {{"take_rows", 2, 2, false, {}, check_take_rows}, {run_take_rows}},
 };
 
 }  // namespace

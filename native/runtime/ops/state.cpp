@@ -1,17 +1,16 @@
 // state_write(state, x): the state's memory becomes x.
 #include <cstring>
 
-#include "../op.h"
+#include "../cpu_op.h"
 
 namespace satchel {
 
 namespace {
 
-size_t check_state_write(NodeCall& call, int) {
+void check_state_write(NodeCall& call) {
   const Tensor &state = call.in(0), &x = call.in(1);
   require_array(call, x, state.dtype);
   require(same_shape(state, x) && same_shape(state, *call.output), call, "the sizes do not fit");
-  return 0;
 }
 
 void run_state_write(const NodeCall& call, const Workspace&) {
@@ -20,7 +19,7 @@ void run_state_write(const NodeCall& call, const Workspace&) {
 }
 
 const OpDef kOps[] = {
-    {"state_write", 2, 2, true, {}, check_state_write, run_state_write},
+    {{"state_write", 2, 2, true, {}, check_state_write}, {run_state_write}},
 };
 
 }  // namespace

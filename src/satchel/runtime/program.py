@@ -5,11 +5,11 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -348,11 +348,32 @@ class OneSequence:
         self._taken = False
 
 
+class PlacedPart(NamedTuple):
+    """Nodes of a method, ``first`` to before ``last``, that one executor runs."""
+
+    method: str
+    executor: str
+    first: int
+    last: int
+    values_in: int
+    values_out: int
+
+
+class Refusal(NamedTuple):
+    """Nodes that an executor did not take."""
+
+    executor: str
+    op: str
+    reason: str
+    nodes: int
+
+
 class Instance:
     """A program being run: states (KV caches of any number of sequences) over shared weights.
 
     The caches of all sequences may take ``cache_memory`` bytes, by default half of the machine's
-    memory; they take what the texts need.
+    memory; they take what the texts need. ``executors`` are asked for each node in their order, and
+    the CPU runs what none of them takes; an executor serves one instance.
     """
 
     # Why a token may have other bits alone than in a block of another method; "" if it has not.
@@ -365,13 +386,29 @@ class Instance:
         """Whether any method gives a token the same bits alone and in a block."""
         return not self.other_bits_in_blocks
 
-    def __init__(self, program: Program, threads: int = 0, cache_memory: int = 0) -> None:
+    def __init__(
+        self,
+        program: Program,
+        threads: int = 0,
+        cache_memory: int = 0,
+        executors: Sequence[_native.Executor] = (),
+    ) -> None:
         self.program = program
         if not 0 <= threads <= _MOST_THREADS:
             raise ExecutionError(f"there may be 1 to {_MOST_THREADS} threads, not {threads}")
-        self._native = _native.Instance(program._native, threads, cache_memory)
+        self._native = _native.Instance(program._native, threads, cache_memory, list(executors))
         self.threads: int = self._native.threads
         self.kernels: str = self._native.kernels
+
+    @property
+    def parts(self) -> list[PlacedPart]:
+        """What runs where, method by method."""
+        return [PlacedPart(*part) for part in self._native.parts]
+
+    @property
+    def refusals(self) -> list[Refusal]:
+        """What executors left to the CPU, and why."""
+        return [Refusal(*refusal) for refusal in self._native.refusals]
 
     def open_sequence(self) -> int:
         """A new conversation's place in the caches, by number; 0 is for callers that name none."""

@@ -1,0 +1,91 @@
+#include "bound_method.h"
+
+#include <map>
+
+#include "program.h"
+
+namespace satchel {
+
+BoundMethod::BoundMethod(const Program& program, const Method& method)
+    : method_(&method), tensors_(method.values.size()) {
+  for (size_t i = 0; i < tensors_.size(); ++i) {
+    const ValueInfo& value = method.values[i];
+    Tensor& t = tensors_[i];
+    t.info = &value;
+    t.dtype = value.dtype;
+    t.rank = value.shape.size();
+    t.paged = value.storage == Storage::state && program.states()[value.location].is_cache;
+    if (value.storage == Storage::weight) {
+      t.weight = &program.file().weights()[value.location];
+      if (!t.weight->is_matrix()) t.data = const_cast<uint8_t*>(t.weight->codes);
+    }
+  }
+  calls_.reserve(method.nodes.size());
+  for (const NodeInfo& node : method.nodes) {
+    NodeCall call;
+    call.info = &node;
+    call.inputs.reserve(node.inputs.size());
+    for (const uint32_t id : node.inputs)
+      call.inputs.push_back(id == kAbsent ? nullptr : &tensors_[id]);
+    call.output = &tensors_[node.output];
+    calls_.push_back(std::move(call));
+  }
+  count_uses();
+}
+
+void BoundMethod::count_uses() {
+  // The last value at a place of the arena. A tree, because files choose places, and could choose
+  // such as collide in a hash table.
+  std::map<uint64_t, Tensor*> written;
+  bool known = true;  // who wrote everything that is read
+  std::vector<bool> is_result(tensors_.size(), false);
+  const auto number = [&](const Tensor* t) { return static_cast<size_t>(t - tensors_.data()); };
+  for (const NodeCall& call : calls_) is_result[number(call.output)] = true;
+  const auto use = [&](Tensor& t) {
+    const bool shares = t.info->storage == Storage::arena && !is_result[number(&t)];
+    Tensor* writer = &t;
+    if (shares) {
+      const auto found = written.find(t.info->location);
+      writer = found == written.end() ? nullptr : found->second;
+      known = known && writer;
+    }
+    t.source = writer;
+    if (writer) ++writer->uses;
+  };
+  for (const NodeCall& call : calls_) {
+    for (Tensor* input : call.inputs) {
+      if (input) use(*input);
+    }
+    if (call.output->info->storage == Storage::arena)
+      written[call.output->info->location] = call.output;
+  }
+  for (const uint32_t id : method_->outputs) use(tensors_[id]);
+  // Something was read that nobody wrote just there: then nothing is known of anybody.
+  if (!known)
+    for (Tensor& t : tensors_) t.uses += 2;
+}
+
+bool BoundMethod::bind(const std::vector<int64_t>& sizes) {
+  if (sizes == bound_ && is_bound_) return false;
+  is_bound_ = false;  // so that a failure half-way is not taken for done
+  for (Tensor& t : tensors_) {
+    for (size_t i = 0; i < t.rank; ++i) {
+      const int64_t dim = t.info->shape[i];
+      t.shape[i] = dim < 0 ? sizes[static_cast<size_t>(-1 - dim)] : dim;
+    }
+  }
+  for (NodeCall& call : calls_) call.info->op->check(call);
+  bound_ = sizes;
+  is_bound_ = true;
+  return true;
+}
+
+void BoundMethod::bind_largest() {
+  std::vector<int64_t> sizes;
+  for (const SymbolInfo& symbol : method_->symbols) sizes.push_back(symbol.maximum);
+  bind(sizes);
+}
+
+void BoundMethod::bind_smallest() { bind(std::vector<int64_t>(method_->symbols.size(), 1)); }
+
+}  // namespace satchel

@@ -1,0 +1,39 @@
+// The tensors and nodes of one method, for given sizes of its symbols.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "op.h"
+
+namespace satchel {
+
+class Program;
+
+class BoundMethod {
+ public:
+  BoundMethod(const Program& program, const Method& method);
+  BoundMethod(BoundMethod&&) = default;  // and no copy: calls point to tensors
+
+  // Sets the symbols' sizes and checks every node; false if the sizes are those of the last call.
+  bool bind(const std::vector<int64_t>& sizes);
+  void unbind() { is_bound_ = false; }  // what follows a bind has failed
+  void bind_largest();
+  void bind_smallest();
+
+  const Method& method() const { return *method_; }
+  Tensor& tensor(uint32_t id) { return tensors_[id]; }
+  const std::vector<Tensor>& tensors() const { return tensors_; }
+  std::vector<NodeCall>& calls() { return calls_; }
+
+ private:
+  void count_uses();
+
+  const Method* method_;
+  std::vector<Tensor> tensors_;
+  std::vector<NodeCall> calls_;
+  std::vector<int64_t> bound_;
+  bool is_bound_ = false;
+};
+
+}  // namespace satchel

@@ -1,0 +1,58 @@
+// Who runs the nodes of a method: the CPU, or another chip. An instance knows states, symbols and
+// checks; an executor has memory and does the work.
+//
+// A method is divided into parts, each of nodes that lie behind one another and run in one place.
+// Every executor has an arena of the method's size, in which a value has the same offset as in all
+// others: a value that crosses from one part to another is copied to its own place, by way of the
+// host's memory.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "bound_method.h"
+#include "program.h"
+#include "sequences.h"
+#include "state_memory.h"
+
+namespace satchel {
+
+// Nodes of a method that one executor runs: [first, last), and the values that cross.
+struct PartInfo {
+  size_t executor;  // its number in the instance; 0: the host's CPU
+  size_t first, last;
+  std::vector<uint32_t> takes;  // read here, and written elsewhere
+  std::vector<uint32_t> gives;  // written here, and read elsewhere
+};
+
+class Part {
+ public:
+  virtual ~Part() = default;
+  // The sizes of the method's symbols have changed; every call is checked.
+  virtual void bind() = 0;
+  // A value with its sizes of this call, from the host's memory and to it.
+  virtual void take(uint32_t value, const uint8_t* from) = 0;
+  virtual void give(uint32_t value, uint8_t* to) = 0;
+  virtual void run(Sequences& sequences) = 0;
+};
+
+// An executor serves one instance.
+class Executor {
+ public:
+  virtual ~Executor() = default;
+  virtual const std::string& name() const = 0;
+
+  // Why it cannot run a node, whose sizes are the largest; empty if it can.
+  virtual std::string refuses(const NodeCall& call) const = 0;
+
+  // Called once, before what follows: a place for the largest arena, and for weights.
+  virtual void open(std::shared_ptr<const Program> program, uint64_t arena_bytes) = 0;
+  // Memory of a state that only this executor's nodes use.
+  virtual std::unique_ptr<StateMemory> make_state(size_t state, uint64_t bytes) = 0;
+  // `method` outlives the part; its calls from info.first to info.last are this executor's.
+  virtual std::unique_ptr<Part> prepare(BoundMethod& method, const PartInfo& info) = 0;
+};
+
+}  // namespace satchel
