@@ -2,7 +2,7 @@
 // bfloat16.
 //
 // The products of a cached number's two parts and a float's three are exact, and added up as
-// floats; the smallest of the six is left out. Everything is turned: rows of queries are the
+// floats; the smallest of the six is left out. Everything is transposed: rows of queries are the
 // columns of all results, and keys are read as they lie.
 //
 // Steps of 32 rows by 32 keys overlap: while tiles multiply keys for the step after the current one
@@ -16,7 +16,7 @@
 #pragma GCC diagnostic ignored "-Wunused-function"
 
 #include "elementwise.inl"
-#include "attention_turned.inl"
+#include "attention_transposed.inl"
 #include "attention_tiles.inl"
 #include "attention_tile_weights.inl"
 
@@ -183,12 +183,12 @@ void write_rows(const Pass& pass) {
                row / kLanes % kRowTiles * kTileBytes);
     for (int64_t d = 0; d < dim; d += kLanes, sums += kRowTiles * kLanes * kLanes) {
       F results[kLanes];
-      alignas(64) float turned[kLanes][kLanes];
+      alignas(64) float transposed[kLanes][kLanes];
       SATCHEL_UNROLL
       for (int i = 0; i < kLanes; ++i) results[i] = load(sums + i * kLanes) * inverse;
-      transpose16(results, turned[0], kLanes);
+      transpose16(results, transposed[0], kLanes);
       for (int64_t i = 0; i < kLanes && row + i < rows; ++i) {
-        store_n(pass.args.out + pass.offset(row + i) + d, load(turned[i]),
+        store_n(pass.args.out + pass.offset(row + i) + d, load(transposed[i]),
                 dim - d < kLanes ? dim - d : kLanes);
       }
     }
@@ -248,7 +248,7 @@ void attend_pass(const Pass& pass) {
     return of + (step.block - step.chunk) * padded * kCacheBytes;
   };
   const auto count = [&](const Step& step) { return key_in_step(pass.end() - step.block); };
-  int64_t split = 0, turned = 0;  // the keys and values before these are there as tiles
+  int64_t split = 0, transposed = 0;  // the keys and values before these are there as tiles
 
   Step done, current, next, ahead;
   ahead.chunk = ahead.block = oldest_key(pass.args, pass.first) / kTileStepKeys * kTileStepKeys;
@@ -261,10 +261,10 @@ void attend_pass(const Pass& pass) {
                       tiles(space.keys, ahead));
       split = ahead.block + kTileStepKeys;
     }
-    if (current.any && current.block >= turned) {
+    if (current.any && current.block >= transposed) {
       values = ValueTiles(rows_of(pass.args.v, current), dim, padded, count(current),
                           tiles(space.values, current));
-      turned = current.block + kTileStepKeys;
+      transposed = current.block + kTileStepKeys;
     }
     Weighing weighing(pass.args, space, current, space.scores + turn * kScoreBytes,
                       space.weights + turn * kWeightBytes);

@@ -1,11 +1,11 @@
 // Attention of long blocks of queries, computing what attention.inl does in another order.
 //
-// The keys of a block are turned, so that a register holds the same value of 16 keys, and nothing
-// has to be summed across a register; both products are then the same small matrix product. Turning
-// pays if many rows use the block. The weights of the softmax are powers of two, made of the scores
-// in registers. Included after attention.inl, for AVX-512.
+// The keys of a block are transposed, so that a register holds the same value of 16 keys, and
+// nothing has to be summed across a register; both products are then the same small matrix product.
+// Turning pays if many rows use the block. The weights of the softmax are powers of two, made of
+// the scores in registers. Included after attention.inl, for AVX-512.
 
-#include "attention_turned.inl"
+#include "attention_transposed.inl"
 
 namespace satchel {
 namespace {

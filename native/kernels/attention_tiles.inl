@@ -2,7 +2,7 @@
 // has 8 bits of a number: one of a cache of 16-bit floats is the sum of two of them, a float of
 // three. They are cut off, not rounded, and what is not a number stays so. (Tiles take parts below
 // 2^-126 for zero, which no cached number has.) Included after elementwise.inl and
-// attention_turned.inl, for AVX-512.
+// attention_transposed.inl, for AVX-512.
 
 namespace satchel {
 namespace {
@@ -95,7 +95,7 @@ class KeyTiles {
   uint8_t* out_ = nullptr;
 };
 
-// The same of values, turned.
+// The same of values, transposed.
 class ValueTiles {
  public:
   ValueTiles() = default;
@@ -132,7 +132,7 @@ void turn_queries(Row row, float sign, int64_t dim, int64_t padded, uint8_t* out
   for (int i = 0; i < kLanes; ++i) rows_at[i] = row(i);
   const int64_t part = padded * kTileStepRows * 2;
   for (int64_t first = 0; first < padded; first += 2 * kLanes, out += kRowTiles * kTileBytes) {
-    alignas(64) float turned[2 * kLanes][kLanes];
+    alignas(64) float transposed[2 * kLanes][kLanes];
     for (int half = 0; half < 2; ++half) {
       const int64_t d = first + half * kLanes;
       F rows[kLanes];
@@ -140,11 +140,11 @@ void turn_queries(Row row, float sign, int64_t dim, int64_t padded, uint8_t* out
       for (int i = 0; i < kLanes; ++i) {
         rows[i] = float_part(rows_at[i] + d, rows_at[i] ? dim - d : 0) * broadcast(sign);
       }
-      transpose16(rows, turned[half * kLanes], kLanes);
+      transpose16(rows, transposed[half * kLanes], kLanes);
     }
     SATCHEL_UNROLL
     for (int i = 0; i < kLanes; ++i) {
-      store_parts(load(turned[i]), load(turned[kLanes + i]), out + i * 64, part);
+      store_parts(load(transposed[i]), load(transposed[kLanes + i]), out + i * 64, part);
     }
   }
 }

@@ -234,7 +234,7 @@ void pack_integer_tile(const Work& work, int64_t tile, int64_t real_rows, Tally&
   std::memcpy(work.scales + tile * kTileRows * 2, sums, sizeof sums);
 }
 
-// f32 and f16: [cols][16]; rows come in pieces that stay in the cache while they are turned.
+// f32 and f16: [cols][16]; rows come in pieces that stay in the cache while they are transposed.
 template <class Stored, class Convert>
 void pack_float_tile(const Work& work, int64_t tile, int64_t real_rows, Tally& tally,
                      Convert convert) {

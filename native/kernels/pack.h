@@ -1,5 +1,5 @@
 // Weights to the layouts of kernels.h, for export. The numbers are those of
-// satchel/quantize/packing.py, exactly.
+// satchel/encodings/packing.py, exactly.
 #pragma once
 
 #include "kernels.h"

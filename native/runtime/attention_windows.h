@@ -46,7 +46,7 @@ inline int64_t whole_tiles(int64_t n) { return (n + kTileRows - 1) / kTileRows *
 // Rows of four-byte units to tiles [rows/16][cols][16], the last one filled up with zeros; every
 // unit is xored with `flip`. row(i) is where row i starts.
 template <typename Row>
-void pack_turned(int64_t rows, int64_t cols, uint32_t flip, Row row, uint32_t* out) {
+void pack_transposed(int64_t rows, int64_t cols, uint32_t flip, Row row, uint32_t* out) {
   typedef uint32_t V __attribute__((vector_size(16)));
   const V flips = {flip, flip, flip, flip};
   for (int64_t first = 0; first < rows; first += kTileRows, out += cols * kTileRows) {
@@ -69,11 +69,11 @@ void pack_turned(int64_t rows, int64_t cols, uint32_t flip, Row row, uint32_t* o
                 cd = __builtin_shufflevector(v[2], v[3], 0, 4, 1, 5);
         const V ef = __builtin_shufflevector(v[0], v[1], 2, 6, 3, 7),
                 gh = __builtin_shufflevector(v[2], v[3], 2, 6, 3, 7);
-        const V turned[4] = {__builtin_shufflevector(ab, cd, 0, 1, 4, 5),
-                             __builtin_shufflevector(ab, cd, 2, 3, 6, 7),
-                             __builtin_shufflevector(ef, gh, 0, 1, 4, 5),
-                             __builtin_shufflevector(ef, gh, 2, 3, 6, 7)};
-        for (int i = 0; i < 4; ++i) std::memcpy(to + (c + i) * kTileRows, &turned[i], 16);
+        const V transposed[4] = {__builtin_shufflevector(ab, cd, 0, 1, 4, 5),
+                                 __builtin_shufflevector(ab, cd, 2, 3, 6, 7),
+                                 __builtin_shufflevector(ef, gh, 0, 1, 4, 5),
+                                 __builtin_shufflevector(ef, gh, 2, 3, 6, 7)};
+        for (int i = 0; i < 4; ++i) std::memcpy(to + (c + i) * kTileRows, &transposed[i], 16);
       }
       for (; c < cols; ++c) {
         for (int64_t i = 0; i < 4; ++i) {

@@ -10,7 +10,7 @@ import numpy as np
 
 from kernels import kernel_cases as cases
 from kernels.kernel_cases import Array, Tolerance
-from satchel.quantize import packing
+from satchel.encodings import packing
 from satchel.quantize.cache import dequantize_cache, quantize_cache
 
 ENCODINGS = {"f32": 0, "f16": 1, "q4": 2, "q8": 3, "q4_steps": 9}

@@ -11,9 +11,9 @@ from torch.nn import functional
 
 from arm.check_cases import ENCODINGS, CheckCase
 from kernels.kernel_cases import EXACT, Array, linear_tolerance
+from satchel.encodings import packing
 from satchel.graph.ops import find_op
 from satchel.graph.ops.activation import ACTIVATIONS
-from satchel.quantize import packing
 
 NAMES = list(ACTIVATIONS)
 OUT = {"out_scale": 0.7, "out_zero": 31}

@@ -14,9 +14,9 @@ import pytest
 import satchel
 from arm.kernel_program import EMULATOR
 from ops.op_table import CASES
+from satchel.encodings.encoding import Encoding
 from satchel.graph.builder import GraphBuilder
 from satchel.graph.ir import DType
-from satchel.quantize.encoding import Encoding
 from support.arrays import normal
 from support.compare import assert_close
 from support.program_jobs import Array, Job, run_jobs

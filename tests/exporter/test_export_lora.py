@@ -15,7 +15,7 @@ from safetensors.torch import load_file, save_file
 
 import satchel
 from exporter.lora_files import add_lora, write_lora
-from exporter.test_export_kept_gguf import write as write_gguf
+from exporter.test_export_prequantized_gguf import write as write_gguf
 from models.family_check import BLOCK, CONTEXT, PREFILL, TOKENS, TOLERANCE, both_ways
 from satchel.benchmark.lookahead import decode
 from satchel.errors import CheckpointError, ConfigError, RecipeError

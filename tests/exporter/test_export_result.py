@@ -12,12 +12,12 @@ import pytest
 import satchel
 from exporter.small_checkpoint import write_small
 from satchel.checkpoints import open_checkpoint
+from satchel.encodings.encoding import Encoding
 from satchel.exporter import ExportOptions, prepare_export
 from satchel.exporter.context import chosen_context, tell_context
 from satchel.exporter.weights import WeightPacker
 from satchel.graph.ir import DType, RowSource, Weight, largest
 from satchel.models import build_model
-from satchel.quantize.encoding import Encoding
 from satchel.remarks import Remark
 from support.arrays import normal
 from support.programs import stored_values

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import satchel
-from exporter.test_export_kept_gguf import rounded_like_gguf, write
+from exporter.test_export_prequantized_gguf import rounded_like_gguf, write
 from models.family_check import CONTEXT
 from support.tiny_models import tiny_model, write_checkpoint
 

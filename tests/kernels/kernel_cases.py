@@ -14,7 +14,7 @@ import torch
 from numpy.typing import NDArray
 from torch.nn import functional
 
-from satchel.quantize import packing
+from satchel.encodings import packing
 
 Array = NDArray[Any]
 

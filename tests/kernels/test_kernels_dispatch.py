@@ -12,7 +12,7 @@ import pytest
 
 import satchel
 from satchel._native import kernels
-from satchel.quantize import packing
+from satchel.encodings import packing
 
 PACKAGE_PARENT = Path(satchel.__file__).parent.parent
 SHOW = "from satchel._native import kernels; print(kernels.selected())"
@@ -23,7 +23,7 @@ ONE_ROW = """
 import hashlib, sys
 import numpy as np
 from satchel._native import kernels
-from satchel.quantize import packing
+from satchel.encodings import packing
 
 rng, digest = np.random.default_rng(0), hashlib.sha256()
 for encoding in ("q4", "q8"):

@@ -20,9 +20,9 @@ from kernels.kernel_cases import (
     whole_steps,
 )
 from satchel._native import kernels
-from satchel.quantize import packing
-from satchel.quantize.affine import QuantizedRows
-from satchel.quantize.steps import needed_scales
+from satchel.encodings import packing
+from satchel.encodings.steps import needed_scales
+from satchel.quantize.affine import QuantizedWeight
 
 
 def assert_close(actual: Array, expected: Array) -> None:
@@ -108,7 +108,7 @@ def test_long_blocks_of_rows_without_steps(
     n, cols, group = shape
     w = rng.standard_normal((n, cols), dtype=np.float32)
     w_codes, w_scales = with_own_scales(w, group, rows)
-    packed = packing.pack_quantized("q4", QuantizedRows(w_codes, w_scales))
+    packed = packing.pack_quantized("q4", QuantizedWeight(w_codes, w_scales))
     x = rng.standard_normal((100, cols), dtype=np.float32)
     y = kernels.linear(table, x, *packed, "q4", n, group)
     used = whole_steps(w_scales, group) if table == "amx" else w_scales
@@ -121,7 +121,7 @@ def test_blocks_in_several_passes(table: str, m: int, rng: np.random.Generator) 
     w = rng.standard_normal((70, 96), dtype=np.float32)
     x = rng.standard_normal((m, 96), dtype=np.float32)
     w_codes, w_scales = with_own_scales(w, 32, slice(40, None))
-    packed = packing.pack_quantized("q4", QuantizedRows(w_codes, w_scales))
+    packed = packing.pack_quantized("q4", QuantizedWeight(w_codes, w_scales))
     y = kernels.linear(table, x, *packed, "q4", 70, 32)
     used = whole_steps(w_scales, 32) if table == "amx" else w_scales
     assert_close(y, expected_quantized(x, w_codes, used, None))
@@ -134,7 +134,7 @@ def test_all_codes_with_all_multiples_of_a_step(table: str, rng: np.random.Gener
     scales = np.stack([rng.permutation(multiples) for _ in range(48)]) * step
     w_scales = scales.astype(np.float16)
     np.testing.assert_array_equal(w_scales.astype(np.float32), scales)
-    packed = packing.pack_quantized("q4", QuantizedRows(codes, w_scales))
+    packed = packing.pack_quantized("q4", QuantizedWeight(codes, w_scales))
     x = rng.standard_normal((67, codes.shape[1]), dtype=np.float32)
     y = kernels.linear(table, x, *packed, "q4", 48, 32)
     assert_close(y, expected_quantized(x, codes, w_scales, None))

@@ -12,8 +12,8 @@ from gguf.quants import quantize as gguf_quantize
 from numpy.typing import NDArray
 
 from satchel._native import kernels
+from satchel.encodings import packing
 from satchel.errors import RecipeError
-from satchel.quantize import packing
 
 Array = NDArray[Any]
 

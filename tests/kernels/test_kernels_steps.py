@@ -10,10 +10,10 @@ from gguf.quants import quantize as gguf_quantize
 
 from kernels.kernel_cases import Array, expected_quantized, linear_tolerance
 from satchel._native import kernels
+from satchel.encodings import packing
+from satchel.encodings.steps import multiplied
 from satchel.errors import RecipeError
-from satchel.quantize import packing
-from satchel.quantize.affine import QuantizedRows
-from satchel.quantize.steps import multiplied
+from satchel.quantize.affine import QuantizedWeight
 
 SHAPES = [(40, 2112, 32), (112, 1024, 32), (33, 576, 64), (70, 1160, 8), (48, 128, 128)]
 ROW_COUNTS = (1, 2, 3, 5, 8, 17, 33, 64, 79, 130)
@@ -35,7 +35,7 @@ def test_the_same_bits_as_with_scales_of_16_bits(
     rows, cols, group = shape
     packed = packing.pack_matrix("q4_steps", uneven_weights(rng, rows, cols), group)
     codes, scales = packing.unpack_codes("q4_steps", *packed, rows, cols, group)
-    halves = packing.pack_quantized("q4", QuantizedRows(codes, scales))
+    halves = packing.pack_quantized("q4", QuantizedWeight(codes, scales))
     bias = rng.standard_normal(rows, dtype=np.float32)
     for m in ROW_COUNTS:
         x = rng.standard_normal((m, cols), dtype=np.float32)

@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 
+from satchel.encodings.encoding import Encoding
 from satchel.graph.ir import Sym
 from satchel.graph.ops.activation import ACTIVATIONS
-from satchel.quantize.encoding import Encoding
 from support.arrays import integers, normal
 from support.op_case import Input, OpCase, Stored, case
 

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 
 from ops.rows_conv import activate
+from satchel.encodings.encoding import Encoding
 from satchel.graph.ir import DType, Sym
 from satchel.graph.ops.activation import ACTIVATIONS
-from satchel.quantize.encoding import Encoding
 from support.arrays import i32, integers, normal
 from support.op_case import Input, OpCase, Stored, case
 

@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 
 from ops.rows_conv import CONVOLUTIONS, activate, conv2d
+from satchel.encodings.encoding import Encoding
 from satchel.graph.ir import DType, Sym
 from satchel.graph.ops.activation import ACTIVATIONS
-from satchel.quantize.encoding import Encoding
 from support.arrays import integers, normal, uniform
 from support.op_case import Input, OpCase, Stored, case
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
+from satchel.encodings.encoding import Encoding
 from satchel.graph.ir import Sym
-from satchel.quantize.encoding import Encoding
 from support.arrays import normal
 from support.op_case import Constant, Input, OpCase, Oracle, Stored, case
 

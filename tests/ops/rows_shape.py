@@ -6,8 +6,8 @@ from functools import partial
 
 import numpy as np
 
+from satchel.encodings.encoding import Encoding
 from satchel.graph.ir import DType, Sym
-from satchel.quantize.encoding import Encoding
 from support.arrays import i32, integers, normal
 from support.op_case import Constant, Input, OpCase, Stored, case
 

@@ -10,8 +10,8 @@ import numpy as np
 from attacks import good_bytes, good_model
 from numpy.typing import NDArray
 
+from satchel.encodings.encoding import KINDS
 from satchel.program import format as writer_format
-from satchel.quantize.encoding import KINDS
 from satchel.runtime.program import Program
 from support import program_file as fm
 from support.small_program import ENCODINGS, METADATA, SHAPES, TOKENIZER, WEIGHTS

@@ -9,11 +9,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from satchel.encodings.encoding import Encoding
 from satchel.errors import GraphError, OutputExistsError
 from satchel.graph.builder import GraphBuilder
 from satchel.graph.ir import DType, Graph, Sym, TensorType, Value, Weight
 from satchel.program.writer import ProgramWriter
-from satchel.quantize.encoding import Encoding
 from satchel.runtime.program import load
 from support.programs import write_program
 from support.small_program import ENCODINGS, METADATA, TOKENIZER, graphs, write_small_program

@@ -9,8 +9,8 @@ import pytest
 from numpy.typing import NDArray
 
 from satchel._native import kernels
+from satchel.encodings import packing
 from satchel.errors import RecipeError
-from satchel.quantize import packing
 from satchel.quantize.blockwise import dequantize_blocks, quantize_blocks
 from satchel.quantize.cache import dequantize_cache, quantize_cache
 from support.arrays import generator, normal

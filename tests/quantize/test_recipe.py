@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
+from satchel.encodings.encoding import Encoding
 from satchel.errors import RecipeError
 from satchel.graph.builder import GraphBuilder
 from satchel.graph.ir import DType, Graph, RowSource, Weight
-from satchel.quantize.encoding import Encoding
 from satchel.quantize.recipe import Recipe, apply_recipe
 
 

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from satchel.encodings.encoding import Encoding
+from satchel.encodings.packing import pack_matrix, unpack_matrix
 from satchel.errors import RecipeError
-from satchel.quantize.encoding import Encoding
 from satchel.quantize.moments import InputMoments, MomentsSum
-from satchel.quantize.packing import pack_matrix, unpack_matrix
 from satchel.quantize.rounding import ROUNDINGS, Rounder, check_rounding
 from satchel.quantize.rounding.gptq import ErrorFeedback
 from satchel.quantize.rounding.search import search_scales
@@ -81,7 +81,7 @@ def test_no_run_is_worse_than_with_the_plain_scales() -> None:
 
 
 def _plain(w: Array) -> tuple[Array, Array]:
-    from satchel.quantize.packing import quantize_groups
+    from satchel.encodings.packing import quantize_groups
 
     return quantize_groups(w, 4, 32)
 

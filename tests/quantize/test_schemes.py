@@ -11,13 +11,13 @@ import pytest
 
 import satchel
 from satchel.cli.main import main
+from satchel.encodings.encoding import Encoding
 from satchel.errors import ConfigError, RecipeError
 from satchel.exporter import ExportOptions, prepare_export
 from satchel.exporter import weights as weights_module
 from satchel.exporter.options_file import read_options_file
 from satchel.graph.ir import DType, RowSource, Weight
 from satchel.quantize import schemes as schemes_package
-from satchel.quantize.encoding import Encoding
 from satchel.quantize.overrides import Override
 from satchel.quantize.recipe import Recipe
 from satchel.quantize.schemes import schemes

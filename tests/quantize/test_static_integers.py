@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 import satchel
+from satchel.encodings.encoding import Encoding
 from satchel.graph.builder import GraphBuilder
 from satchel.graph.ir import DType, Graph, Value
 from satchel.graph.reference import ReferenceInterpreter
-from satchel.quantize.encoding import Encoding
 from satchel.quantize.static import (
     ActivationEncoding,
     HeadSteps,

@@ -7,9 +7,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from satchel.encodings.encoding import Encoding
 from satchel.graph.builder import GraphBuilder
 from satchel.graph.ir import DType, Graph, Sym
-from satchel.quantize.encoding import Encoding
 from satchel.runtime.program import load
 from support.arrays import normal
 from support.programs import write_program

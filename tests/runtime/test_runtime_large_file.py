@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from satchel.quantize.encoding import Encoding
+from satchel.encodings.encoding import Encoding
 from satchel.runtime.program import load
 from support import program_file as fm
 from support.arrays import normal

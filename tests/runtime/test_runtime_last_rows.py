@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 from numpy.typing import ArrayLike
 
+from satchel.encodings.encoding import Encoding
 from satchel.errors import ExecutionError
 from satchel.graph.builder import GraphBuilder
 from satchel.graph.ir import DType, Graph, Sym, Value
-from satchel.quantize.encoding import Encoding
 from satchel.runtime.program import Instance, load
 from support.arrays import normal
 from support.programs import write_program

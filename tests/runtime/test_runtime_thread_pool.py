@@ -10,9 +10,9 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 
+from satchel.encodings.encoding import Encoding
 from satchel.graph.builder import GraphBuilder
 from satchel.graph.ir import Sym
-from satchel.quantize.encoding import Encoding
 from satchel.runtime.program import Instance, Program, load
 from support.arrays import normal
 from support.programs import write_program

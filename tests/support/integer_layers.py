@@ -11,9 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 import satchel
+from satchel.encodings.encoding import Encoding
 from satchel.graph.ir import Graph, Node, Value
 from satchel.graph.ops import find_op
-from satchel.quantize.encoding import Encoding
 from satchel.quantize.static import lower_integers, quantize_rows
 from satchel.quantize.static.plan import LAYERS, IntegerPlan
 from support.compare import relative_difference

@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from satchel.encodings.encoding import Encoding
 from satchel.graph.builder import GraphBuilder
 from satchel.graph.ir import Attribute, DType, Graph, Shape, Value
 from satchel.graph.reference import ReferenceInterpreter
-from satchel.quantize.encoding import Encoding
 from support.programs import stored_values, write_program
 
 Array = NDArray[Any]

@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from satchel.encodings import packing
+from satchel.encodings.encoding import PLAIN, Encoding
 from satchel.graph.ir import Graph, Weight
 from satchel.program.writer import ProgramWriter
-from satchel.quantize import packing
-from satchel.quantize.encoding import PLAIN, Encoding
 
 Array = NDArray[Any]
 

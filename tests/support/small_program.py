@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from satchel.encodings.encoding import Encoding
 from satchel.graph.builder import GraphBuilder
 from satchel.graph.ir import DType, Graph, Sym, Value, Weight
 from satchel.program.writer import ProgramWriter
-from satchel.quantize.encoding import Encoding
 from support.arrays import normal
 from support.programs import encode_array
 

@@ -161,7 +161,7 @@ void attend(const Problem& p, const KernelTable& k, int64_t entry, int64_t head,
   for (int64_t i = 0; i < tokens; ++i) rows_of[i] = p.token(entry, i);
   const Part all_queries(p, rows_of, head, 0), all_keys(p, rows_of, head, 1),
       all_values(p, rows_of, head, 2);
-  pack_turned(
+  pack_transposed(
       tokens, p.size / 4, kFlip, [&](int64_t i) { return all_keys[i]; },
       reinterpret_cast<uint32_t*>(scratch + at.keys));
   add_up_rows(scratch + at.keys, at.padded, p.size / 4, key_sums);

@@ -97,7 +97,7 @@ void attend(const Problem& p, const KernelTable& k, int64_t entry, int64_t head,
   if (!one_block) std::fill_n(scratch + at.out, (end - begin) * p.v.size, 0.0f);
   for (int64_t key = 0; key < p.k.tokens; key += kKeys) {
     const int64_t keys = std::min(kKeys, p.k.tokens - key);
-    pack_turned(
+    pack_transposed(
         keys, p.k.size, 0, [&](int64_t i) { return p.k.at(p.key_row(entry, key + i), head); },
         reinterpret_cast<uint32_t*>(scratch + at.keys));
     pack_values(

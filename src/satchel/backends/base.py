@@ -18,12 +18,12 @@ from satchel.backends.target import (
     Placement,
     Target,
 )
+from satchel.encodings.encoding import Encoding
 from satchel.errors import ConfigError, GraphError
 from satchel.graph.divide import divide, touches_state
 from satchel.graph.ir import Graph, Node, Sym
 from satchel.graph.passes import FLOATS, IMPORTED, Pass, optimize
 from satchel.program.names import KV_METHOD, LOOKAHEAD_METHOD, PREFILL_METHOD, SHORT_STEP
-from satchel.quantize.encoding import Encoding
 from satchel.quantize.static.module import quantize_static
 from satchel.runtime.program import Instance, Program
 from satchel.sources.progress import Progress

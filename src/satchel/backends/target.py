@@ -19,9 +19,9 @@ from satchel.graph.ir import Dim, Graph, Node
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from satchel.encodings.encoding import Encoding
     from satchel.graph.passes import Pass
     from satchel.llm.tokenizer_sources.spec import TokenizerSpec
-    from satchel.quantize.encoding import Encoding
     from satchel.quantize.recipe import Recipe
     from satchel.runtime.program import Instance, Program
     from satchel.sources.progress import Progress

@@ -11,9 +11,9 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from satchel.encodings.encoding import Encoding
 from satchel.errors import CheckpointError
-from satchel.quantize.affine import QuantizedRows
-from satchel.quantize.encoding import Encoding
+from satchel.quantize.affine import QuantizedWeight
 
 
 @dataclass(frozen=True)
@@ -22,7 +22,7 @@ class TensorInfo:
 
     shape: tuple[int, ...]
     dtype: str  # as the format calls it, in lower case: "f32", "bf16", "q4_1", …
-    kept: Encoding | None = None  # that stores it as it is, without rounding
+    own_encoding: Encoding | None = None  # that stores it as it is, without rounding
     order: NDArray[np.int32] | None = None  # of the columns of its codes, if not their own
 
 
@@ -66,7 +66,7 @@ class Checkpoint(ABC):
     def read(self, name: str, rows: slice | None = None) -> NDArray[np.float32]:
         """A tensor, or only the given rows of it, as contiguous float32."""
 
-    def read_quantized(self, name: str, rows: slice | None = None) -> QuantizedRows:
+    def read_quantized(self, name: str, rows: slice | None = None) -> QuantizedWeight:
         """The same of a tensor that is quantised: its codes as they lie in the checkpoint."""
         raise CheckpointError(f"{self.path}: tensor {name} is not quantised")
 

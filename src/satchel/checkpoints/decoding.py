@@ -8,27 +8,27 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from satchel.quantize.affine import QuantizedRows
-from satchel.quantize.encoding import Encoding
+from satchel.encodings.encoding import Encoding
+from satchel.quantize.affine import QuantizedWeight
 
 # raw [rows, row_bytes] uint8 -> out [rows, columns] float32
 Decode = Callable[[NDArray[np.uint8], NDArray[np.float32]], None]
-Split = Callable[[NDArray[np.uint8]], QuantizedRows]
+Split = Callable[[NDArray[np.uint8]], QuantizedWeight]
 
 
 @dataclass(frozen=True)
 class Codec:
     """A format of numbers: ``block`` values take ``size`` bytes.
 
-    ``kept`` is the encoding that stores a matrix of them as it is. For a quantised one, ``split``
-    gives the codes and scales of raw rows.
+    ``own_encoding`` is the encoding that stores a matrix of them as it is. For a quantised one,
+    ``split`` gives the codes and scales of raw rows.
     """
 
     name: str
     block: int
     size: int
     decode: Decode
-    kept: Encoding | None = None
+    own_encoding: Encoding | None = None
     split: Split | None = None
 
     def row_bytes(self, columns: int) -> int:

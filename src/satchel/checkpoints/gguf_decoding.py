@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from satchel.checkpoints.decoding import BF16, F16, F32, Codec, Split
-from satchel.quantize.affine import QuantizedRows
-from satchel.quantize.encoding import Encoding
+from satchel.encodings.encoding import Encoding
+from satchel.quantize.affine import QuantizedWeight
 
 QUANTISED = ("Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0", "Q4_K", "Q5_K", "Q6_K")
 
@@ -50,8 +50,8 @@ def _quantised(name: str, kind: int, block: int, size: int) -> Codec:
         values = dequantize(raw.reshape(1, -1), GGMLQuantizationType(kind))
         out[...] = values.reshape(out.shape)
 
-    kept, split = KEPT.get(name, (None, None))
-    return Codec(name, block, size, decode, Encoding(kept, block) if kept else None, split)
+    own, split = OWN_ENCODINGS.get(name, (None, None))
+    return Codec(name, block, size, decode, Encoding(own, block) if own else None, split)
 
 
 def _parts(raw: NDArray[np.uint8], *sizes: int) -> list[NDArray[np.uint8]]:
@@ -70,23 +70,23 @@ def _nibbles(part: NDArray[np.uint8]) -> NDArray[np.int8]:
     return codes.reshape(len(part), -1).view(np.int8)
 
 
-def _split_q4_0(raw: NDArray[np.uint8]) -> QuantizedRows:
+def _split_q4_0(raw: NDArray[np.uint8]) -> QuantizedWeight:
     scales, codes = _parts(raw, 2, 16)
-    return QuantizedRows(_nibbles(codes) - np.int8(8), _halves(scales))
+    return QuantizedWeight(_nibbles(codes) - np.int8(8), _halves(scales))
 
 
-def _split_q4_1(raw: NDArray[np.uint8]) -> QuantizedRows:
+def _split_q4_1(raw: NDArray[np.uint8]) -> QuantizedWeight:
     scales, minima, codes = _parts(raw, 2, 2, 16)
-    return QuantizedRows(_nibbles(codes), _halves(scales), _halves(minima))
+    return QuantizedWeight(_nibbles(codes), _halves(scales), _halves(minima))
 
 
-def _split_q8_0(raw: NDArray[np.uint8]) -> QuantizedRows:
+def _split_q8_0(raw: NDArray[np.uint8]) -> QuantizedWeight:
     scales, codes = _parts(raw, 2, 32)
-    return QuantizedRows(codes.reshape(len(raw), -1).view(np.int8), _halves(scales))
+    return QuantizedWeight(codes.reshape(len(raw), -1).view(np.int8), _halves(scales))
 
 
 # The types that a program can hold as they are, and the kind of encoding that does.
-KEPT: dict[str, tuple[str, Split]] = {
+OWN_ENCODINGS: dict[str, tuple[str, Split]] = {
     "q4_0": ("matrix_q4", _split_q4_0),
     "q4_1": ("matrix_q4_min", _split_q4_1),
     "q8_0": ("matrix_q8", _split_q8_0),

@@ -18,9 +18,9 @@ from numpy.typing import NDArray
 from satchel.checkpoints.decoding import I8
 from satchel.checkpoints.overlay import ScaledTensor
 from satchel.checkpoints.stored import ReadableTensor, StoredTensor
+from satchel.encodings.encoding import Encoding
 from satchel.errors import CheckpointError
-from satchel.quantize.affine import QuantizedRows
-from satchel.quantize.encoding import Encoding
+from satchel.quantize.affine import QuantizedWeight
 
 SCHEME = "int4_weight_int8_dynamic_activation"
 DEFAULT_LORA_SCALE = 2.0
@@ -48,7 +48,7 @@ class Int8Tensor:
         return self.codes.columns // self.scales.columns
 
     @property
-    def kept(self) -> Encoding:
+    def own_encoding(self) -> Encoding:
         return Encoding(f"matrix_q{self.bits}", self.group)
 
     @property
@@ -59,7 +59,7 @@ class Int8Tensor:
         weights: NDArray[np.float32] = self.read_quantized(name, rows).floats()
         return weights
 
-    def read_quantized(self, name: str, rows: slice | None = None) -> QuantizedRows:
+    def read_quantized(self, name: str, rows: slice | None = None) -> QuantizedWeight:
         """The scales come in the precision that the checkpoint has them in."""
         codes = self.codes.read(name, rows)
         lowest, highest = -(1 << (self.bits - 1)), (1 << (self.bits - 1)) - 1
@@ -68,7 +68,7 @@ class Int8Tensor:
                 f"{self.codes.file.path}: {name} holds codes that {self.bits} bits do not have",
                 "The checkpoint is quantised in another way, or damaged",
             )
-        return QuantizedRows(codes.astype(np.int8), self.scales.read(f"{name}, scales", rows))
+        return QuantizedWeight(codes.astype(np.int8), self.scales.read(f"{name}, scales", rows))
 
 
 def is_quantized(params: Mapping[str, Any], tensors: Mapping[str, Any]) -> bool:

@@ -13,18 +13,18 @@ from satchel.checkpoints.adapter import LoraAdapter, LowRank
 from satchel.checkpoints.base import Checkpoint, TensorInfo
 from satchel.checkpoints.stored import ReadableTensor, StoredTensor
 from satchel.checkpoints.weightfile import WeightFile
+from satchel.encodings.encoding import Encoding
 from satchel.errors import CheckpointError
-from satchel.quantize.affine import QuantizedRows
-from satchel.quantize.encoding import Encoding
+from satchel.quantize.affine import QuantizedWeight
 
 
 class FloatTensor:
     """What tensors that are only ever floats have in common."""
 
-    kept: Encoding | None = None
+    own_encoding: Encoding | None = None
     order: NDArray[Any] | None = None
 
-    def read_quantized(self, name: str, rows: slice | None = None) -> QuantizedRows:
+    def read_quantized(self, name: str, rows: slice | None = None) -> QuantizedWeight:
         raise CheckpointError(f"tensor {name} is not quantised")
 
 
@@ -85,7 +85,8 @@ class OverlaidCheckpoint(Checkpoint):
         self.rotated = base.rotated
         self._own = dict(tensors)
         self._tensors = dict(base.tensors) | {
-            name: TensorInfo(t.shape, t.dtype, t.kept, t.order) for name, t in tensors.items()
+            name: TensorInfo(t.shape, t.dtype, t.own_encoding, t.order)
+            for name, t in tensors.items()
         }
 
     @property
@@ -96,7 +97,7 @@ class OverlaidCheckpoint(Checkpoint):
         own = self._own.get(name)
         return own.read(name, rows) if own else self.base.read(name, rows)
 
-    def read_quantized(self, name: str, rows: slice | None = None) -> QuantizedRows:
+    def read_quantized(self, name: str, rows: slice | None = None) -> QuantizedWeight:
         own = self._own.get(name)
         return own.read_quantized(name, rows) if own else self.base.read_quantized(name, rows)
 

@@ -13,9 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from satchel.checkpoints.stored import CHUNK_VALUES, StoredTensor
+from satchel.encodings.encoding import Encoding
 from satchel.errors import CheckpointError
-from satchel.quantize.affine import QuantizedRows, zero_point_offsets
-from satchel.quantize.encoding import Encoding
+from satchel.quantize.affine import QuantizedWeight, zero_point_offsets
 
 Array = NDArray[Any]
 
@@ -43,7 +43,7 @@ class PackedLinear:
         return f"{self.method}{self.bits}"
 
     @property
-    def kept(self) -> Encoding:
+    def own_encoding(self) -> Encoding:
         return Encoding(f"matrix_q{self.bits}" + ("" if self.symmetric else "_offset"), self.group)
 
     @property
@@ -56,7 +56,7 @@ class PackedLinear:
             weights[:, self.order] = weights.copy()
         return weights
 
-    def read_quantized(self, name: str, rows: slice | None = None) -> QuantizedRows:
+    def read_quantized(self, name: str, rows: slice | None = None) -> QuantizedWeight:
         """Outputs ``rows``; the inputs come in the order of the groups."""
         start, stop, _ = (rows or slice(None)).indices(self.shape[0])
         codes = self._codes(start, stop)
@@ -78,7 +78,7 @@ class PackedLinear:
                 "Set sym to false in quantization_config",
             )
         offsets = None if self.symmetric else zero_point_offsets(halves, zeros, self.middle).T
-        return QuantizedRows(_signed(codes.T, self.middle), halves.T, offsets)
+        return QuantizedWeight(_signed(codes.T, self.middle), halves.T, offsets)
 
     def _codes(self, start: int, stop: int) -> Array:
         """[in, outputs]"""

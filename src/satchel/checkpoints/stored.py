@@ -15,9 +15,9 @@ from numpy.typing import NDArray
 from satchel.checkpoints.base import Checkpoint, TensorInfo, TokenizerSource
 from satchel.checkpoints.decoding import F32, Codec
 from satchel.checkpoints.weightfile import WeightFile
+from satchel.encodings.encoding import Encoding
 from satchel.errors import CheckpointError
-from satchel.quantize.affine import QuantizedRows
-from satchel.quantize.encoding import Encoding
+from satchel.quantize.affine import QuantizedWeight
 
 # Values converted at a time: a read needs some of these on top of its result.
 CHUNK_VALUES = 1 << 17
@@ -83,11 +83,15 @@ class StoredTensor:
         """Its columns lie in their own order."""
 
     @property
-    def kept(self) -> Encoding | None:
+    def own_encoding(self) -> Encoding | None:
         """The encoding that stores this tensor as it is."""
-        return self.codec.kept if self.codec and len(self.shape) == 2 and not self.shift else None
+        return (
+            self.codec.own_encoding
+            if self.codec and len(self.shape) == 2 and not self.shift
+            else None
+        )
 
-    def read_quantized(self, name: str, rows: slice | None = None) -> QuantizedRows:
+    def read_quantized(self, name: str, rows: slice | None = None) -> QuantizedWeight:
         """Codes and scales as they lie in the file, for a tensor that has them."""
         if self.codec is None or self.codec.split is None:
             raise CheckpointError(f"{self.file.path}: tensor {name} is not quantised")
@@ -157,11 +161,11 @@ class ReadableTensor(Protocol):
     @property
     def dtype(self) -> str: ...
     @property
-    def kept(self) -> Encoding | None: ...
+    def own_encoding(self) -> Encoding | None: ...
     @property
     def order(self) -> NDArray[Any] | None: ...
     def read(self, name: str, rows: slice | None = None) -> NDArray[np.float32]: ...
-    def read_quantized(self, name: str, rows: slice | None = None) -> QuantizedRows: ...
+    def read_quantized(self, name: str, rows: slice | None = None) -> QuantizedWeight: ...
 
 
 class StoredCheckpoint(Checkpoint):
@@ -192,7 +196,7 @@ class StoredCheckpoint(Checkpoint):
         self._files = list(files)
         self._stored = dict(stored)
         self._tensors = {
-            name: TensorInfo(tensor.shape, tensor.dtype, tensor.kept, tensor.order)
+            name: TensorInfo(tensor.shape, tensor.dtype, tensor.own_encoding, tensor.order)
             for name, tensor in self._stored.items()
         }
 
@@ -203,7 +207,7 @@ class StoredCheckpoint(Checkpoint):
     def read(self, name: str, rows: slice | None = None) -> NDArray[np.float32]:
         return self._find(name).read(name, rows)
 
-    def read_quantized(self, name: str, rows: slice | None = None) -> QuantizedRows:
+    def read_quantized(self, name: str, rows: slice | None = None) -> QuantizedWeight:
         return self._find(name).read_quantized(name, rows)
 
     def _find(self, name: str) -> ReadableTensor:

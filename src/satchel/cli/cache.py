@@ -9,7 +9,7 @@ from satchel.cli.output import emit, print_json, table
 from satchel.units import megabytes
 
 if TYPE_CHECKING:
-    from satchel.sources.kept import KeptFile
+    from satchel.sources.cache_files import CachedFile
 
 HELP = "list what is in the cache, and delete from it"
 
@@ -31,16 +31,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def execute(arguments: argparse.Namespace) -> None:
     from satchel.errors import UsageError
     from satchel.sources.cache import cache_folder
-    from satchel.sources.kept import delete_kept, kept_files
+    from satchel.sources.cache_files import cached_files, delete_files
 
-    files = kept_files()
+    files = cached_files()
     if arguments.action == "list" and arguments.names:
         raise UsageError("a list takes no names", "Did you mean satchel cache delete NAME?")
     if arguments.action == "delete":
         chosen = _chosen(files, arguments.names)
     else:
         chosen = [f for f in files if f.replaced] if arguments.action == "clean" else []
-    delete_kept(chosen)
+    delete_files(chosen)
     left = [f for f in files if f not in chosen]
     if arguments.json:
         print_json(
@@ -64,11 +64,11 @@ def execute(arguments: argparse.Namespace) -> None:
     emit(f"{megabytes(sum(f.size for f in left))} in {cache_folder()}")
 
 
-def _remark(file: KeptFile) -> str:
+def _remark(file: CachedFile) -> str:
     return "replaced by a newer one" if file.replaced else ""
 
 
-def _chosen(files: list[KeptFile], names: list[str]) -> list[KeptFile]:
+def _chosen(files: list[CachedFile], names: list[str]) -> list[CachedFile]:
     from satchel.errors import ConfigError, UsageError
 
     if not names:

@@ -15,11 +15,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from satchel.encodings.encoding import Encoding
 from satchel.eval.perplexity import score_window
 from satchel.eval.windows import Window
 from satchel.exporter import ModelExport
 from satchel.llm.session import Session
-from satchel.quantize.encoding import Encoding
 from satchel.runtime.program import Program
 
 TOKENS = 1024

@@ -12,20 +12,21 @@ from typing import TYPE_CHECKING, Any
 from satchel.backends.target import LanguageModelRequest, MethodWish, Samples
 from satchel.checkpoints import open_checkpoint
 from satchel.checkpoints.base import Checkpoint
+from satchel.encodings.encoding import Encoding
 from satchel.errors import CheckpointError, ConfigError
 from satchel.exporter.adapters import Adapters, add_branches
 from satchel.exporter.checks import check_sizes, check_tensors
 from satchel.exporter.context import chosen_context, tell_context
 from satchel.exporter.hadamard import rotate_inputs
-from satchel.exporter.kept import (
-    KeptTensors,
+from satchel.exporter.options import METADATA, ExportOptions
+from satchel.exporter.pipeline import Errors, Export, Portable
+from satchel.exporter.prequantized import (
+    PrequantizedTensors,
     check_preq,
-    check_recipe,
+    check_prequantized,
     take_columns,
     tell_second_rounding,
 )
-from satchel.exporter.options import METADATA, ExportOptions
-from satchel.exporter.pipeline import Errors, Export, Portable
 from satchel.exporter.rotating import rotate
 from satchel.exporter.rounding import RoundingPlan
 from satchel.exporter.usual import tell_cost, with_usual_recipe
@@ -37,7 +38,6 @@ from satchel.models.base import Decoder, accept_method
 from satchel.models.config import without_fields
 from satchel.program.names import ACCEPT_METHOD, LOOKAHEAD_METHOD, adapted
 from satchel.progress import Progress, usual_progress
-from satchel.quantize.encoding import Encoding
 from satchel.quantize.recipe import Recipe, apply_recipe, store_steps
 from satchel.quantize.rotation.plan import HEAD_SUFFIX
 from satchel.sources import known_entry, pull
@@ -78,7 +78,7 @@ class EncodedModel:
     wishes: tuple[MethodWish, ...]
     graphs: tuple[Graph, ...]
     encodings: Mapping[str, Encoding]
-    kept: KeptTensors
+    prequantized: PrequantizedTensors
     pre_quantized: frozenset[str]
 
 
@@ -106,7 +106,7 @@ def prepare_export(
     tell_cost(opened.recipe, rounding.name, options.rotate, parameters)
     encodings = encoded.encodings
     if rounding.name == "plain":
-        forms = {name: tensor.kept for name, tensor in encoded.checkpoint.tensors.items()}
+        forms = {name: tensor.own_encoding for name, tensor in encoded.checkpoint.tensors.items()}
         encodings = store_steps(encoded.graphs, dict(encodings), forms)
     text = rounding.text
     tokens = None if text is None else [t for window in text.windows for t in window]
@@ -147,7 +147,7 @@ def open_model(
     options = with_usual_recipe(options, checkpoint)
     recipe = options.make_recipe()
     check_preq(checkpoint, options)
-    check_recipe(checkpoint, recipe)
+    check_prequantized(checkpoint, recipe)
     tell_second_rounding(checkpoint, recipe)
     adapters = Adapters.open(options.lora, options.adapters, checkpoint, recipe, source)
     whole = adapters.over(checkpoint)
@@ -172,12 +172,12 @@ def encode_model(opened: OpenedModel) -> EncodedModel:
     if options.rotate:
         apart = bool(opened.adapters.apart)
         checkpoint = rotate(graphs, checkpoint, recipe, apart, options.rotate_online)
-    kept = KeptTensors.of(checkpoint) if recipe.keeps else KeptTensors()
-    encodings = apply_recipe(graphs, recipe, kept.encodings)
-    pre_quantized = kept.weights(graphs, encodings)
+    prequantized = PrequantizedTensors.of(checkpoint) if recipe.keeps else PrequantizedTensors()
+    encodings = apply_recipe(graphs, recipe, prequantized.encodings)
+    weights = prequantized.weights(graphs, encodings)
     for graph in graphs:
-        take_columns(graph, kept.orders, pre_quantized)
-    return EncodedModel(checkpoint, wishes, tuple(graphs), encodings, kept, pre_quantized)
+        take_columns(graph, prequantized.orders, weights)
+    return EncodedModel(checkpoint, wishes, tuple(graphs), encodings, prequantized, weights)
 
 
 def build_graphs(opened: OpenedModel, wishes: Sequence[MethodWish]) -> list[Graph]:
@@ -326,7 +326,7 @@ def _metadata(
             "head_bits": recipe.head_bits,
             "kv_cache": recipe.cache.name,
             "activation_bits": recipe.activation_bits,
-            "kept": encoded.kept.describe(),
+            "kept": encoded.prequantized.describe(),
             **rounding.describe(),
             "rotated": opened.rotated,
             "overrides": {o.pattern: o.value for o in recipe.overrides},

@@ -28,6 +28,7 @@ from satchel.backends.target import (
     Target,
 )
 from satchel.checkpoints.base import Checkpoint
+from satchel.encodings.encoding import Encoding
 from satchel.errors import GraphError
 from satchel.exporter.checks import check_free_space, is_folder
 from satchel.exporter.weights import BLOCK_BYTES, WeightError, WeightPacker
@@ -36,7 +37,6 @@ from satchel.graph.ir import Graph, Weight
 from satchel.machine import cores, current_rss, peak_rss
 from satchel.program.names import payload_name
 from satchel.program.writer import ProgramWriter, encode_metadata
-from satchel.quantize.encoding import Encoding
 from satchel.quantize.recipe import Recipe
 from satchel.quantize.rounding import Rounder
 from satchel.runtime.program import Program

@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from satchel.checkpoints.base import Checkpoint
+from satchel.encodings.encoding import Encoding
 from satchel.errors import RecipeError
 from satchel.exporter.options import ExportOptions
 from satchel.exporter.weights import BLOCK_BYTES, WeightPacker
 from satchel.graph.ir import Graph
 from satchel.models.base import Decoder
-from satchel.quantize.encoding import Encoding
 from satchel.quantize.rotation import RotatedCheckpoint
 from satchel.quantize.rounding import Rounder, check_rounding
 from satchel.quantize.rounding.rounder import MomentsOf

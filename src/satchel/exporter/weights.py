@@ -16,13 +16,13 @@ from numpy.typing import NDArray
 
 from satchel import _native
 from satchel.checkpoints.base import Checkpoint
+from satchel.encodings.encoding import Encoding
+from satchel.encodings.packing import pack_quantized, split_planes
+from satchel.encodings.tiles import PLANE_ALIGNMENT
 from satchel.errors import CheckpointError
 from satchel.graph.ir import RowSource, Weight
-from satchel.quantize.affine import QuantizedRows
-from satchel.quantize.encoding import Encoding
-from satchel.quantize.packing import pack_quantized, split_planes
+from satchel.quantize.affine import QuantizedWeight
 from satchel.quantize.rounding import Rounder
-from satchel.quantize.tiles import PLANE_ALIGNMENT
 
 Array = NDArray[Any]
 # Rows of a source's tensor: floats, or codes, scales and what is added to groups.
@@ -125,7 +125,7 @@ class WeightPacker:
                 _add_scale_error(total, codes, exact, numbers[0])
             yield (
                 len(codes),
-                *pack_quantized(encoding.layout, QuantizedRows(codes, *numbers)),
+                *pack_quantized(encoding.layout, QuantizedWeight(codes, *numbers)),
             )
 
     @staticmethod

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
 
+from satchel.encodings.encoding import Encoding
 from satchel.errors import GraphError
 from satchel.files import atomic_write
 from satchel.graph.ir import DType, Graph, TensorType, Value, Weight
@@ -25,7 +26,6 @@ from satchel.program.format import (
     encode_header,
 )
 from satchel.program.methods import collect_initial, encode_methods
-from satchel.quantize.encoding import Encoding
 
 # Gives a weight's bytes, in order: all of its codes, then all of its scales.
 WeightEncoder = Callable[[Weight, Encoding], Iterator[bytes | memoryview]]

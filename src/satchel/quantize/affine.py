@@ -24,13 +24,13 @@ OFFSETS: dict[str, type[np.floating[Any]]] = {
 
 
 @dataclass(frozen=True)
-class QuantizedRows:
+class QuantizedWeight:
     """Rows of a matrix as codes, and what the codes of each group of columns mean.
 
     ``codes`` is int8 [rows, cols], ``scales`` float16 [rows, groups], ``offsets`` None or a float
     [rows, groups] that is added.
 
-    >>> rows = QuantizedRows(np.array([[3, 1]]), np.array([[0.5]]), np.array([[-1.0]]))
+    >>> rows = QuantizedWeight(np.array([[3, 1]]), np.array([[0.5]]), np.array([[-1.0]]))
     >>> rows.floats().tolist()
     [[0.5, -0.5]]
     """
@@ -63,7 +63,7 @@ def zero_point_offsets(scales: Array, zeros: Array, middle: int) -> Array:
     return offsets
 
 
-def quantize_affine(w: Array, layout: str, group: int) -> QuantizedRows:
+def quantize_affine(w: Array, layout: str, group: int) -> QuantizedWeight:
     """Weights in one of the layouts, from the smallest of each group to its largest.
 
     >>> rows = quantize_affine(np.array([[0.0, 15.0, 3.0, 1.0] * 2]), "q4_min", 8)
@@ -85,4 +85,4 @@ def quantize_affine(w: Array, layout: str, group: int) -> QuantizedRows:
         zeros = np.clip(np.rint(-low / step), 0, levels)
         offsets = zero_point_offsets(scales, zeros, middle)
         codes = np.clip(np.rint(groups / step[:, :, None]) + zeros[:, :, None], 0, levels) - middle
-    return QuantizedRows(codes.astype(np.int8).reshape(rows, cols), scales, offsets)
+    return QuantizedWeight(codes.astype(np.int8).reshape(rows, cols), scales, offsets)

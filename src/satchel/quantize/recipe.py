@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from satchel.encodings.encoding import Encoding
 from satchel.errors import RecipeError
 from satchel.graph.ir import DType, Graph, Value, Weight
-from satchel.quantize.encoding import Encoding
 from satchel.quantize.overrides import Override, check_matches, parse_overrides
 from satchel.quantize.scheme import Form, Scheme
 from satchel.quantize.schemes import find_scheme

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from satchel.encodings.encoding import Encoding
 from satchel.errors import RecipeError
 from satchel.graph.ir import DType
-from satchel.quantize.encoding import Encoding
 
 
 @dataclass(frozen=True)

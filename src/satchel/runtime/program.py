@@ -15,10 +15,10 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from satchel import _native
+from satchel.encodings.encoding import Encoding
 from satchel.errors import ChecksumError, ExecutionError, ProgramFormatError
 from satchel.program.metadata import wrong_values
 from satchel.program.names import payload_name
-from satchel.quantize.encoding import Encoding
 
 _DTYPES = {"f32": "float32", "f16": "float16", "i32": "int32", "i64": "int64"}
 _DTYPES |= {"i8": "int8", "u8": "uint8", "bool": "bool"}

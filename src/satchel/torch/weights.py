@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from satchel.checkpoints.base import Checkpoint, TensorInfo
 from satchel.errors import CheckpointError
 from satchel.graph.ir import Graph, RowSource, Value, Weight
-from satchel.quantize.affine import QuantizedRows
+from satchel.quantize.affine import QuantizedWeight
 
 Array = NDArray[Any]
 
@@ -48,7 +48,7 @@ class ArrayCheckpoint(Checkpoint):
         array = self.arrays[name]
         return np.ascontiguousarray(array if rows is None else array[rows], dtype=np.float32)
 
-    def read_quantized(self, name: str, rows: slice | None = None) -> QuantizedRows:
+    def read_quantized(self, name: str, rows: slice | None = None) -> QuantizedWeight:
         raise CheckpointError(f"{name} is not quantised", "Use a recipe that rounds it.")
 
     def close(self) -> None:

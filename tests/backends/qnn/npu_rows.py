@@ -10,10 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from satchel.backends.qnn.weights import StoredMatrix
+from satchel.encodings.packing import quantize_groups
 from satchel.graph.builder import GraphBuilder
 from satchel.graph.ir import Graph, Value
 from satchel.quantize.blockwise import quantize_blocks
-from satchel.quantize.packing import quantize_groups
 from support.arrays import normal
 
 Array = NDArray[Any]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from satchel.quantize.tiles import TILE_ROWS
+from satchel.encodings.tiles import TILE_ROWS
 
 _NAME = re.compile(r"(.+)\.rows(\d+)of(\d+)")
 

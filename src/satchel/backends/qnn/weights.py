@@ -12,12 +12,12 @@ from numpy.typing import NDArray
 from satchel.backends.qnn.ops import bounded
 from satchel.backends.qnn.row_parts import RowPart
 from satchel.backends.qnn.widths import WIDE
+from satchel.encodings.encoding import Encoding
+from satchel.encodings.packing import dequantize_groups, split_planes, unpack_codes
+from satchel.encodings.tiles import TILE_ROWS
 from satchel.errors import ProgramFormatError, RecipeError
 from satchel.quantize.blockwise import dequantize_blocks
-from satchel.quantize.encoding import Encoding
-from satchel.quantize.packing import dequantize_groups, split_planes, unpack_codes
 from satchel.quantize.static import quantize_rows
-from satchel.quantize.tiles import TILE_ROWS
 from satchel.runtime.program import Program
 
 Array = NDArray[Any]

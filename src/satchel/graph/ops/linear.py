@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from satchel.encodings.packing import quantize_activations
 from satchel.graph.ops.activation import activate, check_activation
 from satchel.graph.ops.elementwise import broadcast
 from satchel.graph.ops.registry import Arrays, Attrs, Trait, Types, check_rows, define, require
 from satchel.graph.types import DType, TensorType, attr_str
-from satchel.quantize.packing import quantize_activations
 
 Array = NDArray[Any]
 

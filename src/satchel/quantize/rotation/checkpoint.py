@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from satchel.checkpoints.base import Checkpoint, TensorInfo
 from satchel.errors import CheckpointError
 from satchel.graph.ops.hadamard import transform
-from satchel.quantize.affine import QuantizedRows
+from satchel.quantize.affine import QuantizedWeight
 from satchel.quantize.moments import InputMoments
 from satchel.quantize.rotation.matrices import orthogonal
 from satchel.quantize.rotation.plan import RotationPlan, TensorRotation
@@ -57,7 +57,7 @@ class RotatedCheckpoint(Checkpoint):
             self._latest = name, self._rows(what, whole)
         return np.ascontiguousarray(self._latest[1][rows or slice(None)])
 
-    def read_quantized(self, name: str, rows: slice | None = None) -> QuantizedRows:
+    def read_quantized(self, name: str, rows: slice | None = None) -> QuantizedWeight:
         raise CheckpointError(f"tensor {name} is rotated, so its codes cannot be kept")
 
     def close(self) -> None:
@@ -74,9 +74,9 @@ class RotatedCheckpoint(Checkpoint):
         key = what.head_columns, what.block_columns, what.gain
         kept = self._seen
         if kept is None or kept[0] is not seen or kept[1] != key:
-            turned = seen.rotated(self._column_matrix(what, len(seen.mean)))
+            rotated = seen.rotated(self._column_matrix(what, len(seen.mean)))
             # Layers with the same input come one after the other.
-            self._seen = kept = seen, key, turned
+            self._seen = kept = seen, key, rotated
         return kept[2]
 
     def _column_matrix(self, what: TensorRotation, channels: int) -> Array:

@@ -14,15 +14,15 @@ from satchel.quantize.rotation.plan import RotationPlan
 def insert_rotations(graph: Graph, plan: RotationPlan) -> None:
     """Add the nodes to a method, and to the plan what becomes of the weights behind them."""
     nodes: list[Node] = []
-    turned: dict[int, Value] = {}
+    rotated: dict[int, Value] = {}
 
     def turn(value: Value | None) -> Value:
         assert value is not None
-        if id(value) not in turned:
-            made = Value(f"{value.name}.turned", value.type)
+        if id(value) not in rotated:
+            made = Value(f"{value.name}.rotated", value.type)
             nodes.append(Node("hadamard", [value], [made], {"block": block_of(value)}))
-            turned[id(value)] = made
-        return turned[id(value)]
+            rotated[id(value)] = made
+        return rotated[id(value)]
 
     for node in graph.nodes:
         weight = node.inputs[1].weight if node.op == "linear" and node.inputs[1] else None

@@ -24,7 +24,7 @@ class TensorRotation:
     gain: RowSource | None = None  # of the norm before it
     hidden_rows: bool = False  # it writes to them
     head_columns: int = 0  # the head size, where it reads the heads' values
-    block_columns: int = 0  # where its input is turned in blocks when the model runs
+    block_columns: int = 0  # where its input is rotated in blocks when the model runs
     head_rows: tuple[int, int, int] | None = None  # first, last and head size, where it writes them
     fixed: float | None = None  # all of it becomes this number
     source: str | None = None  # the tensor that it is read from, if not that of its own name

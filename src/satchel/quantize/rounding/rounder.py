@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from satchel.encodings.encoding import Encoding
+from satchel.encodings.packing import pack_blocks, pack_quantized
 from satchel.errors import RecipeError
-from satchel.quantize.affine import QuantizedRows
+from satchel.quantize.affine import QuantizedWeight
 from satchel.quantize.blockwise import dequantize_blocks
-from satchel.quantize.encoding import Encoding
 from satchel.quantize.moments import InputMoments
-from satchel.quantize.packing import pack_blocks, pack_quantized
 from satchel.quantize.rounding.gptq import ErrorFeedback
 from satchel.quantize.rounding.search import nearest_codes, search_blocks, search_scales
 
@@ -59,13 +59,13 @@ class Rounded:
     def floats(self) -> Array:
         if self.factors is not None:
             return dequantize_blocks(self.codes, self.scales, self.factors)
-        return QuantizedRows(self.codes, self.scales).floats()
+        return QuantizedWeight(self.codes, self.scales).floats()
 
     def packed(self) -> tuple[Array, Array]:
         """In the form of ``pack_matrix``."""
         if self.factors is not None:
             return pack_blocks(self.codes, self.scales, self.factors)
-        return pack_quantized(self.encoding.layout, QuantizedRows(self.codes, self.scales))
+        return pack_quantized(self.encoding.layout, QuantizedWeight(self.codes, self.scales))
 
     @property
     def finite(self) -> bool:

@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from satchel.encodings.packing import plain_scales
+from satchel.encodings.steps import needed_scales as needed_group_scales
 from satchel.quantize.blockwise import LARGEST_SCALE, needed_scales
-from satchel.quantize.packing import plain_scales
-from satchel.quantize.steps import needed_scales as needed_group_scales
 
 Array = NDArray[Any]
 

@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from satchel.encodings.encoding import Encoding
+from satchel.encodings.packing import pack_matrix
 from satchel.errors import RecipeError
 from satchel.graph.ir import DType, Graph, Node, Value, Weight
 from satchel.graph.reference import ReferenceInterpreter, WeightReader
-from satchel.quantize.encoding import Encoding
-from satchel.quantize.packing import pack_matrix
 from satchel.quantize.static.encoding import ActivationEncoding
 from satchel.quantize.static.heads import HeadObserver, HeadSteps, attention_inputs
 from satchel.quantize.static.observers import Observer, make_observer

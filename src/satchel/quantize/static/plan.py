@@ -11,9 +11,9 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 
-from satchel.graph.fusion import ACTIVATIONS
 from satchel.graph.ir import DType, Graph, Node, Value
 from satchel.graph.ops import Trait, ops_with
+from satchel.graph.passes.fusion import ACTIVATIONS
 from satchel.quantize.static.encoding import ActivationEncoding
 from satchel.quantize.static.heads import HeadSteps, feeding_layer
 

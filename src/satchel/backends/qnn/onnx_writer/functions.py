@@ -11,7 +11,7 @@ from satchel.errors import GraphError
 from satchel.graph.ir import Node, attr_float, attr_int, attr_ints, largest
 
 Emit = Callable[[OnnxWriter, Node, str], None]
-# Ops with the same meaning, and how ONNX spells them.
+# Ops with the same meaning, and what ONNX calls them.
 _SAME = {
     "add": "Add",
     "sub": "Sub",

@@ -17,7 +17,7 @@ _PROGRAM = re.compile(r"(?P<stem>.+)-[0-9a-f]{12}\.satchel")
 
 
 @dataclass(frozen=True)
-class KeptFile:
+class CachedFile:
     """A file or folder of the cache."""
 
     name: str
@@ -38,7 +38,7 @@ class KeptFile:
         }
 
 
-def kept_files() -> list[KeptFile]:
+def cached_files() -> list[CachedFile]:
     """All of it, the largest first.
 
     Of programs with one name, made of one model with one recipe, only the newest is in use: the
@@ -52,19 +52,19 @@ def kept_files() -> list[KeptFile]:
             if path.name != ".lock":
                 kind = _KINDS.get(part.name, part.name if part.is_dir() else "file")
                 found.append(_describe(path, kind))
-    newest: dict[str, KeptFile] = {}
+    newest: dict[str, CachedFile] = {}
     for file in found:
         stem = _stem(file)
         if stem not in newest or file.used > newest[stem].used:
             newest[stem] = file
     marked = [
-        KeptFile(f.name, f.kind, f.path, f.size, f.used, f.replaced or newest[_stem(f)] is not f)
+        CachedFile(f.name, f.kind, f.path, f.size, f.used, f.replaced or newest[_stem(f)] is not f)
         for f in found
     ]
     return sorted(marked, key=lambda f: -f.size)
 
 
-def delete_kept(files: list[KeptFile]) -> None:
+def delete_files(files: list[CachedFile]) -> None:
     for file in files:
         if file.path.is_dir() and not file.path.is_symlink():
             shutil.rmtree(file.path)
@@ -72,13 +72,13 @@ def delete_kept(files: list[KeptFile]) -> None:
             file.path.unlink(missing_ok=True)
 
 
-def _describe(path: Path, kind: str) -> KeptFile:
+def _describe(path: Path, kind: str) -> CachedFile:
     inside = [p for p in path.rglob("*") if p.is_file()] if path.is_dir() else [path]
     size = sum(p.lstat().st_size for p in inside)
     used = datetime.fromtimestamp(path.lstat().st_mtime)
-    return KeptFile(path.name, kind, path, size, used, path.name.startswith(PARTIAL_PREFIX))
+    return CachedFile(path.name, kind, path, size, used, path.name.startswith(PARTIAL_PREFIX))
 
 
-def _stem(file: KeptFile) -> str:
+def _stem(file: CachedFile) -> str:
     match = _PROGRAM.fullmatch(file.name) if file.kind == "program" else None
     return match["stem"] if match else str(file.path)

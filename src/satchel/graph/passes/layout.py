@@ -32,7 +32,7 @@ class _Sinker:
         self.graph = graph
         self.nodes: list[Node] = []
         self.transposed: dict[int, tuple[Value, Perm]] = {}  # value -> what it is a transpose of
-        self.turned: dict[tuple[int, Perm], Value] = {}  # transposes of a value that exist
+        self.existing: dict[tuple[int, Perm], Value] = {}  # transposes of a value that exist
         self.names = 0
 
     def run(self) -> None:
@@ -63,7 +63,7 @@ class _Sinker:
             source, first = self.transposed[id(source)]
             perm = tuple(first[p] for p in perm)
         self._record(result, source, perm)
-        self.turned.setdefault((id(source), perm), result)
+        self.existing.setdefault((id(source), perm), result)
         self.nodes.append(Node("transpose", [source], [result], {"perm": perm}))
 
     def _node(self, like: Node, inputs: list[Value | None], attrs: dict[str, Attribute]) -> Value:
@@ -100,7 +100,7 @@ class _Sinker:
     def _several(
         self, node: Node, sources: list[tuple[Value, Perm] | None], perm: Perm
     ) -> tuple[Value, Perm] | None:
-        """All inputs must be transposes alike, or something that can be turned for nothing."""
+        """All inputs must be transposes alike, or something that can be transposed at no cost."""
         inputs: list[Value | None] = []
         rank = len(perm)
         for value, source in zip(node.inputs, sources, strict=True):
@@ -108,14 +108,14 @@ class _Sinker:
                 inputs.append(None)
             elif source is not None:
                 inputs.append(source[0])
-            elif (id(value), inverse(perm)) in self.turned:
-                inputs.append(self.turned[id(value), inverse(perm)])
+            elif (id(value), inverse(perm)) in self.existing:
+                inputs.append(self.existing[id(value), inverse(perm)])
             elif value.constant is not None and node.op != "concat":
-                inputs.append(_turned_constant(value, perm))
+                inputs.append(_transposed_constant(value, perm))
             elif not value.shape and node.op != "concat":
                 inputs.append(value)
             elif value.constant is not None and len(value.shape) == rank:
-                inputs.append(_turned_constant(value, perm))
+                inputs.append(_transposed_constant(value, perm))
             else:
                 return None
         attrs = dict(node.attrs)
@@ -124,16 +124,16 @@ class _Sinker:
         return self._node(node, inputs, attrs), perm
 
 
-def _turned_constant(value: Value, perm: Perm) -> Value:
+def _transposed_constant(value: Value, perm: Perm) -> Value:
     """A constant as it must be for what it is combined with to be transposed afterwards."""
     array = value.constant
     assert array is not None
     wide = array.reshape((1,) * (len(perm) - array.ndim) + array.shape)
-    turned = np.ascontiguousarray(wide.transpose(inverse(perm)))
+    transposed = np.ascontiguousarray(wide.transpose(inverse(perm)))
     if array.ndim < 2 and array.size == 1:
         return value
     name = f"{value.name}@{''.join(map(str, perm))}"
-    return Value(name, TensorType(turned.shape, value.dtype), constant=turned)
+    return Value(name, TensorType(transposed.shape, value.dtype), constant=transposed)
 
 
 Rewrite = Callable[[Node, Value, Perm], "tuple[dict[str, Attribute], Perm] | None"]
@@ -159,8 +159,8 @@ def _reduction(node: Node, _source: Value, perm: Perm) -> tuple[dict[str, Attrib
     attrs = dict(node.attrs)
     axes = attrs["axes"]
     assert isinstance(axes, tuple)
-    turned = tuple(sorted(perm[a] for a in axes))
-    attrs["axes"] = turned
+    transposed = tuple(sorted(perm[a] for a in axes))
+    attrs["axes"] = transposed
     if attrs.get("keepdims"):
         return attrs, perm
     kept = [p for i, p in enumerate(perm) if i not in axes]

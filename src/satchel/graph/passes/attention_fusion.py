@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from satchel.graph.ir import Attribute, Graph, Node, TensorType, Value, attr_float, attr_int
-from satchel.graph.origins import Origin, Origins, elements, is_known, known_shape
+from satchel.graph.passes.origins import Origin, Origins, elements, is_known, known_shape
 
 Array = NDArray[Any]
 
@@ -62,20 +62,20 @@ def _of_parts(node: Node, origins: Origins) -> _Attention | None:
     if bias is not None and bias.constant is None:
         return None
     found = [origins.of(v) for v in node.inputs[:3] if v is not None]
-    turned = [_turned(one, (0, 2, 1, 3)) for one in found if one is not None]
-    if len(turned) != 3 or turned[0].source is not turned[1].source:
+    transposed = [_transposed(one, (0, 2, 1, 3)) for one in found if one is not None]
+    if len(transposed) != 3 or transposed[0].source is not transposed[1].source:
         return None
-    batch, heads, queries, _ = turned[0].numbers.shape
-    scores = (batch, heads, queries, turned[1].numbers.shape[2])
+    batch, heads, queries, _ = transposed[0].numbers.shape
+    scores = (batch, heads, queries, transposed[1].numbers.shape[2])
     array = None
     if bias is not None and bias.constant is not None:
         repeats = batch // len(bias.constant)
         array = np.broadcast_to(np.tile(bias.constant, (repeats, 1, 1, 1)), scores)
     scale = attr_float(node.attrs, "scale")
-    return _Attention((turned[0], turned[1], turned[2]), scale, array, node, {id(node)})
+    return _Attention((transposed[0], transposed[1], transposed[2]), scale, array, node, {id(node)})
 
 
-def _turned(origin: Origin, perm: tuple[int, ...]) -> Origin:
+def _transposed(origin: Origin, perm: tuple[int, ...]) -> Origin:
     return Origin(origin.source, origin.numbers.transpose(perm))
 
 
@@ -99,21 +99,21 @@ def _written_out(node: Node, origins: Origins) -> _Attention | None:
     product, scale, bias = scores
     q, k = product.inputs
     found = [origins.of(v) if v is not None else None for v in (q, k, values)]
-    turned = [one for one in found if one is not None and one.numbers.ndim == rank]
-    if q is None or k is None or len(turned) != 3:
+    transposed = [one for one in found if one is not None and one.numbers.ndim == rank]
+    if q is None or k is None or len(transposed) != 3:
         return None
     factor = scale
     for place in range(2):
-        turned[place], own = _without_factor(turned[place], origins, parts)
+        transposed[place], own = _without_factor(transposed[place], origins, parts)
         factor *= own
-    turned[1] = _turned(turned[1], (*range(rank - 2), rank - 1, rank - 2))
+    transposed[1] = _transposed(transposed[1], (*range(rank - 2), rank - 1, rank - 2))
     if rank == 3:
-        turned = [Origin(one.source, one.numbers[None]) for one in turned]
+        transposed = [Origin(one.source, one.numbers[None]) for one in transposed]
         bias = None if bias is None else bias[None]
-    shapes = [one.numbers.shape for one in turned]
+    shapes = [one.numbers.shape for one in transposed]
     if shapes[0][:2] != shapes[1][:2] or shapes[1][:3] != shapes[2][:3]:
         return None
-    first, second, third = turned
+    first, second, third = transposed
     return _Attention((first, second, third), factor, bias, node, parts, (q, k, values), scale)
 
 
@@ -280,12 +280,12 @@ def _finish(found: _Attention, made: Value, nodes: list[Node]) -> None:
         nodes.append(Node("reshape", [made], [result], {"shape": known_shape(result)}))
         return
     batch, tokens, heads, size = known_shape(made)
-    turned = result
+    transposed = result
     if len(result.shape) == 3:
-        turned = Value(f"{result.name}.turned", TensorType((batch, heads, tokens, size)))
-    nodes.append(Node("transpose", [made], [turned], {"perm": (0, 2, 1, 3)}))
-    if turned is not result:
-        nodes.append(Node("reshape", [turned], [result], {"shape": known_shape(result)}))
+        transposed = Value(f"{result.name}.transposed", TensorType((batch, heads, tokens, size)))
+    nodes.append(Node("transpose", [made], [transposed], {"perm": (0, 2, 1, 3)}))
+    if transposed is not result:
+        nodes.append(Node("reshape", [transposed], [result], {"shape": known_shape(result)}))
 
 
 def _packed_bias(bias: Array | None) -> tuple[Array | None, Array | None]:

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from satchel.quantize.steps import multiplied, runs_of
+from satchel.encodings.steps import multiplied, runs_of
 
 Array = NDArray[Any]
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from satchel.graph.ir import Graph, Node, Value
-from satchel.graph.origins import MOVES, Origins, elements, known_shape
+from satchel.graph.passes.origins import MOVES, Origins, elements, known_shape
 
 
 def merge_row_moves(graph: Graph) -> None:

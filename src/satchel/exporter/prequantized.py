@@ -10,16 +10,16 @@ from typing import Any
 from numpy.typing import NDArray
 
 from satchel.checkpoints.base import Checkpoint, TensorInfo
+from satchel.encodings.encoding import Encoding
 from satchel.errors import ConfigError, RecipeError
 from satchel.exporter.options import ExportOptions
 from satchel.graph.ir import DType, Graph, Node, TensorType, Value, constant_name
-from satchel.quantize.encoding import Encoding
 from satchel.quantize.recipe import Recipe
 from satchel.remarks import remark
 
 
 @dataclass(frozen=True)
-class KeptTensors:
+class PrequantizedTensors:
     """The encodings, by tensor, that store a checkpoint's matrices as they are.
 
     ``forms`` counts the matrices by the type that the checkpoint has them in; those of ``rounded``
@@ -33,19 +33,19 @@ class KeptTensors:
     orders: Mapping[str, NDArray[Any]] = field(default_factory=dict)
 
     @staticmethod
-    def of(checkpoint: Checkpoint) -> KeptTensors:
+    def of(checkpoint: Checkpoint) -> PrequantizedTensors:
         matrices = {n: t for n, t in checkpoint.tensors.items() if len(t.shape) == 2}
-        encodings = {name: t.kept for name, t in matrices.items() if t.kept}
+        encodings = {name: t.own_encoding for name, t in matrices.items() if t.own_encoding}
         if not any(encoding.is_quantized for encoding in encodings.values()):
             found = ", ".join(sorted({t.dtype for t in matrices.values()}))
             raise RecipeError(
                 f"{checkpoint.path} has nothing quantised to keep: its weights are {found}",
                 "Choose another recipe, for example 8da4w.",
             )
-        return KeptTensors(
+        return PrequantizedTensors(
             encodings,
             Counter(matrices[name].dtype for name in encodings),
-            Counter(t.dtype for t in matrices.values() if t.kept is None),
+            Counter(t.dtype for t in matrices.values() if t.own_encoding is None),
             {name: t.order for name, t in matrices.items() if t.order is not None},
         )
 
@@ -61,7 +61,7 @@ class KeptTensors:
 
     def describe(self) -> str | None:
         """
-        >>> KeptTensors({}, {"q4_1": 210, "q8_0": 1}, {"q6_k": 2}).describe()
+        >>> PrequantizedTensors({}, {"q4_1": 210, "q8_0": 1}, {"q6_k": 2}).describe()
         '210 q4_1, 1 q8_0; in 16 bits: 2 q6_k'
         """
         parts = [_listed(self.forms)]
@@ -73,7 +73,7 @@ class KeptTensors:
 def is_mostly_quantized(checkpoint: Checkpoint) -> bool:
     """Whether at least half of the matrices can be stored with the codes that they have."""
     matrices = [t for t in checkpoint.tensors.values() if len(t.shape) == 2]
-    kept = [t for t in matrices if t.kept is not None and t.kept.is_quantized]
+    kept = [t for t in matrices if t.own_encoding is not None and t.own_encoding.is_quantized]
     return bool(kept) and 2 * len(kept) >= len(matrices)
 
 
@@ -81,7 +81,9 @@ def tell_second_rounding(checkpoint: Checkpoint, recipe: Recipe) -> None:
     """Rounding what was rounded before costs more than either, and nobody would see it."""
     if recipe.is_quantized and not recipe.keeps and is_mostly_quantized(checkpoint):
         forms = Counter(
-            t.dtype for t in checkpoint.tensors.values() if t.kept and t.kept.is_quantized
+            t.dtype
+            for t in checkpoint.tensors.values()
+            if t.own_encoding and t.own_encoding.is_quantized
         )
         remark(
             f"{checkpoint.path.name} is quantised already ({_listed(forms)}), and {recipe.name} "
@@ -90,7 +92,7 @@ def tell_second_rounding(checkpoint: Checkpoint, recipe: Recipe) -> None:
         )
 
 
-def check_recipe(checkpoint: Checkpoint, recipe: Recipe) -> None:
+def check_prequantized(checkpoint: Checkpoint, recipe: Recipe) -> None:
     """Codes that someone took care to choose are not rounded again without being asked to."""
     method = checkpoint.quantized_by
     if method and recipe.is_quantized and not recipe.keeps:
@@ -113,7 +115,9 @@ def check_preq(checkpoint: Checkpoint, options: ExportOptions) -> None:
         )
     tensors = checkpoint.tensors
     embedding_info = tensors["model.embed_tokens.weight"]
-    layers = (t.kept for name, t in tensors.items() if ".layers." in name and t.kept)
+    layers = (
+        t.own_encoding for name, t in tensors.items() if ".layers." in name and t.own_encoding
+    )
     head = _form(tensors.get("lm_head.weight", embedding_info))
     ranks = (tensors[a].shape[0] for a, _ in checkpoint.branches.values())
     found = {
@@ -133,10 +137,10 @@ def check_preq(checkpoint: Checkpoint, options: ExportOptions) -> None:
 
 def _form(tensor: TensorInfo) -> tuple[int, int] | None:
     """Bits and group of a quantised matrix, 0 for a whole row."""
-    if tensor.kept is None or not tensor.kept.is_quantized:
+    if tensor.own_encoding is None or not tensor.own_encoding.is_quantized:
         return None
-    group = 0 if tensor.kept.group == tensor.shape[1] else tensor.kept.group
-    return (4 if tensor.kept.kind.startswith("matrix_q4") else 8), group
+    group = 0 if tensor.own_encoding.group == tensor.shape[1] else tensor.own_encoding.group
+    return (4 if tensor.own_encoding.kind.startswith("matrix_q4") else 8), group
 
 
 def take_columns(graph: Graph, orders: Mapping[str, NDArray[Any]], weights: frozenset[str]) -> None:

@@ -7,12 +7,12 @@ from collections.abc import Callable
 
 import numpy as np
 
-from satchel.graph.attention_fusion import fuse_attention
-from satchel.graph.fusion import fold_affine_into_layers, fuse_activations, fuse_residuals
 from satchel.graph.ir import Graph, Node, Value, constant_name, largest
-from satchel.graph.layout import simplify_moves, sink_transposes
 from satchel.graph.ops import find_op
-from satchel.graph.row_moves import merge_row_moves
+from satchel.graph.passes.attention_fusion import fuse_attention
+from satchel.graph.passes.fusion import fold_affine_into_layers, fuse_activations, fuse_residuals
+from satchel.graph.passes.layout import simplify_moves, sink_transposes
+from satchel.graph.passes.row_moves import merge_row_moves
 
 Pass = Callable[[Graph], None]
 

@@ -11,11 +11,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from satchel.errors import RecipeError
-from satchel.quantize.affine import OFFSETS, QuantizedRows, quantize_affine
-from satchel.quantize.blockwise import dequantize_blocks, quantize_blocks
-from satchel.quantize.steps import RUN_COLUMNS, multiplied, step_multiples, step_scales
-from satchel.quantize.tiles import (
+from satchel.encodings.steps import RUN_COLUMNS, multiplied, step_multiples, step_scales
+from satchel.encodings.tiles import (
     TILE_ROWS,
     aligned,
     bytes_of,
@@ -26,6 +23,9 @@ from satchel.quantize.tiles import (
     tiles_of,
     unpack_step_scales,
 )
+from satchel.errors import RecipeError
+from satchel.quantize.affine import OFFSETS, QuantizedWeight, quantize_affine
+from satchel.quantize.blockwise import dequantize_blocks, quantize_blocks
 
 Array = NDArray[Any]
 
@@ -209,7 +209,7 @@ def pack_matrix(encoding: str, w: Array, group: int = 0) -> tuple[Array, Array]:
     return _pack(encoding, *quantize_groups(w, 4 if encoding == "q4" else 8, group))
 
 
-def pack_quantized(encoding: str, rows: QuantizedRows) -> tuple[Array, Array]:
+def pack_quantized(encoding: str, rows: QuantizedWeight) -> tuple[Array, Array]:
     """Rows that are quantised already, packed as they are, in the form of ``pack_matrix``."""
     offsets = None if rows.offsets is None else group_tiles(rows.offsets)
     return _pack(encoding, rows.codes, rows.scales, offsets)
@@ -267,7 +267,7 @@ def unpack_matrix(
         return dequantize_blocks(*unpacked, rest[0].view(np.float32)[:rows])
     if encoding in OFFSETS:
         offsets = group_rows(rest[0].view(OFFSETS[encoding]), cols // group)[:rows]
-        return QuantizedRows(*unpacked, offsets).floats()
+        return QuantizedWeight(*unpacked, offsets).floats()
     return dequantize_groups(*unpacked)
 
 

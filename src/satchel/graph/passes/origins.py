@@ -1,6 +1,6 @@
-"""Where the elements of a value come from that was only moved: reshaped, turned, cut, picked.
+"""Where the elements of a value come from that was only moved: reshaped, transposed, sliced.
 
-However a program spells it (rolls, views, permutes, unbinds), what arrives is an array of element
+However a program writes it (rolls, views, permutes, unbinds), what arrives is an array of element
 numbers of one source, and patterns are found by looking at those.
 """
 

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from satchel.quantize import packing
-from satchel.quantize.steps import RUN_COLUMNS
+from satchel.encodings import packing
+from satchel.encodings.steps import RUN_COLUMNS
 
 # The numbers are those of docs/format.md.
 KINDS = {
