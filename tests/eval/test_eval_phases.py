@@ -155,8 +155,8 @@ def test_fp_finds_the_checkpoint_of_a_name_in_the_cache(
     kept.parent.mkdir(parents=True)
     kept.write_bytes(b"")
     job = prepare_export(checkpoint, ExportOptions(context=64))
-    described = {**job.portable.describe({}), "name": entry.name}
-    described["provenance"] = {"file": kept.name}
+    place = {"file": kept.name}
+    described = replace(job.portable.describe({}), name=entry.name, provenance=place)
     portable = replace(job.portable, describe=lambda _: described)
     path = job.with_portable(portable).run(tmp_path / "named.satchel")
     monkeypatch.setattr(PhaseMaker, "_check_model", lambda *_: None)

@@ -29,7 +29,7 @@ def bench(
     from satchel.benchmark.module import ModuleBench, measure_module
 
     opened = program if isinstance(program, Program) else load(program)
-    if opened.metadata.get("kind") == "module":
+    if not opened.is_language_model:
         return measure_module(opened, ModuleBench(max(1, warmup), runs, threads, profile=profile))
     context = int(opened.metadata.get("context") or 0)
     prompt = prompt_tokens or min(256, context * 3 // 4)

@@ -150,7 +150,7 @@ def execute(arguments: argparse.Namespace) -> None:
     if arguments.model is None:
         raise UsageError("there is nothing to measure", "Give a FILE, or a server with --url.")
     program = open_program(str(find_program(arguments.model)), arguments)
-    if program.metadata.get("kind") == "module":
+    if not program.is_language_model:
         _bench_module(program, arguments)
         return
     options = BenchOptions(

@@ -14,11 +14,10 @@ if TYPE_CHECKING:
 
 def describe_export(export: Export, plan: ExportPlan, output: Path) -> dict[str, Any]:
     """The document of ``--json``, as far as it is known beforehand."""
-    metadata = export.portable.describe({})
     return {
         "output": str(output),
         "name": export.name,
-        "architecture": metadata["architecture"],
+        "architecture": export.portable.describe({}).architecture,
         "recipe": export.portable.description,
         "context": export.portable.context or None,
         "plan": plan.to_dict(),

@@ -31,8 +31,8 @@ def open_program(path: str, arguments: argparse.Namespace) -> Program:
 
 def open_llm(arguments: argparse.Namespace, mode: str | None = None) -> LLM:
     program = open_program(str(find_program(arguments.model)), arguments)
-    if program.metadata.get("kind") == "module":
-        name = program.metadata.get("architecture")
+    if not program.is_language_model:
+        name = program.about.architecture or "unknown"
         raise InputError(
             f"{program.path} is a model of another kind ({name}), not a language model",
             "Run it with --input FILE.",

@@ -64,7 +64,7 @@ def execute(arguments: argparse.Namespace) -> None:
         )
     if arguments.input:
         program = open_program(str(find_program(arguments.model)), arguments)
-        if program.metadata.get("kind") != "llm":
+        if not program.is_language_model:
             from satchel.cli.run_arrays import run_arrays
 
             run_arrays(program, arguments)

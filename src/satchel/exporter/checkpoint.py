@@ -36,6 +36,7 @@ from satchel.llm.sampling import stored_generation
 from satchel.models import build_model
 from satchel.models.base import Decoder, accept_method
 from satchel.models.config import without_fields
+from satchel.program.about import AboutLanguageModel
 from satchel.program.names import ACCEPT_METHOD, LOOKAHEAD_METHOD, adapted
 from satchel.progress import Progress, usual_progress
 from satchel.quantize.recipe import Recipe, apply_recipe, store_steps
@@ -302,24 +303,22 @@ def _metadata(
     tokenizer: TokenizerSpec,
     rounding: RoundingPlan,
     errors: Errors,
-) -> dict[str, Any]:
+) -> AboutLanguageModel:
     options, recipe, checkpoint = opened.options, opened.recipe, encoded.checkpoint
     ar_len = options.prefill_tokens if options.mode != "kv" else None
     lookahead = options.lookahead_sizes()
-    return {
-        "satchel_version": version("satchel"),
-        "kind": "llm",
-        "name": opened.name,
-        "architecture": checkpoint.config["model_type"],
-        "parameters": parameters,
-        "target": None,  # these two are filled in by the pipeline
-        "context": opened.context,
-        "mode": options.mode,
-        "prefill_ar_len": min(ar_len, opened.context) if ar_len else None,
-        "lookahead": lookahead.to_dict() if lookahead else None,
-        "vocab_size": opened.model.vocab_size,
-        "generation": stored_generation(checkpoint.generation),
-        "recipe": {
+    return AboutLanguageModel(
+        satchel_version=version("satchel"),
+        name=opened.name,
+        architecture=checkpoint.config["model_type"],
+        parameters=parameters,
+        context=opened.context,
+        mode=options.mode,
+        prefill_ar_len=min(ar_len, opened.context) if ar_len else None,
+        lookahead=lookahead.to_dict() if lookahead else None,
+        vocab_size=opened.model.vocab_size,
+        generation=stored_generation(checkpoint.generation),
+        recipe={
             "name": recipe.name,
             "group_size": recipe.group_size or None,
             "embedding": list(recipe.embedding) if recipe.embedding else None,
@@ -332,18 +331,17 @@ def _metadata(
             "overrides": {o.pattern: o.value for o in recipe.overrides},
             "description": _description(opened, rounding),
         },
-        "adapters": list(opened.adapters.apart),
-        "runner": {key: v for key, v in options.metadata.items() if key not in METADATA},
-        "placement": None,
-        "weight_error": error_by_kind(errors),
-        "layer_error": error_by_layer(errors),
-        "provenance": {
+        adapters=list(opened.adapters.apart),
+        runner={key: v for key, v in options.metadata.items() if key not in METADATA},
+        weight_error=error_by_kind(errors),
+        layer_error=error_by_layer(errors),
+        provenance={
             "format": checkpoint.format,
             "file": checkpoint.path.name,
             "merged": [adapter.path.name for adapter in opened.adapters.merged],
         },
-        "tokenizer": tokenizer.to_dict(),
-    }
+        tokenizer=tokenizer.to_dict(),
+    )
 
 
 def model_name(source: str | os.PathLike[str], path: Path) -> str:

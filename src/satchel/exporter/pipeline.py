@@ -35,6 +35,7 @@ from satchel.exporter.weights import BLOCK_BYTES, WeightError, WeightPacker
 from satchel.files import refuse_existing
 from satchel.graph.ir import Graph, Weight
 from satchel.machine import cores, current_rss, peak_rss
+from satchel.program.about import About
 from satchel.program.names import payload_name
 from satchel.program.writer import ProgramWriter, encode_metadata
 from satchel.quantize.recipe import Recipe
@@ -69,7 +70,7 @@ class Portable:
     description: str  # the recipe and what else was chosen, in one line
     choices: tuple[str, ...]  # as parts of the file's name
     parameters: int
-    describe: Callable[[Errors], Mapping[str, Any]]  # the metadata, but for the targets' part
+    describe: Callable[[Errors], About]  # but for the targets' part
     samples: Samples = field(default_factory=Samples)
     wishes: tuple[MethodWish, ...] = ()  # of a language model
     context: int = 0
@@ -259,12 +260,14 @@ class Export:
             writer.write(output, _copying(program), lambda: metadata, overwrite)
 
     def _metadata(self, errors: Errors) -> dict[str, Any]:
-        described = dict(self.portable.describe(errors))
-        described["target"] = self.targets[0].name
-        described["placement"] = self.placement.to_dict()
-        if len(self.targets) > 1:
-            described["targets"] = [target.name for target in self.targets]
-        return described
+        names = [target.name for target in self.targets]
+        described = replace(
+            self.portable.describe(errors),
+            target=names[0],
+            targets=names if len(names) > 1 else [],
+            placement=self.placement.to_dict(),
+        )
+        return described.to_dict()
 
 
 def _joined(groups: Any) -> tuple[Graph, ...]:

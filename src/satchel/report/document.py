@@ -99,7 +99,7 @@ def _letter(number: int) -> str:
 
 def size_by_part(program: Program) -> dict[str, int]:
     """Bytes of each part; they add up to the file."""
-    is_llm = program.metadata.get("kind") == "llm"
+    is_llm = program.is_language_model
     sizes: Counter[str] = Counter()
     for weight in program.weights:
         part = part_of(weight["name"]) if is_llm else weight["name"].split(".")[0]

@@ -17,6 +17,7 @@ from numpy.typing import ArrayLike, NDArray
 from satchel import _native
 from satchel.encodings.encoding import Encoding
 from satchel.errors import ChecksumError, ExecutionError, ProgramFormatError
+from satchel.program.about import About, AboutLanguageModel, read_about
 from satchel.program.metadata import wrong_values
 from satchel.program.names import payload_name
 
@@ -128,12 +129,7 @@ class Program:
     @cached_property
     def targets(self) -> tuple[str, ...]:
         """The targets that it can run on, the usual one first."""
-        listed = self.metadata.get("targets")
-        if listed is None:
-            return (str(self.metadata.get("target", "cpu")),)
-        if not isinstance(listed, list) or not listed or not all(map(_is_text, listed)):
-            raise self._metadata_error("the targets in the metadata are not a list of names")
-        return tuple(listed)
+        return tuple(self.about.targets) or (self.about.target,)
 
     def _require_portable(self, target: str) -> None:
         """Targets that run the portable methods take any program."""
@@ -173,6 +169,15 @@ class Program:
         for problem in wrong_values(document):
             raise self._metadata_error(f"the metadata's {problem}")
         return document
+
+    @cached_property
+    def about(self) -> About:
+        """The metadata as the class of the program's kind."""
+        return read_about(self.metadata)
+
+    @property
+    def is_language_model(self) -> bool:
+        return isinstance(self.about, AboutLanguageModel)
 
     def _metadata_error(self, message: str) -> ProgramFormatError:
         offset = self._record("metadata")["offset"]
@@ -475,10 +480,6 @@ def _checked_path(path: str | os.PathLike[str]) -> str:
     if "\0" in text or any("\ud800" <= c <= "\udfff" for c in text):
         raise ProgramFormatError(f"{path!r} is not a path", "Give the file another name.", "file")
     return text
-
-
-def _is_text(value: object) -> bool:
-    return isinstance(value, str)
 
 
 def _blocks(file: int, offset: int, size: int) -> Iterator[bytes]:

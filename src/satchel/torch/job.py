@@ -13,6 +13,7 @@ from satchel.errors import ConfigError
 from satchel.exporter.module_options import LEAST_SNR, ModuleOptions
 from satchel.exporter.pipeline import Export, Portable
 from satchel.graph.passes import optimize
+from satchel.program.about import AboutModule
 from satchel.progress import Progress, usual_progress
 from satchel.quantize.recipe import Recipe, apply_recipe, store_steps
 from satchel.quantize.static.module import calibration_examples
@@ -49,6 +50,8 @@ def prepare_module_export(
     parameters = sum(int(p.numel()) for p in own)
     overrides = list(map(str, recipe.overrides))
     description = ", ".join([options.recipe_name, *overrides])
+    more = dict(options.metadata)
+    architecture = str(more.pop("architecture", "pytorch"))
     portable = Portable(
         name=name,
         graphs=(finished.graph,),
@@ -59,28 +62,24 @@ def prepare_module_export(
         description=description,
         choices=("mixed",) if overrides else (),
         parameters=parameters,
-        describe=lambda errors: {
-            "satchel_version": version("satchel"),
-            "kind": "module",
-            "name": name,
-            "architecture": "pytorch",
-            "parameters": parameters,
-            "target": None,  # this and the placement are filled in by the pipeline
-            "recipe": {
+        describe=lambda errors: AboutModule(
+            satchel_version=version("satchel"),
+            name=name,
+            architecture=architecture,
+            parameters=parameters,
+            recipe={
                 "name": options.recipe_name,
                 "overrides": {o.pattern: o.value for o in recipe.overrides},
                 "observer": options.observer if options.needs_examples else None,
                 "description": description,
             },
-            "layer_snr_db": finished.noise,
-            "kept_in_float": list(finished.kept_in_float),
-            "output_snr_db": finished.output_snr,
-            "in_16_bits": [],
-            "placement": None,
-            "weight_error": {n: round(e.relative, 6) for n, e in errors.items()},
-            "provenance": {"format": "pytorch", "file": name},
-            **options.metadata,
-        },
+            layer_snr_db=finished.noise,
+            kept_in_float=list(finished.kept_in_float),
+            output_snr_db=finished.output_snr,
+            weight_error={n: round(e.relative, 6) for n, e in errors.items()},
+            provenance={"format": "pytorch", "file": name},
+            more=more,
+        ),
         samples=samples,
     )
     return Export.of(portable, options.targets, told)

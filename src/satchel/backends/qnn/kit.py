@@ -137,7 +137,7 @@ def write_kit(program: Program, folder: Path) -> list[str]:
     chip = find_chip(manifest.target)
     extract(program, folder)
     (folder / MANIFEST).write_bytes(program.payload(MANIFEST))
-    is_module = program.metadata.get("kind") == "module"
+    is_module = not program.is_language_model
     vision = program.metadata.get("vision")
     if not is_module:
         (folder / "tokenizer.json").write_bytes(program.section("tokenizer"))

@@ -22,6 +22,7 @@ from satchel.backends.target import (
 )
 from satchel.graph.ir import Graph, Node, Sym
 from satchel.options import POSITIVE, option
+from satchel.program.about import AboutModule
 from satchel.program.names import (
     CALIBRATION_METHOD,
     KV_METHOD,
@@ -167,10 +168,10 @@ class QnnTarget(BaseTarget):
     def report(self, program: Program) -> list[str]:
         from satchel.backends.qnn.export import report_lines
 
-        metadata = program.metadata
-        if metadata.get("kind") != "module":
+        about = program.about
+        if not isinstance(about, AboutModule):
             return []
-        return report_lines(metadata["payloads"][self.name], metadata["in_16_bits"])
+        return report_lines(about.payloads[self.name], about.in_16_bits)
 
     def open(self, program: Program, threads: int = 0) -> Instance:
         from satchel.backends.qnn.instance import NpuInstance
