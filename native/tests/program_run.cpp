@@ -85,7 +85,7 @@ size_t method_named(const Program& program, const std::string& name) {
 void write_outputs(Instance& instance, const std::vector<ArrayView>& outputs, std::ostream& to) {
   for (const ArrayView& view : outputs) {
     std::vector<uint8_t> bytes(*tensor_bytes(view.dtype, view.shape));
-    instance.copy(view, bytes.size(), bytes.data());
+    instance.cpu().copy(static_cast<const uint8_t*>(view.data), bytes.size(), bytes.data());
     to << "array " << dtype_name(view.dtype);
     for (const int64_t dim : view.shape) to << ' ' << dim;
     to << '\n';
