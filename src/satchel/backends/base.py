@@ -23,7 +23,14 @@ from satchel.errors import ConfigError, GraphError
 from satchel.graph.divide import divide, touches_state
 from satchel.graph.ir import Graph, Node, Sym
 from satchel.graph.passes import FLOATS, IMPORTED, Pass, optimize
-from satchel.program.names import KV_METHOD, LOOKAHEAD_METHOD, PREFILL_METHOD, SHORT_STEP
+from satchel.program.names import (
+    EMBED_METHOD,
+    EMBEDDED_METHOD,
+    KV_METHOD,
+    LOOKAHEAD_METHOD,
+    PREFILL_METHOD,
+    SHORT_STEP,
+)
 from satchel.quantize.static.module import quantize_static
 from satchel.runtime.program import Instance, Program
 from satchel.sources.progress import Progress
@@ -68,6 +75,8 @@ class BaseTarget(Target):
             # It shares all weights and caches, so that it costs a few kilobytes.
             tree = Sym("S", min(SHORT_STEP, asked.context))
             wanted += [MethodWish(PREFILL_METHOD, rows), MethodWish(LOOKAHEAD_METHOD, tree)]
+            if asked.embeddings:
+                wanted += [MethodWish(EMBED_METHOD, rows), MethodWish(EMBEDDED_METHOD, rows)]
         return wanted
 
     def check_module(self, recipe: str, has_overrides: bool) -> None:

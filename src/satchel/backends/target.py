@@ -46,6 +46,7 @@ class LanguageModelRequest:
     context: int
     prefill_tokens: int
     lookahead_rows: int | None  # of a step, where the program guesses by default
+    embeddings: bool = False  # whether the program also takes embeddings in place of tokens
 
 
 @dataclass(frozen=True)

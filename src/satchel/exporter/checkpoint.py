@@ -37,7 +37,13 @@ from satchel.models import build_model
 from satchel.models.base import Decoder, accept_method
 from satchel.models.config import without_fields
 from satchel.program.about import AboutLanguageModel
-from satchel.program.names import ACCEPT_METHOD, LOOKAHEAD_METHOD, adapted
+from satchel.program.names import (
+    ACCEPT_METHOD,
+    EMBED_METHOD,
+    EMBEDDED_METHOD,
+    LOOKAHEAD_METHOD,
+    adapted,
+)
 from satchel.progress import Progress, usual_progress
 from satchel.quantize.recipe import Recipe, apply_recipe, store_steps
 from satchel.quantize.rotation.plan import HEAD_SUFFIX
@@ -166,9 +172,18 @@ def encode_model(opened: OpenedModel) -> EncodedModel:
     options, recipe, checkpoint = opened.options, opened.recipe, opened.checkpoint
     sizes = options.lookahead_sizes()
     asked = LanguageModelRequest(
-        options.mode, opened.context, options.prefill_tokens, sizes.rows if sizes else None
+        options.mode,
+        opened.context,
+        options.prefill_tokens,
+        sizes.rows if sizes else None,
+        options.embeddings,
     )
     wishes = tuple(options.chip.methods(asked))
+    if options.embeddings and not any(wish.name == EMBEDDED_METHOD for wish in wishes):
+        raise ConfigError(
+            f"{options.target} in {options.mode} mode takes no embeddings",
+            "Export with mode hybrid for cpu, or leave out embeddings.",
+        )
     graphs = build_graphs(opened, wishes)
     if options.rotate:
         apart = bool(opened.adapters.apart)
@@ -187,8 +202,13 @@ def build_graphs(opened: OpenedModel, wishes: Sequence[MethodWish]) -> list[Grap
     graphs = []
     for adapter in (None, *opened.adapters.apart):
         for wish in wishes:
+            if wish.name == EMBED_METHOD:
+                if not adapter:  # which adapters leave alone
+                    graphs.append(model.embed_method(wish.name, wish.tokens))
+                continue
             name, tree = adapted(wish.name, adapter), wish.name == LOOKAHEAD_METHOD
-            graph = model.method(name, wish.tokens, opened.context, cache, tree)
+            embedded = wish.name == EMBEDDED_METHOD
+            graph = model.method(name, wish.tokens, opened.context, cache, tree, embedded)
             rotate_inputs(graph, checkpoint.rotated)
             add_branches(graph, checkpoint.branches, checkpoint)
             if adapter:

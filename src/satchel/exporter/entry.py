@@ -50,6 +50,7 @@ def export(
     calibrate_length: int | None = ...,
     rotate: bool = ...,
     rotate_online: bool = ...,
+    embeddings: bool = ...,
     mode: str = ...,
     prefill_ar_len: int | None = ...,
     context: int | None = ...,

@@ -213,6 +213,12 @@ class ExportOptions:
         group=MODEL,
         also=("model-mode",),
     )
+    embeddings: bool = option(
+        False,
+        "the program also takes embeddings in place of tokens, as models that see or hear need",
+        SWITCH,
+        group=MODEL,
+    )
     ngram: int | None = option(
         None, "lookahead: guesses have up to N - 1 tokens (4)", INTEGER, metavar="N", group=MODEL
     )
@@ -350,6 +356,11 @@ class ExportOptions:
                 raise ConfigError(f"{name} must be above 0, not {value}")
         if self.rotate_online and not self.rotate:
             raise ConfigError("rotate_online goes with rotate", "Give both, or neither.")
+        if self.embeddings and self.rotate:
+            raise ConfigError(
+                "embeddings from elsewhere do not fit rotated hidden states",
+                "Leave out embeddings or rotate.",
+            )
         _check_metadata(self.metadata)
         self.lookahead_sizes()
 

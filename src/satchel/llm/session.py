@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import time
 import weakref
 from collections.abc import Callable, Iterator, Sequence
@@ -12,8 +13,25 @@ from numpy.typing import NDArray
 
 from satchel.errors import ConfigError, ContextFullError, ExecutionError
 from satchel.llm.lookahead.costs import StepCosts
-from satchel.llm.steps import Feed, Look, Part, Request, Steps, T, prompt_pieces, run_step
-from satchel.program.names import ACCEPT_METHOD, KV_METHOD, LOOKAHEAD_METHOD, PREFILL_METHOD
+from satchel.llm.steps import (
+    Feed,
+    Look,
+    Part,
+    Request,
+    Steps,
+    T,
+    prompt_pieces,
+    run_step,
+    run_with_room,
+)
+from satchel.program.names import (
+    ACCEPT_METHOD,
+    EMBED_METHOD,
+    EMBEDDED_METHOD,
+    KV_METHOD,
+    LOOKAHEAD_METHOD,
+    PREFILL_METHOD,
+)
 from satchel.runtime.program import Instance, Method, Program
 
 Array = NDArray[np.float32]
@@ -178,6 +196,46 @@ class Session:
             if wanted:
                 yield logits
 
+    def embed(self, tokens: Sequence[int]) -> Array:
+        """What the layers see of tokens, [n, hidden]: what :meth:`feed_embeddings` takes."""
+        method = self.instance.method(self._embedding_method(EMBED_METHOD))
+        most = _most_tokens(method)
+        blocks = (tokens[start : start + most] for start in range(0, len(tokens), most))
+        return np.concatenate([method.run(np.asarray(block, np.int32))[0] for block in blocks])
+
+    def feed_embeddings(self, embedded: Array) -> Array:
+        """Append what stands for an image, a sound or tokens, [n, hidden]; the logits after it.
+
+        In :attr:`tokens` each row has a number below zero that is its content's, so that texts
+        share what they have in common of such rows too.
+        """
+        suffix = f"@{self.adapter}" if self.adapter else ""
+        method = self.instance.method(self._embedding_method(EMBEDDED_METHOD + suffix))
+        rows = np.ascontiguousarray(embedded, np.float32)
+        if rows.ndim != 2:
+            raise ExecutionError(f"embeddings are [n, hidden], not {list(rows.shape)}")
+        start = 0
+        for count in self.pieces(len(rows)):
+            block = rows[start : start + count]
+            arrays = {
+                "embedded": block,
+                "position": np.arange(self.position, self.position + count, dtype=np.int32),
+                "sequence": np.full(count, self.sequence, np.int32),
+                "rows": np.array([count - 1], np.int32),
+            }
+            (logits,) = run_with_room(method, [arrays[name] for name in method.inputs], self)
+            self.tokens += [_number_of(row) for row in block]
+            start += count
+        last: Array = logits[0]
+        return last
+
+    def _embedding_method(self, name: str) -> str:
+        if not self.program.has_method(name):
+            raise ConfigError(
+                f"{self.program.path} takes no embeddings", "Export it with --embeddings."
+            )
+        return name
+
     def pieces(self, count: int) -> list[int]:
         """In which steps so many tokens are read; ContextFullError if there is no room."""
         if not count:
@@ -263,3 +321,9 @@ class Session:
 def _most_tokens(method: Method) -> int:
     tokens = method.info["inputs"][0]["shape"][0]
     return int(tokens[1] if isinstance(tokens, tuple) else tokens)
+
+
+def _number_of(row: Array) -> int:
+    """A number below zero that tells an embedding's content from others'."""
+    digest = hashlib.blake2b(row.tobytes(), digest_size=7).digest()
+    return -1 - int.from_bytes(digest, "little")

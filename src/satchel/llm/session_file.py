@@ -25,7 +25,7 @@ def save_session(path: Path, session: Session, messages: Sequence[Mapping[str, A
     from safetensors.numpy import save
 
     arrays = dict(session.instance.read_sequence(session.sequence, session.position))
-    arrays[_TOKENS] = np.array(session.tokens, np.int32)
+    arrays[_TOKENS] = np.array(session.tokens, np.int64)
     facts = {
         "program": session.program.checksum,
         "adapter": session.adapter or "",
@@ -67,7 +67,7 @@ def _fill(path: Path, session: Session, arrays: Mapping[str, Any]) -> None:
     caches = [state["name"] for state in session.program.states if state["cache"]]
     tokens = arrays.get(_TOKENS, np.zeros((1, 1)))
     count = len(tokens)
-    fits = tokens.dtype == np.int32 and tokens.ndim == 1 and count <= session.context
+    fits = tokens.dtype == np.int64 and tokens.ndim == 1 and count <= session.context
     fits = fits and set(arrays) == {_TOKENS, *caches}
     fits = fits and all(
         a.dtype == np.uint8 and a.ndim == 3 and a.shape[1] == count

@@ -98,18 +98,22 @@ def run_step(parts: Sequence[Part]) -> list[Array]:
     arrays: dict[str, Any] = {name: np.concatenate(c) for name, c in columns.items()}
     arrays |= {"tokens": tokens, "rows": rows or [0]}
     given = [np.asarray(arrays[name], np.int32) for name in method.inputs]
-    while True:
-        try:
-            (logits,) = method.run(*given)
-            break
-        except CacheFullError:  # before anything was written
-            if not session.make_room():
-                raise
+    (logits,) = run_with_room(method, given, session)
     results, at = [], 0
     for part in parts:
         results.append(logits[at : at + len(part.rows)])
         at += len(part.rows)
     return results
+
+
+def run_with_room(method: Method, given: Sequence[Array], session: Conversation) -> list[Array]:
+    """Run a method; where the caches are full, room is made and it runs again."""
+    while True:
+        try:
+            return method.run(*given)
+        except CacheFullError:  # before anything was written
+            if not session.make_room():
+                raise
 
 
 def prompt_pieces(tokens: int, longest: int) -> Iterator[int]:

@@ -149,6 +149,7 @@ class Decoder(ABC):
         context: int,
         cache_dtype: DType = DType.f32,
         tree: bool = False,
+        embedded: bool = False,
     ) -> Graph:
         """The graph of one entry point: ``tokens`` at a time over a cache of ``context``.
 
@@ -156,12 +157,17 @@ class Decoder(ABC):
         carry several conversations. A method for more than one token has the input ``rows``: for
         which of its tokens logits are wanted, since generation needs only the last one's. With
         ``tree`` the tokens are continuations side by side: ``parents`` says behind which of them
-        each one stands.
+        each one stands. With ``embedded`` it takes what :meth:`embed_method` gives, or what stands
+        for an image or a sound there, in place of tokens.
         """
         b = GraphBuilder(name)
-        ids = b.input("tokens", (tokens,), DType.i32)
-        step = Step.begin(b, tokens, context, cache_dtype, tree)
-        x = self.embed(step, ids)
+        if embedded:
+            x = b.input("embedded", (tokens, self.hidden))
+            step = Step.begin(b, tokens, context, cache_dtype, tree)
+        else:
+            ids = b.input("tokens", (tokens,), DType.i32)
+            step = Step.begin(b, tokens, context, cache_dtype, tree)
+            x = self.embed(step, ids)
         for index in range(self.layers):
             x = self.layer(step, x, index)
         if tokens != 1:
@@ -169,6 +175,15 @@ class Decoder(ABC):
             x = b.take_rows(x, b.input("rows", (Sym("L", most),), DType.i32))
         b.output(self.logits(step, x), "logits")
         _name_sequence_last(b.graph)
+        return optimize(b.finish())
+
+    def embed_method(self, name: str, tokens: Dim) -> Graph:
+        """The graph that gives what the layers see of tokens, [S, hidden]."""
+        b = GraphBuilder(name)
+        ids = b.input("tokens", (tokens,), DType.i32)
+        # No family's embedding looks at where a token stands.
+        step = Step(b, ids, ids, 1, DType.f32)
+        b.output(self.embed(step, ids), "embedded")
         return optimize(b.finish())
 
 
