@@ -15,7 +15,7 @@ import pytest
 import torch
 
 import satchel
-from exporter.test_export_kept_meta import write_quantized
+from exporter.test_export_prequantized_meta import write_quantized
 from satchel.cli.main import main
 from satchel.exporter import checkpoint as exporter
 from satchel.sources import find_entry

@@ -9,8 +9,8 @@ from typing import Any
 from satchel.backends import DEFAULT
 from satchel.calibration.built_in import BUILT_IN
 from satchel.checkpoints.base import Checkpoint
-from satchel.exporter.kept import is_mostly_quantized
 from satchel.exporter.options import ExportOptions
+from satchel.exporter.prequantized import is_mostly_quantized
 from satchel.quantize.recipe import Recipe
 from satchel.remarks import remark
 
