@@ -14,6 +14,7 @@ from satchel.backends import Target
 from satchel.backends.target import Samples
 from satchel.exporter.pipeline import Export, Portable
 from satchel.graph.ir import Graph, RowSource, Value
+from satchel.program.about import AboutModule
 from satchel.quantize.recipe import Recipe
 from satchel.runtime.program import Program
 from satchel.torch.weights import ArrayCheckpoint
@@ -100,7 +101,7 @@ class Joined:
             "rows of the op table",
             (),
             0,
-            lambda _: {"kind": "module", "in_16_bits": []},
+            lambda _: AboutModule(),
             Samples(examples=[self.inputs], least_snr=-999.0),
         )
         return Program(Export.of(portable, [target]).run(path))
