@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 import satchel
-from exporter.test_export_kept_gguf import rounded_like_gguf, write
-from exporter.test_export_kept_meta import write_quantized
+from exporter.test_export_prequantized_gguf import rounded_like_gguf, write
+from exporter.test_export_prequantized_meta import write_quantized
 from satchel.backends import open_instance
 from satchel.backends.qnn.weights import ProgramWeights
 from satchel.errors import RecipeError

@@ -5,9 +5,9 @@ from __future__ import annotations
 from satchel.backends.qnn.chips import Chip, usual_recipe
 from satchel.backends.qnn.row_parts import RowPart
 from satchel.backends.qnn.weights import fits_blocks
+from satchel.encodings.encoding import Encoding
 from satchel.errors import RecipeError
 from satchel.graph.ir import DType, Graph
-from satchel.quantize.encoding import Encoding
 from satchel.quantize.recipe import KEEP, Recipe
 from satchel.quantize.schemes import find_scheme
 
