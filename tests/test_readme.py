@@ -41,4 +41,4 @@ def test_ci_runs_its_test_command() -> None:
     """.ci/run takes the first indented line under this heading."""
     section = README.split("## Test it")[1].split("## ")[0]
     commands = [line for line in section.splitlines() if line.startswith("    ")]
-    assert commands == ["    pip install '.[test]' && pytest"]
+    assert commands == ["    pip install '.[test]' && pytest -n 2"]
