@@ -179,3 +179,14 @@ def test_real_tokenizers(name: str) -> None:
     ids = ours.encode("Naïve 日本 👩‍👩‍👧‍👦 text\n  with spaces. 𒀀 \x07", add_bos=False)
     for end in range(len(ids) + 1):
         assert stream_all(TextStream(ours), ids[:end]) == ours.decode(ids[:end])
+
+
+def test_special_tokens_that_are_to_be_shown() -> None:
+    plain = tokenizer("byte-level")
+    end = plain.id_of("<|im_end|>")
+    assert end is not None
+    ids = [*plain.encode("a"), end, *plain.encode("é")]
+    shown = plain.showing(["<|im_end|>", "not a token"])
+    assert stream_all(TextStream(plain), ids) == "aé"
+    assert stream_all(TextStream(shown), ids) == "a<|im_end|>é"
+    assert plain.showing(["<think> é"]) is plain  # which is no special one

@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import openai
 import pytest
 
 import satchel
-from satchel.serve import App
+from satchel import LLM
+from satchel.serve import App, Settings
+from satchel.serve.chat import prepare
 from satchel.serve.chat_answer import ChatAnswer
+from satchel.serve.fields import Fields
 from satchel.serve.tool_calls import ToolCalls
 from serve.conftest import Running, serving
+from support import tiny_llm
 from support.tiny_llm import write_tiny_llm
 
 ADD = '{"name": "add", "arguments": {"a": 1, "b": "x}\\"{"}}'
@@ -197,3 +202,28 @@ def test_tools_that_are_wrong(server: Running, fields: Any, param: str) -> None:
     with pytest.raises(openai.BadRequestError) as error:
         server.client.chat.completions.create(model="tiny", messages=MESSAGES, extra_body=fields)
     assert error.value.param == param
+
+
+def test_marks_that_are_special_tokens_are_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Text, then the mark that a plain text would not show, then the call."""
+    monkeypatch.setattr(tiny_llm, "SPECIAL", [*tiny_llm.SPECIAL, "<|tool_call|>"])
+    checkpoint = write_tiny_llm(tmp_path / "m", TEMPLATE)
+    llm = LLM(satchel.export(checkpoint, tmp_path / "m.satchel", context=512))
+    mark = llm.tokenizer.id_of("<|tool_call|>")
+    assert mark is not None and llm.tokenizer.visible_token(mark) is None
+    app = App({"tiny": llm})
+    try:
+        model = app.models.find("tiny")
+        ask = prepare(model, Fields({"messages": MESSAGES, "tools": TOOLS}), Settings())
+        (generation,), (answer,) = ask.generations, ask.answers
+        call = '[{"name": "wait", "arguments": {"n": 1}}]'
+        for token in [*llm.tokenizer.encode("Well."), mark, *llm.tokenizer.encode(call)]:
+            answer.push(generation._stream.push(token))
+        answer.finish()
+    finally:
+        app.close()
+    assert answer.message["content"] == "Well."
+    (called,) = answer.message["tool_calls"]
+    assert called["function"] == {"name": "wait", "arguments": '{"n": 1}'}

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -104,6 +105,15 @@ class Tokenizer:
         """How many tokens there are, special ones included."""
         size: int = self._backend.get_vocab_size(with_added_tokens=True)
         return size
+
+    def showing(self, names: Iterable[str]) -> Tokenizer:
+        """The same tokenizer, but for some special tokens that a :class:`TextStream` shows."""
+        shown = {token_id for name in names if (token_id := self.id_of(name)) is not None}
+        if not shown & self._special_ids:
+            return self
+        other = copy.copy(self)
+        other.__dict__["_special_ids"] = self._special_ids - shown
+        return other
 
     def visible_token(self, token_id: int) -> str | None:
         """A token as it is in the vocabulary; ``None`` for those that ``decode`` leaves out."""

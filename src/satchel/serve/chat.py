@@ -16,7 +16,13 @@ from satchel.serve.answer import (
     timings,
     usage,
 )
-from satchel.serve.chat_answer import ChatAnswer, ContentParser, PlainContent, splitter_for
+from satchel.serve.chat_answer import (
+    ChatAnswer,
+    ContentParser,
+    PlainContent,
+    reasoning_marks,
+    splitter_for,
+)
 from satchel.serve.errors import ApiError
 from satchel.serve.fields import Fields
 from satchel.serve.form import make_form, read_form
@@ -24,7 +30,7 @@ from satchel.serve.jobs import Job, LogProb
 from satchel.serve.messages import read_messages
 from satchel.serve.models import ServedModel
 from satchel.serve.settings import Settings
-from satchel.serve.tool_calls import ToolCalls
+from satchel.serve.tool_calls import CALL_MARKS, ToolCalls
 from satchel.serve.tools import Tools, read_tools, with_tools
 from satchel.serve.wanted import (
     Wanted,
@@ -74,7 +80,8 @@ def prepare(model: ServedModel, fields: Fields, settings: Settings) -> ChatAsk:
         if form is not None:
             raise fields.wrong("tool_choice", "does not go together with a form of the answer")
         form = make_form(model, "tools", "json", called)
-    wanted = replace(wanted, grammar=form)
+    marks = (*reasoning_marks(model), *(CALL_MARKS if tools.given else ()))
+    wanted = replace(wanted, grammar=form, marks=marks)
     prompt = chat_prompt(model, fields, settings, tools)
     generations = wanted.generations(model, prompt)
     answers = [ChatAnswer(splitter_for(model, prompt, form), _parser(tools)) for _ in generations]

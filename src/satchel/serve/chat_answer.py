@@ -79,12 +79,17 @@ class ChatAnswer:
         function["arguments"] += delta["function"].get("arguments", "")
 
 
+def reasoning_marks(model: ServedModel) -> tuple[str, ...]:
+    """What stands around the reasoning of a model whose template knows it."""
+    return (BEGIN, END) if END in (model.llm.tokenizer.spec.chat_template or "") else ()
+
+
 def splitter_for(
     model: ServedModel, prompt: Sequence[int], form: Grammar | None = None
 ) -> ReasoningSplitter | None:
     """For models whose template knows reasoning; the template may have opened it. An answer of a
     given form has none."""
-    if form is not None or END not in (model.llm.tokenizer.spec.chat_template or ""):
+    if form is not None or not reasoning_marks(model):
         return None
     tail = model.llm.tokenizer.decode(list(prompt[-8:]), skip_special=False)
     return ReasoningSplitter(begun=tail.rstrip().endswith(BEGIN))

@@ -2,8 +2,8 @@
 
 Families write calls as JSON with a name and arguments: Qwen, Hermes and SmolLM3 between <tool_call>
 and </tool_call>, Granite and Phi as a list behind <|tool_call|>, Llama 3 as the whole answer, with
-``parameters``. Marks that are special tokens do not show in the text, so that JSON at the beginning
-of an answer is a call too, if it names one of the tools.
+``parameters``. JSON at the beginning of an answer is a call without a mark too, if it names one of
+the tools.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from satchel.serve.reasoning import possible_beginning
 
 BEGINS = ("<tool_call>", "<|tool_call|>", "<|python_tag|>")
 ENDS = ("</tool_call>", "<|/tool_call|>")
+CALL_MARKS = (*BEGINS, *ENDS)
 _HEAD = re.compile(
     r'\{\s*(?:"type"\s*:\s*"function"\s*,\s*)?"name"\s*:\s*("(?:[^"\\]|\\.)*")\s*,\s*'
     r'"(?:arguments|parameters)"\s*:\s*(?=\{)'

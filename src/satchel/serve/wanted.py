@@ -31,6 +31,7 @@ class Wanted:
     include_usage: bool
     logprobs: int | None
     grammar: Grammar | None = None  # the form of the text
+    marks: Sequence[str] = ()  # special tokens that the text shows, for whoever reads it
 
     def generations(self, model: ServedModel, prompt: Sequence[int]) -> list[Generation]:
         """One for each answer to the prompt; each has a seed of its own."""
@@ -42,7 +43,7 @@ class Wanted:
             made.append(
                 Generation(
                     model.llm.sessions,
-                    model.llm.tokenizer,
+                    model.llm.tokenizer.showing(self.marks),
                     prompt,
                     sampling,
                     self.max_new_tokens,
