@@ -229,3 +229,47 @@ def test_programs_without_steps_of_many_tokens(tmp_path: Path) -> None:
     answers = LLM(kv).generate_many(["ab", "cde", "f"], raw=True, max_new_tokens=6)
     wanted = [alone(kv, p, max_new_tokens=6, lookahead="off") for p in ("ab", "cde", "f")]
     assert [a.tokens for a in answers] == wanted
+
+
+def test_nobody_waits_for_more_than_a_page_and_a_step(program: Path) -> None:
+    """Prompts of all lengths come in while others answer; each step but one gives those a token."""
+    llm = LLM(program)
+    batch = Batch()
+    batch.longest_piece = 64
+    answering = [
+        llm.generate(p, raw=True, max_new_tokens=60, lookahead="off") for p in ("ab", "cd", "ef")
+    ]
+    for generation in answering:
+        batch.add(generation)
+    batch.step()
+    late = [("x" * 40, 5), ("y" * 63, 5), ("z" * 50, 5), ("w" * 200, 5), ("v" * 130, 5)]
+    for prompt, most in late:
+        batch.add(llm.generate(prompt, raw=True, max_new_tokens=most, lookahead="off"))
+    waited, longest = 0, 0
+    while active := [(g, len(g.tokens)) for g in answering if g.stop_reason is None]:
+        batch.step()
+        went_on = {g.stop_reason is not None or len(g.tokens) > n for g, n in active}
+        assert len(went_on) == 1  # all of them, or none
+        waited = 0 if went_on == {True} else waited + 1
+        longest = max(longest, waited)
+    assert longest == 1
+    texts = [g.tokens for g in batch.finish()]
+    prompts = [("ab", 60), ("cd", 60), ("ef", 60), *late]
+    assert texts == [alone(program, p, max_new_tokens=n, lookahead="off") for p, n in prompts]
+
+
+def test_a_full_step_leaves_nobody_out_for_long(program: Path) -> None:
+    """More answers than a step has room for, and a prompt beside them."""
+    llm = LLM(program)
+    batch = Batch(most=100)
+    prompts = [f"{number}" for number in range(70)]
+    for prompt in [*prompts, "q" * 60]:
+        batch.add(llm.generate(prompt, raw=True, max_new_tokens=6, lookahead="off"))
+    steps = 0
+    while batch.step():
+        steps += 1
+        assert steps < 40
+    fresh = LLM(program)
+    for generation, prompt in zip(batch.finish(), [*prompts, "q" * 60], strict=True):
+        wanted = fresh.generate(prompt, raw=True, max_new_tokens=6, lookahead="off").finish()
+        assert generation.tokens == wanted.tokens

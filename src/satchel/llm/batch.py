@@ -13,6 +13,7 @@ from satchel.llm.steps import Feed, run_step
 from satchel.program.names import PAGE, SHORT_STEP
 
 _FEW = 4  # so many may guess ahead in one step; more would fill it
+_SHARE = 16  # tokens of a prompt that has waited for room, beside answers that fill steps
 Failed = Callable[[Generation, Exception], None]
 
 
@@ -98,7 +99,11 @@ class Batch:
             self._run([long])
         else:
             self._after_long = False
-            self._run(_that_fit(short))
+            chosen = _that_fit(short)
+            read = any(m.reading for m in chosen)
+            for member in short:
+                member.skipped = member not in chosen and not (member.reading and read)
+            self._run(chosen)
         return True
 
     def _admit(self) -> None:
@@ -137,7 +142,7 @@ class Batch:
             self.page_s = seconds * PAGE / rows
         if len(parts) == 1:
             members[0].session.costs.record(rows, seconds)
-        crowded = len(self._members) > _FEW
+        crowded = len(self._members) > _FEW or any(m.reading for m in self._members)
         for member, part, logits in zip(members, parts, results, strict=True):
             self._members.remove(member)
             member.session.crowded = crowded
@@ -174,16 +179,23 @@ class Batch:
 
 
 def _that_fit(members: Sequence[Member]) -> list[Member]:
-    """As many as a short step takes, of the first one's adapter."""
+    """As many as a short step takes, of the first one's adapter.
+
+    Those who are answering come first, and prompts have the room that is left: a piece of less than
+    a page may be cut anywhere. Whoever had no room comes first in the next step.
+    """
     chosen: list[Member] = []
     rows = 0
-    for member in members:
-        alike = not chosen or member.session.adapter == chosen[0].session.adapter
+    answering = any(not m.reading for m in members)
+    for member in sorted(members, key=lambda m: (m.reading and not m.skipped, not m.skipped)):
+        if chosen and member.session.adapter != chosen[0].session.adapter:
+            continue
         trees = [m for m in [*chosen, member] if not isinstance(m.request, Feed)]
-        most = min(
-            [SHORT_STEP, member.session.most_together, *(m.session.most_rows for m in trees)]
-        )
-        if alike and rows + member.rows <= (most if chosen else max(most, member.rows)):
+        largest = min([SHORT_STEP, member.session.most_together])
+        room = min([largest, *(m.session.most_rows for m in trees)]) - rows
+        if member.reading and answering and room > 0:
+            member.shorten(min(room, _SHARE) if member.skipped else room)
+        if not chosen or member.rows <= room:
             chosen.append(member)
             rows += member.rows
     return chosen

@@ -29,6 +29,7 @@ class Member:
     fed: int = 0
     lost: list[int] = field(default_factory=list)
     number: int = field(default_factory=lambda: next(_numbers))  # in the order of beginning
+    skipped: bool = False  # whether there was no room for it in the step before
 
     @classmethod
     def begin(cls, generation: Generation) -> Member:
@@ -53,13 +54,21 @@ class Member:
         return self.pieces[0] if self.pieces else len(self.request.tokens)
 
     @property
+    def reading(self) -> bool:
+        """Whether a prompt is being read, or a text again: nobody sees tokens of it meanwhile."""
+        return bool(self.lost) or not self.generation.tokens
+
+    @property
     def pages(self) -> int:
         """The pages of a cache that its text takes."""
         return (len(self.lost) or self.session.position) // PAGE + 1
 
     def shorten(self, longest: int) -> None:
-        """Let the next piece of a prompt have no more than so many tokens: whole pages."""
-        piece = self.pieces[0]
+        """Let the next piece of a prompt have no more than so many tokens.
+
+        They are whole pages of a long piece; one of less than a page may be cut anywhere.
+        """
+        piece = self.pieces[0] if self.pieces else 0
         if piece > longest:
             self.pieces[0] = piece - longest
             self.pieces.appendleft(longest)

@@ -56,7 +56,9 @@ class Engine:
         self._thread.start()
 
     def _new_batch(self) -> Batch:
-        return Batch(most=self._most, failed=self._fail)
+        batch = Batch(most=self._most, failed=self._fail)
+        batch.longest_piece = PAGE  # until it is known how long a page takes
+        return batch
 
     @property
     def running(self) -> int:
