@@ -28,7 +28,7 @@ def cosine(a: np.ndarray, b: np.ndarray) -> float:
     return float(a @ b / np.linalg.norm(a) / np.linalg.norm(b))
 
 
-@pytest.mark.parametrize("kind", ["Q4_0", "Q8_0"])
+@pytest.mark.parametrize("kind", ["Q4_0", pytest.param("Q8_0", marks=pytest.mark.all_rows)])
 def test_ggufs_codes_are_multiplied_as_they_are(tmp_path: Path, kind: str) -> None:
     model = tiny_model("llama", tie_word_embeddings=True)
     path = satchel.export(

@@ -102,6 +102,7 @@ class NpuCompiler:
         before = {path.name for path in folder.iterdir()}
         # The longest method first: the binary is written with the last.
         order = sorted(self.methods, key=lambda name: -self.methods[name])
+        expected = self._expected(number)
         with tempfile.TemporaryDirectory(dir=folder.parent) as work, Child() as child:
             sources = self.prepared.write_models(number, Path(work))
             self._check_size(number, Path(work))
@@ -110,7 +111,7 @@ class NpuCompiler:
                 for name in order
             ]
             answer = child.compile(models, self.chip.target, manifest.shared, self.settings)
-            checked = self._check(number, child)
+            checked = self._check(number, child, expected)
         files = sorted(path.name for path in folder.iterdir() if path.name not in before)
         binaries = [folder / name for name in files if name.endswith(".bin")]
         return {
@@ -152,7 +153,15 @@ class NpuCompiler:
                 "Use a larger --num-sharding; a module can be exported for cpu, or in parts.",
             )
 
-    def _check(self, number: int, child: Child) -> dict[str, float | int]:
+    def _expected(self, number: int) -> dict[str, Array]:
+        """What the reference gives for the probe; before the compiler needs the memory."""
+        piece = self.prepared.pieces[self._probe.method][number]
+        codes = {v.name: self._probe.codes[v.name] for v in piece.inputs}
+        return run_in_reference(self.prepared, piece, codes)
+
+    def _check(
+        self, number: int, child: Child, expected: Mapping[str, Array]
+    ) -> dict[str, float | int]:
         """Run the shortest method of a shard once, where it was compiled, and in the reference.
 
         Compilers for some chips have been wrong without a word. ``agreement`` is the least cosine
@@ -162,7 +171,6 @@ class NpuCompiler:
         probe, encodings = self._probe, self.prepared.encodings
         piece = self.prepared.pieces[probe.method][number]
         codes = {v.name: probe.codes[v.name] for v in piece.inputs}
-        expected = run_in_reference(self.prepared, piece, codes)
         got = child.run(probe.method, codes)
         probe.codes |= expected
         agreements, roundings, steps = [], [], []

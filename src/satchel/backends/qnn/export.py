@@ -25,7 +25,7 @@ from satchel.backends.qnn.sizes import (
     ShardEstimate,
     context_bytes,
     estimate,
-    float_bytes,
+    reference_memory,
     weight_bytes,
 )
 from satchel.backends.qnn.vendor import require_packages
@@ -59,8 +59,8 @@ class NpuPlan:
     target: str
     shared: bool
     shards: tuple[ShardEstimate, ...]
-    # The largest layer as floats: beside the compiler, the reference computes what it gave.
-    checking: int = 0
+    checking: int = 0  # what the reference takes, before the compiler starts
+    beside: int = 0  # what measuring ranges leaves in the process beside the compiler's
 
     @property
     def binary_bytes(self) -> int:
@@ -68,7 +68,7 @@ class NpuPlan:
 
     @property
     def peak_memory(self) -> int:
-        return max(shard.peak_memory for shard in self.shards) + self.checking
+        return max(self.checking, *(shard.peak_memory for shard in self.shards)) + self.beside
 
     @property
     def seconds(self) -> float:
@@ -168,7 +168,7 @@ class NpuLanguageModel:
         copies = 1 if self.shared else len(self.methods)
         count, bits = len(self.methods), self.cache_bits
         shards = tuple(estimate(piece, size, count, copies, bits) for piece in self.pieces)
-        checking = max(float_bytes(piece) for piece in self.pieces)
+        checking = max(reference_memory(piece) for piece in self.pieces)
         return NpuPlan(self.chip.target, self.shared, shards, checking).told()
 
     def compile(self, program: Program, folder: Path, progress: Progress) -> Compiled:
@@ -234,7 +234,9 @@ class NpuModule:
         # Weights are stored in 16 bits, and the NPU's have 8.
         halves = {name: size // 2 for name, size in self.draft.weight_bytes.items()}
         shard = estimate(self.npu, weight_bytes(halves), 1, 1)
-        return NpuPlan(self.chip.target, False, (shard,)).told()
+        # They are there as floats three times: of the module, of its graph, and rounded.
+        floats = 6 * sum(self.draft.weight_bytes.values())
+        return NpuPlan(self.chip.target, False, (shard,), beside=floats).told()
 
     def compile(self, program: Program, folder: Path, progress: Progress) -> Compiled:
         samples = self.draft.samples

@@ -14,9 +14,10 @@ from satchel.graph.ir import Graph, Node
 # Measured with benchmarks/npu_compile.py and npu_heads.py; docs/qnn.md has the figures.
 _BINARY_PER_BYTE = 1.02
 _BINARY_PER_NODE = 4_500
-_MEMORY_BASE = 200_000_000
-_MEMORY_PER_BYTE = 10.5
+_MEMORY_BASE = 350_000_000  # of it, some 150 MB to run a token when it is compiled
+_MEMORY_PER_BYTE = 11.2
 _MEMORY_PER_NODE = 250_000
+_REFERENCE_PER_BYTE = 3.2
 _SECONDS_PER_NODE = 0.008
 _SECONDS_PER_BYTE = 150e-9
 
@@ -59,10 +60,11 @@ def context_bytes(piece: Graph, size: NodeSize, cache_bits: int = CACHE_BITS) ->
     return sum(size(node) for node in piece.nodes) + buffers
 
 
-def float_bytes(piece: Graph) -> int:
-    """Of the largest layer of a shard."""
+def reference_memory(piece: Graph) -> int:
+    """What the reference takes for the largest layer of a shard: as floats, some three times."""
     weights = [n.inputs[1] for n in piece.nodes if n.op == "linear"]
-    return max((v.type.max_bytes for v in weights if v is not None), default=0)
+    largest = max((v.type.max_bytes for v in weights if v is not None), default=0)
+    return int(largest * _REFERENCE_PER_BYTE)
 
 
 def estimate(
