@@ -13,7 +13,6 @@ import pytest
 
 from satchel.benchmark.profile import require_profile
 from satchel.cli.main import COMMANDS, main
-from satchel.errors import ConfigError
 from satchel.runtime.program import load
 from support.tiny_llm import write_tiny_llm
 
@@ -210,8 +209,7 @@ def test_bench_times_every_op(capsys: Capture, program: Path) -> None:
     assert re.search(r"^  linear \d+ x \d+(, \d+ x \d+)* +\d+ +[\d.]+ +[\d.]+$", out, re.M)
     for_npu = load(program)
     for_npu.metadata["target"] = "qnn:SM8750"
-    with pytest.raises(ConfigError, match="one by one"):
-        require_profile(for_npu)
+    require_profile(for_npu)  # whose cycles are counted
 
 
 def test_inspect(capsys: Capture, program: Path) -> None:

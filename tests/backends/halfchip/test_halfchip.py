@@ -16,6 +16,7 @@ from halfchip import OPS, HalfChip
 
 import satchel
 from satchel import backends
+from satchel.benchmark.profile import require_profile
 from satchel.cli.main import main
 from satchel.errors import ChecksumError, ConfigError, ProgramFormatError
 from satchel.llm.session import Session
@@ -72,6 +73,11 @@ def test_its_logits_are_those_of_the_cpu(program: Path) -> None:
         logits[target] = [session.feed(prompt), session.feed([32])]
     np.testing.assert_allclose(logits["half"], logits["cpu"], atol=0.02)
     assert np.array_equal(*(np.argmax(logits[target], axis=1) for target in logits))
+
+
+def test_ops_that_cannot_be_timed(program: Path) -> None:
+    with pytest.raises(ConfigError, match="one by one"):
+        require_profile(Program(program))
 
 
 def test_the_commands(
