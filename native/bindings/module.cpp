@@ -5,10 +5,13 @@ namespace nb = nanobind;
 
 void bind_kernels(nb::module_& m);
 void bind_program(nb::module_& m);
+void bind_vulkan(nb::module_& m);
 
 NB_MODULE(_native, m) {
   nb::module_ kernels =
       m.def_submodule("kernels", "The kernels of each instruction set, one by one.");
   bind_kernels(kernels);
   bind_program(m);
+  nb::module_ vulkan = m.def_submodule("vulkan", "The GPUs of this machine.");
+  bind_vulkan(vulkan);
 }

@@ -5,9 +5,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from satchel._native import kernels
+from satchel._native import kernels, vulkan
 
-__all__ = ["Executor", "Instance", "Program", "kernels"]
+__all__ = ["Executor", "Instance", "Program", "kernels", "vulkan"]
 
 def ops() -> list[str]: ...
 

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 _PLACES: dict[str, str] = {
     "cpu": "satchel.backends.cpu:CpuTarget",
     "qnn": "satchel.backends.qnn.target:QnnTarget",
+    "vulkan": "satchel.backends.vulkan:VulkanTarget",
 }
 _GROUP = "satchel.targets"
 _loaded: dict[str, type[Target]] = {}

@@ -149,6 +149,13 @@ class BaseTarget(Target):
 
     # Running.
 
+    def open_with_cache(self, program: Program, threads: int, cache_memory: int) -> Instance:
+        """The same with so many bytes for the caches of all sequences, if they are to be chosen."""
+        raise ConfigError(
+            f"{program.path} is for {self.name}, whose cache has a size of its own",
+            "Leave the cache's memory out.",
+        )
+
     def open_reference(self, program: Program) -> Instance:
         """What the chip should compute, in the reference."""
         return ReferenceInstance(program)

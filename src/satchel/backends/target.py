@@ -178,6 +178,8 @@ class Target(ABC):
     portable: ClassVar[bool] = False
     # Whether its instances count the cycles of each op (start_profile, take_cycles).
     counts_cycles: ClassVar[bool] = False
+    # Whether its ops can be timed one by one.
+    times_ops: ClassVar[bool] = False
 
     # What it is called.
 
@@ -256,6 +258,10 @@ class Target(ABC):
     @abstractmethod
     def open(self, program: Program, threads: int = 0) -> Instance:
         """The program running on this chip."""
+
+    @abstractmethod
+    def open_with_cache(self, program: Program, threads: int, cache_memory: int) -> Instance:
+        """The same with so many bytes for the caches of all sequences, if they are to be chosen."""
 
     @abstractmethod
     def open_reference(self, program: Program) -> Instance:

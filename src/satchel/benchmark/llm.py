@@ -17,7 +17,7 @@ from satchel.errors import ConfigError
 from satchel.llm.session import Session
 from satchel.machine import peak_rss
 from satchel.program.names import KV_METHOD
-from satchel.runtime.program import Program, load
+from satchel.runtime.program import Program
 
 Tell = Callable[[str], None]
 
@@ -50,7 +50,7 @@ def measure(program: Program, options: BenchOptions, tell: Tell = lambda _: None
     if options.profile:
         require_profile(program)
     started = time.perf_counter()
-    program = load(program.path)
+    program = Program(program.path, target=program.target)
     session = Session(program, options.threads)
     session.feed([0])
     load_s = time.perf_counter() - started

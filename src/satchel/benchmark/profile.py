@@ -14,7 +14,7 @@ from satchel.runtime.program import Instance, Program
 def require_profile(program: Program) -> None:
     """Refuse a program whose ops can neither be timed nor have their cycles counted."""
     target = find_target(program.target)
-    if not target.portable and not target.counts_cycles:
+    if not target.times_ops and not target.counts_cycles:
         raise ConfigError(
             f"{program.path} is for {target.name}, whose ops cannot be timed one by one",
             "Leave out --profile, or export the model for the CPU.",

@@ -38,8 +38,10 @@ def execute(arguments: argparse.Namespace) -> int:
 
 def examine() -> dict[str, Any]:
     from satchel import _native
+    from satchel.backends.vulkan import list_devices
     from satchel.sources import cache_folder
 
+    gpus, no_vulkan = list_devices()
     problems: list[str] = []
     selected = None
     try:
@@ -62,6 +64,7 @@ def examine() -> dict[str, Any]:
             "selected": selected,
             "amx": _native.kernels.amx_status(),
         },
+        "vulkan": {"devices": gpus, "missing": no_vulkan},
         "cache": {"folder": str(cache), "free_bytes": shutil.disk_usage(existing).free},
         "packages": {name: _version(name) for name in ("numpy", "tokenizers", "jinja2", "gguf")},
         "extras": {
@@ -102,6 +105,7 @@ def _print(report: dict[str, Any]) -> None:
     emit(f"CPU       {', '.join(report['cpu_features']) or 'baseline'}")
     emit(f"kernels   {kernels['selected']} (available: {', '.join(kernels['available'])})")
     emit(f"AMX       {kernels['amx']}")
+    _print_vulkan(report["vulkan"])
     cache = report["cache"]
     emit(f"cache     {cache['folder']}, {megabytes(cache['free_bytes'])} free")
     packages = (f"{name} {number or 'missing'}" for name, number in report["packages"].items())
@@ -112,3 +116,12 @@ def _print(report: dict[str, Any]) -> None:
     for problem in report["problems"]:
         emit(f"PROBLEM   {problem}")
     emit("All is well." if report["ok"] else "Some things need attention.")
+
+
+def _print_vulkan(vulkan: dict[str, Any]) -> None:
+    for number, device in enumerate(vulkan["devices"]):
+        target = f"--target vulkan:{number}" if number else "--target vulkan"
+        size = megabytes(device["memory_bytes"])
+        emit(f"Vulkan    {device['name']} ({device['type']}, {device['api']}, {size}): {target}")
+    if not vulkan["devices"]:
+        emit(f"Vulkan    none: {vulkan['missing'] or 'no driver has a device'}")

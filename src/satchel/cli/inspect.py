@@ -15,13 +15,20 @@ HELP = "show what a program holds, without reading its weights"
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("file", metavar="FILE", help="a program")
     parser.add_argument("--weights", action="store_true", help="list every weight")
+    parser.add_argument(
+        "--target",
+        metavar="NAME",
+        help="open it there, and show what runs where: cpu, vulkan, or one that it was made for",
+    )
 
 
 def execute(arguments: argparse.Namespace) -> None:
     from satchel.runtime.program import Program
 
-    program = Program(arguments.file)
+    program = Program(arguments.file, target=arguments.target)
     document = describe(program)
+    if arguments.target:
+        document["placement"] = _placement_now(program) or document["placement"]
     if arguments.json:
         print_json(document)
         return
@@ -62,6 +69,18 @@ def describe(program: Any) -> dict[str, Any]:
     }
 
 
+def _placement_now(program: Any) -> dict[str, Any] | None:
+    """What the executors of an instance take; None where there is none but the CPU's."""
+    instance = program.instance()
+    nodes: Counter[str] = Counter()
+    for part in instance.parts:
+        nodes[part.executor] += part.last - part.first
+    if set(nodes) <= {"cpu"} and not instance.refusals:
+        return None
+    fallbacks = [{"op": r.op, "nodes": r.nodes, "reason": r.reason} for r in instance.refusals]
+    return {"nodes": dict(nodes), "fallbacks": fallbacks}
+
+
 def _readable(method: dict[str, Any]) -> dict[str, Any]:
     """A symbolic dimension (name, maximum) becomes the text "name<=maximum"."""
 
@@ -93,6 +112,8 @@ def _print(document: dict[str, Any], path: str) -> None:
         f"{n} nodes on {where}" for where, n in (placement.get("nodes") or {}).items()
     )
     emit(f"placement  {placed}; {len(placement.get('fallbacks') or [])} fallbacks")
+    for fall in placement.get("fallbacks") or []:
+        emit(f"           {fall['nodes']} {fall['op']} on the CPU: {fall['reason']}")
     for method in document["methods"]:
         ins = ", ".join(_typed(v) for v in method["inputs"])
         outs = ", ".join(_typed(v) for v in method["outputs"])

@@ -290,12 +290,7 @@ def _path_of(source: str | os.PathLike[str]) -> str | os.PathLike[str]:
 def _with_cache(program: Program, threads: int, cache_memory: int) -> Instance:
     from satchel.backends import find_target
 
-    if not find_target(program.target).portable:
-        raise ConfigError(
-            f"{program.path} is for {program.target}, whose cache has a size of its own",
-            "Leave the cache's memory out.",
-        )
-    return Instance(program, threads, cache_memory)
+    return find_target(program.target).open_with_cache(program, threads, cache_memory)
 
 
 class Chat:

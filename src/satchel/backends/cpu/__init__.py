@@ -17,6 +17,7 @@ class CpuTarget(BaseTarget):
     family = "cpu"
     form = "cpu"
     portable = True
+    times_ops = True
 
     def supports(self, node: Node) -> str | None:
         if node.op not in _native.ops():
@@ -24,4 +25,7 @@ class CpuTarget(BaseTarget):
         return None
 
     def open(self, program: Program, threads: int = 0) -> Instance:
-        return Instance(program, threads)
+        return self.open_with_cache(program, threads, 0)
+
+    def open_with_cache(self, program: Program, threads: int, cache_memory: int) -> Instance:
+        return Instance(program, threads, cache_memory)

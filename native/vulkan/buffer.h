@@ -1,0 +1,94 @@
+// Buffers of a device, places in them, and memory that states lie in.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <vector>
+
+#include "../runtime/state_memory.h"
+#include "device.h"
+
+namespace satchel::vulkan {
+
+// Offsets of bindings are multiples of this on every device.
+inline constexpr uint64_t kOffsetStep = 256;
+inline uint64_t round_up(uint64_t bytes, uint64_t step) { return (bytes + step - 1) / step * step; }
+
+enum class Where { device, host };  // host: mapped, and seen by both
+
+class Buffer {
+ public:
+  Buffer(const Device& device, uint64_t bytes, Where where);
+  ~Buffer();
+  Buffer(const Buffer&) = delete;
+
+  VkBuffer handle() const { return buffer_; }
+  uint64_t size() const { return size_; }
+  uint8_t* data() const { return mapped_; }  // null where the host does not see it
+
+ private:
+  const Device& device_;
+  VkBuffer buffer_ = nullptr;
+  VkDeviceMemory memory_ = nullptr;
+  uint64_t size_;
+  uint8_t* mapped_ = nullptr;
+};
+
+// Bytes in a buffer.
+struct Place {
+  VkBuffer buffer = nullptr;
+  uint64_t offset = 0, size = 0;
+};
+
+// Moves bytes between the host's memory and the device's, piece by piece, and waits.
+class Transfers {
+ public:
+  explicit Transfers(Device& device) : device_(device) {}
+  void write(const Place& to, const uint8_t* from);
+  void read(const Place& from, uint8_t* to);
+
+ private:
+  Buffer& staging();
+
+  Device& device_;
+  std::unique_ptr<Buffer> staging_;
+};
+
+// The weights that are in use, each copied once, in blocks: devices take few allocations.
+class Weights {
+ public:
+  Weights(Device& device, Transfers& transfers) : device_(device), transfers_(transfers) {}
+  // The place of these bytes of the file, which are copied when they are asked for first.
+  Place of(const uint8_t* bytes, uint64_t size);
+
+ private:
+  Device& device_;
+  Transfers& transfers_;
+  std::vector<std::unique_ptr<Buffer>> blocks_;
+  uint64_t used_ = 0;  // of the last block
+  std::map<const uint8_t*, Place> places_;
+};
+
+// A state. Its size is the most that it may be: memory is taken as it is used.
+class DeviceState : public StateMemory {
+ public:
+  DeviceState(Device& device, Transfers& transfers, uint64_t most_bytes);
+
+  // Memory for the bytes before `end`, zero where nothing was written. Not while commands that use
+  // it are being recorded.
+  void reserve(uint64_t end);
+  Place place() const { return {buffer_->handle(), 0, buffer_->size()}; }
+
+  void read(uint64_t offset, uint64_t bytes, uint8_t* to) const override;
+  void write(uint64_t offset, uint64_t bytes, const uint8_t* from) override;
+  void copy(uint64_t from, uint64_t to, uint64_t bytes) override;
+  void clear() override;
+
+ private:
+  Device& device_;
+  Transfers& transfers_;
+  uint64_t most_;
+  std::unique_ptr<Buffer> buffer_;
+};
+
+}  // namespace satchel::vulkan

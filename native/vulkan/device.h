@@ -1,0 +1,49 @@
+// A device: its queue, its memory, and work that is waited for.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "library.h"
+
+namespace satchel::vulkan {
+
+class Device {
+ public:
+  explicit Device(const DeviceInfo& info);
+  ~Device();
+  Device(const Device&) = delete;
+
+  const DeviceInfo& info() const { return info_; }
+  VkDevice handle() const { return device_; }
+  const DeviceFunctions& functions() const { return functions_; }
+  const DeviceFunctions* operator->() const { return &functions_; }
+
+  // Records commands, runs them and waits, at most SATCHEL_VULKAN_PATIENCE seconds (300). Throws
+  // ExecutionError; a device that was lost or does not answer stays so.
+  void run(const std::function<void(VkCommandBuffer)>& record, const char* what);
+  // Whether it may still be at work that nobody waits for any more: what it uses is then left as it
+  // is, for good.
+  bool is_abandoned() const { return abandoned_; }
+  // What was written so far can be read by what follows.
+  void barrier(VkCommandBuffer commands) const;
+
+  // The kind of memory among `allowed` (bits) that has all of `wanted` and, if there is one, what
+  // is `liked` too. Throws ExecutionError if there is none.
+  uint32_t memory_type(uint32_t allowed, VkFlags wanted, VkFlags liked) const;
+
+ private:
+  void close();
+
+  DeviceInfo info_;
+  VkDevice device_ = nullptr;
+  DeviceFunctions functions_;
+  VkQueue queue_ = nullptr;
+  VkCommandPool pool_ = nullptr;
+  VkCommandBuffer commands_ = nullptr;
+  VkFence fence_ = nullptr;
+  bool lost_ = false, abandoned_ = false;
+};
+
+}  // namespace satchel::vulkan

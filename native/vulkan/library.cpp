@@ -1,0 +1,172 @@
+#include "library.h"
+
+#include <algorithm>
+#include <cstdlib>
+#include <cstring>
+
+#ifdef _WIN32
+#define NOMINMAX
+#include <windows.h>
+#else
+#include <dlfcn.h>
+#endif
+
+#include "../runtime/errors.h"
+
+namespace satchel::vulkan {
+
+namespace {
+
+constexpr uint32_t kVersion11 = 1u << 22 | 1u << 12;
+
+#ifdef _WIN32
+constexpr const char* kLibrary = "vulkan-1.dll";
+GetInstanceProcAddr find_entry() {
+  HMODULE library = LoadLibraryA(kLibrary);
+  return library ? reinterpret_cast<GetInstanceProcAddr>(
+                       reinterpret_cast<void*>(GetProcAddress(library, "vkGetInstanceProcAddr")))
+                 : nullptr;
+}
+#else
+constexpr const char* kLibrary = "libvulkan.so.1";
+GetInstanceProcAddr find_entry() {
+  void* library = dlopen(kLibrary, RTLD_NOW | RTLD_LOCAL);
+  return library ? reinterpret_cast<GetInstanceProcAddr>(dlsym(library, "vkGetInstanceProcAddr"))
+                 : nullptr;
+}
+#endif
+
+int rank_of(VkPhysicalDeviceType type) {
+  switch (type) {
+    case VK_PHYSICAL_DEVICE_TYPE_DISCRETE_GPU:
+      return 0;
+    case VK_PHYSICAL_DEVICE_TYPE_INTEGRATED_GPU:
+      return 1;
+    case VK_PHYSICAL_DEVICE_TYPE_VIRTUAL_GPU:
+      return 2;
+    case VK_PHYSICAL_DEVICE_TYPE_OTHER:
+      return 3;
+    default:
+      return 4;
+  }
+}
+
+}  // namespace
+
+const char* DeviceInfo::type() const {
+  constexpr const char* names[] = {"GPU", "integrated GPU", "virtual GPU", "other", "software"};
+  const int rank = rank_of(properties.deviceType);
+  return names[rank];
+}
+
+std::string DeviceInfo::api_version() const {
+  const uint32_t v = properties.apiVersion;
+  return std::to_string(v >> 22 & 0x7F) + "." + std::to_string(v >> 12 & 0x3FF) + "." +
+         std::to_string(v & 0xFFF);
+}
+
+uint64_t DeviceInfo::memory_bytes() const {
+  uint64_t most = 0;
+  for (uint32_t i = 0; i < memory.memoryHeapCount; ++i) {
+    const VkMemoryHeap& heap = memory.memoryHeaps[i];
+    if (heap.flags & VK_MEMORY_HEAP_DEVICE_LOCAL_BIT) most = std::max(most, heap.size);
+  }
+  return most;
+}
+
+uint64_t DeviceInfo::largest_binding() const {
+  uint64_t bytes = properties.limits.maxStorageBufferRange;
+  if (const char* less = std::getenv("SATCHEL_VULKAN_BINDING"))
+    bytes = std::clamp<uint64_t>(std::strtoull(less, nullptr, 10), 4096, bytes);
+  return bytes;
+}
+
+const Library& Library::get() {
+  // Never closed: drivers keep threads of their own that must not find it gone.
+  static const Library* library = new Library();
+  return *library;
+}
+
+Library::Library() {
+  const GetInstanceProcAddr find = find_entry();
+  if (!find) {
+    throw ExecutionError(std::string("there is no Vulkan here: ") + kLibrary +
+                         " was not found. Install it with your GPU's driver (Debian: libvulkan1, "
+                         "and mesa-vulkan-drivers), or use --target cpu");
+  }
+  const auto create =
+      reinterpret_cast<VkResult(SATCHEL_VKAPI*)(const VkInstanceCreateInfo*, A, VkInstance*)>(
+          find(nullptr, "vkCreateInstance"));
+  VkApplicationInfo application;
+  application.pApplicationName = "satchel";
+  application.apiVersion = kVersion11;
+  VkInstanceCreateInfo info;
+  info.pApplicationInfo = &application;
+  const VkResult result =
+      create ? create(&info, nullptr, &instance_) : VK_ERROR_INITIALIZATION_FAILED;
+  if (result != VK_SUCCESS) {
+    throw ExecutionError("Vulkan has no driver that can be used here (error " +
+                         std::to_string(result) +
+                         "). Install your GPU's (Debian: mesa-vulkan-drivers), or use "
+                         "--target cpu");
+  }
+#define LOAD(result, name, parameters)                                                   \
+  functions_.name = reinterpret_cast<decltype(functions_.name)>(find(instance_, #name)); \
+  if (!functions_.name) throw ExecutionError("this Vulkan has no " #name ": it is too old");
+  SATCHEL_INSTANCE_FUNCTIONS(LOAD)
+#undef LOAD
+}
+
+std::vector<DeviceInfo> Library::devices() const {
+  uint32_t count = 0;
+  functions_.vkEnumeratePhysicalDevices(instance_, &count, nullptr);
+  std::vector<VkPhysicalDevice> handles(count);
+  if (count > 0) functions_.vkEnumeratePhysicalDevices(instance_, &count, handles.data());
+  handles.resize(count);
+  std::vector<DeviceInfo> found;
+  for (const VkPhysicalDevice handle : handles) {
+    DeviceInfo info{handle, {}, {}, UINT32_MAX};
+    functions_.vkGetPhysicalDeviceProperties(handle, &info.properties);
+    functions_.vkGetPhysicalDeviceMemoryProperties(handle, &info.memory);
+    uint32_t families = 0;
+    functions_.vkGetPhysicalDeviceQueueFamilyProperties(handle, &families, nullptr);
+    std::vector<VkQueueFamilyProperties> queues(families);
+    functions_.vkGetPhysicalDeviceQueueFamilyProperties(handle, &families, queues.data());
+    for (uint32_t i = 0; i < families; ++i) {
+      if (!(queues[i].queueFlags & VK_QUEUE_COMPUTE_BIT) || queues[i].queueCount == 0) continue;
+      // One for computing alone is not held up by what is drawn.
+      const bool alone = !(queues[i].queueFlags & VK_QUEUE_GRAPHICS_BIT);
+      if (info.queue_family == UINT32_MAX || alone) info.queue_family = i;
+      if (alone) break;
+    }
+    if (info.queue_family != UINT32_MAX && info.properties.apiVersion >= kVersion11)
+      found.push_back(info);
+  }
+  std::stable_sort(found.begin(), found.end(), [](const DeviceInfo& a, const DeviceInfo& b) {
+    return rank_of(a.properties.deviceType) < rank_of(b.properties.deviceType);
+  });
+  return found;
+}
+
+void require_success(VkResult result, const std::string& what) {
+  if (result == VK_SUCCESS) return;
+  const std::string where = "on the GPU: " + what + ": ";
+  switch (result) {
+    case VK_ERROR_OUT_OF_DEVICE_MEMORY:
+      throw ExecutionError(where + "its memory is full. Use a smaller context, or --target cpu");
+    case VK_ERROR_OUT_OF_HOST_MEMORY:
+      throw ExecutionError(where + "this machine's memory is full");
+    case VK_ERROR_DEVICE_LOST:
+      throw ExecutionError(where +
+                           "the device was lost (its driver has reset it). Open the "
+                           "program again, or use --target cpu");
+    case VK_TIMEOUT:
+      throw ExecutionError(where +
+                           "it does not answer. Open the program again, or use "
+                           "--target cpu");
+    default:
+      throw ExecutionError(where + "error " + std::to_string(result));
+  }
+}
+
+}  // namespace satchel::vulkan

@@ -1,0 +1,86 @@
+// How a device runs an op.
+#pragma once
+
+#include <map>
+#include <optional>
+#include <span>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "../runtime/op.h"
+#include "../runtime/sequences.h"
+#include "recorder.h"
+
+namespace satchel::vulkan {
+
+// What the host has worked out for the nodes of a step: numbers that shaders read.
+class HostTables {
+ public:
+  // A table of the caller's, by a key that is the same where the table is.
+  using Key = std::tuple<const void*, const void*, const void*, int64_t>;
+  struct Entry {
+    uint64_t offset, size;
+    int64_t most = -1;  // the highest page in it
+  };
+  const Entry* find(const char* kind, const Key& key) const;
+  const Entry& add(const char* kind, const Key& key, const void* data, uint64_t bytes,
+                   int64_t most = -1);
+  void clear();
+  // In memory that the device sees, once all are there.
+  void publish(const Device& device);
+  Place place(const Entry& entry) const;
+
+ private:
+  std::map<std::pair<std::string, Key>, Entry> entries_;
+  std::vector<uint8_t> bytes_;
+  std::unique_ptr<Buffer> buffer_;
+};
+
+// A call's surroundings while a part runs: first every node is prepared, by the host, then every
+// node is recorded.
+class Work {
+ public:
+  virtual ~Work() = default;
+  virtual Place place(const Tensor& t) = 0;  // with its size of this call
+  virtual Place bytes_of_file(const uint8_t* bytes, uint64_t size) = 0;  // of weights in use
+  virtual Place scratch(uint64_t bytes) = 0;  // while recording: what was asked for
+  virtual DeviceState& state(const Tensor& t) = 0;
+
+  View view(const Tensor& t) { return recorder.view(place(t)); }
+
+  const DeviceInfo& device;
+  Recorder& recorder;
+  HostTables& tables;
+  Sequences* sequences = nullptr;
+
+ protected:
+  Work(const DeviceInfo& d, Recorder& r, HostTables& t) : device(d), recorder(r), tables(t) {}
+};
+
+struct VulkanOp {
+  const char* name;
+  // Why it cannot run a call, whose sizes are the largest; empty if it can. Arrays are already
+  // known to be f32 or i32, and to fit a binding.
+  std::string (*refuses)(const NodeCall& call, const DeviceInfo& device);
+  void (*record)(const NodeCall& call, Work& work);
+  // The host's part, before anything is recorded; null: none. Throws ExecutionError for values that
+  // are out of range.
+  void (*prepare)(const NodeCall& call, Work& work) = nullptr;
+  uint64_t (*scratch)(const NodeCall& call) = nullptr;  // bytes; null: none
+  bool any_type = false;  // whether its arrays may have elements of other sizes
+};
+
+const VulkanOp* find_op(const std::string& name);  // null if there is none
+std::vector<std::string> names_of_ops();
+
+inline uint32_t word(int64_t number) { return static_cast<uint32_t>(number); }
+// Its numbers lie where the caller has them, so that the host can read them before a step.
+inline bool is_input(const Tensor& t) { return t.info->storage == Storage::input; }
+
+std::span<const VulkanOp> matrix_ops();
+std::span<const VulkanOp> cache_ops();
+std::span<const VulkanOp> row_ops();
+std::span<const VulkanOp> element_ops();
+
+}  // namespace satchel::vulkan

@@ -1,0 +1,53 @@
+// rms_norm and layer_norm: a workgroup for each row.
+#version 450
+layout(local_size_x = 128) in;
+
+layout(constant_id = 0) const bool CENTRED = false;  // layer_norm
+layout(constant_id = 1) const bool HAS_BIAS = false;
+
+layout(binding = 0) readonly buffer X { float x[]; };
+layout(binding = 1) readonly buffer Weight { float weight[]; };
+layout(binding = 2) readonly buffer Bias { float bias[]; };
+layout(binding = 3) writeonly buffer Y { float y[]; };
+
+layout(push_constant) uniform Constants {
+  uint rows, cols, x_first, weight_first, bias_first, y_first;
+  float eps;
+} c;
+
+shared float sums[128];
+
+float sum_of_all(float own) {
+  const uint thread = gl_LocalInvocationID.x;
+  barrier();
+  sums[thread] = own;
+  for (uint half_size = 64; half_size > 0; half_size /= 2) {
+    barrier();
+    if (thread < half_size) sums[thread] += sums[thread + half_size];
+  }
+  barrier();
+  return sums[0];
+}
+
+void main() {
+  const uint row = gl_WorkGroupID.y * gl_NumWorkGroups.x + gl_WorkGroupID.x;
+  const uint thread = gl_LocalInvocationID.x;
+  if (row >= c.rows) return;
+  const uint at = c.x_first + row * c.cols;
+  float mean = 0.0;
+  if (CENTRED) {
+    for (uint i = thread; i < c.cols; i += 128) mean += x[at + i];
+    mean = sum_of_all(mean) / float(c.cols);
+  }
+  float squares = 0.0;
+  for (uint i = thread; i < c.cols; i += 128) {
+    const float off = x[at + i] - mean;
+    squares += off * off;
+  }
+  const float inverse = 1.0 / sqrt(sum_of_all(squares) / float(c.cols) + c.eps);
+  for (uint i = thread; i < c.cols; i += 128) {
+    float result = (x[at + i] - mean) * inverse * weight[c.weight_first + i];
+    if (HAS_BIAS) result += bias[c.bias_first + i];
+    y[c.y_first + row * c.cols + i] = result;
+  }
+}

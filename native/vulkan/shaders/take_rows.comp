@@ -1,0 +1,22 @@
+// Rows of four-byte elements by number.
+#version 450
+#extension GL_GOOGLE_include_directive : require
+layout(local_size_x = 256) in;
+
+layout(binding = 0) readonly buffer X { uint x[]; };
+layout(binding = 1) readonly buffer Rows { int rows[]; };
+layout(binding = 2) writeonly buffer Y { uint y[]; };
+
+layout(push_constant) uniform Constants {
+  uint count, width, all_rows, x_first, rows_first, y_first;
+} c;
+
+#include "common.glsl"
+
+void main() {
+  const uint i = thread_number();
+  if (i >= c.count) return;
+  // The host has checked the numbers; nothing else is read, whatever they are by now.
+  const uint row = min(uint(rows[c.rows_first + i / c.width]), c.all_rows - 1);
+  y[c.y_first + i] = x[c.x_first + row * c.width + i % c.width];
+}

@@ -1,0 +1,9 @@
+"""Types of the module of GPUs."""
+
+from typing import Any
+
+from satchel._native import Executor
+
+def devices() -> list[dict[str, Any]]: ...
+def ops() -> list[str]: ...
+def executor(device: int = 0, cache_folder: str = "") -> Executor: ...

@@ -1,0 +1,155 @@
+"""The op table on a Vulkan device, against the reference."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from ops.op_table import CASES
+from ops.rows_on_target import Joined, TargetRow
+from satchel import _native
+from satchel.runtime.program import Instance, Program
+from support.compare import assert_close
+from support.op_case import Input, OpCase, State
+from support.programs import write_program
+
+# The ops that shaders exist for, and what a row of the table may have that they do not take.
+OPS = {
+    *("linear", "embedding", "cache_write", "cache_move", "attention"),
+    *("rms_norm", "layer_norm", "softmax", "rope_table", "rope", "take_rows"),
+    *("add", "sub", "mul", "div", "silu_mul", "gelu_tanh_mul", "affine", "clamp"),
+    *("neg", "abs", "exp", "sqrt", "rsqrt", "relu", "hardswish", "hardsigmoid", "silu"),
+    *("gelu", "gelu_tanh", "sigmoid", "tanh", "reshape", "transpose", "slice", "concat"),
+}
+# Shaders divide and take roots and powers to a few units in the last place, not to the last.
+_LOOSER = 4.0
+
+
+def on_device(program: Program) -> Instance:
+    return Instance(program, threads=1, executors=[_native.vulkan.executor(0)])
+
+
+def _has_state(case: OpCase) -> bool:
+    return any(isinstance(slot, State) for slot in case.slots)
+
+
+def _row(case: OpCase) -> TargetRow:
+    given = iter(case.calls[0])
+    slots = tuple(
+        replace(slot, shape=next(given).shape) if isinstance(slot, Input) else slot
+        for slot in case.slots
+    )
+    return TargetRow(replace(case, slots=slots, calls=case.calls[:1]), case.calls[0])
+
+
+def _has_tiny(case: OpCase) -> bool:
+    """Numbers that a device may take for zero."""
+    floats = [a for a in case.calls[0] if a.dtype == np.float32]
+    return any(((a != 0) & (np.abs(a) < np.finfo(np.float32).tiny)).any() for a in floats)
+
+
+def _rows() -> dict[str, list[TargetRow]]:
+    rows: dict[str, list[TargetRow]] = defaultdict(list)
+    for case in CASES:
+        empty = any(array.size == 0 for array in case.calls[0])
+        if case.op in OPS and not (_has_state(case) or _has_tiny(case) or empty):
+            rows[case.op].append(_row(case))
+    return rows
+
+
+_ROWS = _rows()
+_WITH_STATES = [case for case in CASES if case.op in OPS and _has_state(case)]
+
+
+@pytest.mark.parametrize("op", sorted(_ROWS))
+def test_all_rows_of_an_op(op: str, device: dict[str, Any], tmp_path: Path) -> None:
+    rows = _ROWS[op]
+    joined = Joined(rows)
+    arrays = {name: slot.array for name, slot in joined.weights.items()}
+    encodings = {name: slot.encoding for name, slot in joined.weights.items()}
+    path = write_program(tmp_path / "p.satchel", [joined.graph], arrays, encodings)
+    instance = on_device(Program(path))
+    refused = sum(r.nodes for r in instance.refusals if r.op == op)
+    assert refused < len(rows), instance.refusals
+    for part in instance.parts:
+        assert part.executor in ("vulkan", "cpu")
+    for _ in range(2):  # the same places again
+        got = instance.method("forward").run(**joined.inputs)
+        for row, array in zip(rows, got, strict=True):
+            (want,) = row.case.run_reference()
+            assert array.dtype == want.dtype
+            assert_close(array, want, row.case.tolerance * _LOOSER, row.case.id)
+
+
+@pytest.mark.parametrize("case", _WITH_STATES, ids=lambda case: case.id)
+def test_rows_with_caches(case: OpCase, device: dict[str, Any], tmp_path: Path) -> None:
+    program = Program(case.write(tmp_path / "p.satchel"))
+    instance = on_device(program)
+    # Rows of caches that are no whole words are the CPU's.
+    whole = all(s["bytes"] // int(np.prod(s["shape"][:-1])) % 4 == 0 for s in program.states)
+    assert ({part.executor for part in instance.parts} != {"cpu"}) == whole, instance.refusals
+    for inputs, want in zip(case.calls, case.run_reference(), strict=True):
+        (got,) = instance.method("forward").run(*inputs)
+        if want.dtype == np.uint8 and whole:
+            _check_bytes(got, want)
+        else:
+            assert_close(got, want, case.tolerance * _LOOSER, case.id)
+
+
+def _check_bytes(got: NDArray[np.uint8], want: NDArray[np.uint8]) -> None:
+    """Rows of codes, which are the same, and a scale and a zero, which a division may touch."""
+    np.testing.assert_array_equal(got[..., :-8], want[..., :-8])
+    tails = (np.ascontiguousarray(rows[..., -8:]).view(np.float32) for rows in (got, want))
+    np.testing.assert_allclose(*tails, rtol=3e-7)
+
+
+def test_the_list_is_whole() -> None:
+    assert set(_native.vulkan.ops()) == OPS
+
+
+def test_every_refusal_has_a_reason(device: dict[str, Any], tmp_path: Path) -> None:
+    for number, case in enumerate(CASES[::7]):
+        instance = on_device(Program(case.write(tmp_path / f"{number}.satchel")))
+        placed = sum(part.last - part.first for part in instance.parts if part.executor == "cpu")
+        if case.op not in OPS:
+            assert any(
+                r.op == case.op and "no shader for" in r.reason for r in instance.refusals
+            ) or not any(n.op == case.op for n in case.graph().nodes)
+        assert placed == 0 or instance.refusals
+        assert all(len(r.reason) > 10 for r in instance.refusals)
+
+
+@pytest.mark.parametrize("encoding", ["matrix_f32", "matrix_f16", "matrix_q8", "matrix_q4"])
+def test_tables_larger_than_a_binding_are_split_by_rows(
+    encoding: str, device: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from satchel.encodings.encoding import Encoding
+    from satchel.graph.builder import GraphBuilder
+    from satchel.graph.ir import DType
+    from support.arrays import integers, normal
+    from support.programs import stored_values
+
+    table = normal(1000, 64, seed=encoding)
+    kind = Encoding(encoding, 32 if "q" in encoding else 0)
+    b = GraphBuilder("forward")
+    ids = b.input("ids", (50,), DType.i32)
+    weight = b.weight("table", table.shape, "linear")
+    looked_up = b.embedding(ids, weight)
+    b.output(looked_up, "rows")
+    attrs = {"activations": "int16"} if kind.is_quantized else {}
+    b.output(b.node("linear", looked_up, weight, **attrs), "logits")
+    path = write_program(tmp_path / "p.satchel", [b.finish()], {"table": table}, {"table": kind})
+    monkeypatch.setenv("SATCHEL_VULKAN_BINDING", "262144")
+    numbers = integers(50, below=1000, seed="ids")
+    instance = on_device(Program(path))
+    assert {part.executor for part in instance.parts} == {"vulkan"}, instance.refusals
+    rows, logits = instance.method("forward").run(numbers)
+    values = stored_values(table, kind)
+    np.testing.assert_allclose(rows, values[numbers], rtol=1e-6)
+    np.testing.assert_allclose(logits, values[numbers] @ values.T, rtol=0, atol=5e-3)
