@@ -4,8 +4,13 @@ const uint NONE = 0, RELU = 1, RELU6 = 2, HARDSWISH = 3, HARDSIGMOID = 4, SILU =
 
 float sigmoid_of(float x) { return 1.0 / (1.0 + exp_of(-x)); }
 
+// By its bits: drivers may take comparisons for those of numbers, and make a max of them.
+bool is_no_number(float x) { return (floatBitsToUint(x) & 0x7fffffffu) > 0x7f800000u; }
+
 // Unlike clamp, what is not a number stays so.
-float limited(float x, float low, float high) { return x < low ? low : x > high ? high : x; }
+float limited(float x, float low, float high) {
+  return is_no_number(x) ? x : x < low ? low : x > high ? high : x;
+}
 
 float hardsigmoid_of(float x) { return limited(x + 3.0, 0.0, 6.0) * (1.0 / 6.0); }
 
@@ -50,7 +55,7 @@ float gelu_tanh_of(float x) {
 
 float activated(uint activation, float x) {
   switch (activation) {
-    case RELU: return x < 0.0 ? 0.0 : x;
+    case RELU: return is_no_number(x) || x > 0.0 ? x : 0.0;
     case RELU6: return limited(x, 0.0, 6.0);
     case HARDSWISH: return x * hardsigmoid_of(x);
     case HARDSIGMOID: return hardsigmoid_of(x);
