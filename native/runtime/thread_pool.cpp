@@ -55,8 +55,16 @@ ThreadPool::~ThreadPool() { stop(); }
 void ThreadPool::stop() {
   stop_.store(true);
   generation_.fetch_add(1);
-  generation_.notify_all();
+  wake();
   for (std::thread& thread : workers_) thread.join();
+}
+
+// After the generation has changed. Who counts itself among the sleepers later sees the change, and
+// who did before is woken: both are in one order for all threads.
+void ThreadPool::wake() {
+  if (sleepers_.load() == 0) return;
+  const std::lock_guard<std::mutex> lock(sleep_);
+  awake_.notify_all();
 }
 
 void ThreadPool::run(Call call, const void* context, int64_t count, int64_t grain) {
@@ -68,8 +76,8 @@ void ThreadPool::run(Call call, const void* context, int64_t count, int64_t grai
   done_.store(0, std::memory_order_relaxed);
   for (Share& share : shares_)
     share.ticket.store(uint64_t{generation} << 32, std::memory_order_release);
-  generation_.store(generation, std::memory_order_release);
-  generation_.notify_all();
+  generation_.store(generation);
+  wake();
   take_pieces(generation, 0);
   // Whoever has taken the last piece may have lost its core to others.
   for (int spins = 0; done_.load(std::memory_order_acquire) != count; ++spins) {
@@ -123,7 +131,10 @@ void ThreadPool::worker(int thread) {
       if (++spins < kSpins) {
         pause();
       } else {
-        generation_.wait(seen, std::memory_order_acquire);
+        std::unique_lock<std::mutex> lock(sleep_);
+        ++sleepers_;
+        awake_.wait(lock, [&] { return generation_.load() != seen; });
+        --sleepers_;
       }
     }
     if (stop_.load()) return;

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <atomic>
+#include <condition_variable>
 #include <cstdint>
 #include <memory>
 #include <mutex>
@@ -60,6 +61,7 @@ class ThreadPool {
   void take_pieces(uint32_t generation, int thread);
   int64_t take_share(uint32_t generation, int thread, size_t share);
   void worker(int thread);
+  void wake();
   void stop();
 
   std::vector<std::thread> workers_;
@@ -85,6 +87,12 @@ class ThreadPool {
   alignas(64) std::atomic<int64_t> done_{0};
   alignas(64) std::atomic<uint32_t> generation_{0};
   std::atomic<bool> stop_{false};
+
+  // Of threads that sleep until the generation changes. Not std::atomic's own wait: without futexes
+  // (Windows, macOS) some libraries lose a notification there.
+  std::mutex sleep_;
+  std::condition_variable awake_;
+  std::atomic<int> sleepers_{0};
 
   static constexpr uint64_t kClosed = 0xFFFFFFFF;
 };

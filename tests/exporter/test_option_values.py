@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import warnings
 from pathlib import Path
 from typing import Any
@@ -30,7 +31,12 @@ values = st.recursive(
     max_leaves=6,
 )
 chosen = st.dictionaries(st.sampled_from(NAMES), values, min_size=1, max_size=4)
-many = settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
+# The same examples every time; new ones: SATCHEL_RANDOM_OPTIONS=1 python -m pytest THIS_FILE
+many = settings(
+    max_examples=150,
+    derandomize="SATCHEL_RANDOM_OPTIONS" not in os.environ,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)
 
 
 @pytest.fixture(scope="module")

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields
 from functools import cached_property
 from typing import Any
 
@@ -78,6 +78,18 @@ def check_adapter_name(name: str) -> None:
             f"{name!r} is not a name for an adapter",
             "Use letters, digits, dots, dashes and underscores; none stands for no adapter.",
         )
+
+
+def _texts(value: object) -> Iterator[str]:
+    """The texts in an option's value."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, Mapping):
+        for key, item in value.items():
+            yield from (*_texts(key), *_texts(item))
+    elif isinstance(value, list | tuple):
+        for item in value:
+            yield from _texts(item)
 
 
 @dataclass(frozen=True)
@@ -361,6 +373,9 @@ class ExportOptions:
                 "embeddings from elsewhere do not fit rotated hidden states",
                 "Leave out embeddings or rotate.",
             )
+        for each in fields(self):
+            if any("\0" in text for text in _texts(getattr(self, each.name))):  # no name has one
+                raise ConfigError(f"{each.name} has a zero byte in it")
         _check_metadata(self.metadata)
         self.lookahead_sizes()
 

@@ -188,9 +188,12 @@ def _succeed(status: int, path: Path) -> None:
         )
 
 
-def differences(
-    manifest: Mapping[str, Any], binary: Mapping[str, Any], tolerance: float = 1e-6
-) -> list[str]:
+# How far scales may differ, relatively. Where a function's range is fixed, as a sigmoid's, the
+# compiler has 2^-16 for 1/65535, which is one code at the end of the range.
+_TOLERANCE = {"uint8": 1e-6, "uint16": 1.6e-5}
+
+
+def differences(manifest: Mapping[str, Any], binary: Mapping[str, Any]) -> list[str]:
     """Where a graph in a binary is not the one that the manifest describes, in words.
 
     >>> one = {"name": "x", "shape": [2], "dtype": "uint8", "scale": 0.5, "zero_point": 3}
@@ -210,6 +213,7 @@ def differences(
                         f"{name} has the {key} {has[name][key]} and not {known[name][key]}"
                     )
             wanted = known[name]["scale"]
+            tolerance = _TOLERANCE.get(known[name]["dtype"], 1e-6)
             if abs(has[name]["scale"] - wanted) > tolerance * abs(wanted):
                 found.append(f"{name} has the scale {has[name]['scale']} and not {wanted}")
     return found
