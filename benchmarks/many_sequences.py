@@ -1,9 +1,12 @@
 """Tokens a second of several conversations that are answered together, beside reading a prompt.
 
     python benchmarks/many_sequences.py model.satchel --sequences 1,2,4,8,16,32
+    python benchmarks/many_sequences.py model.satchel --peer llamacpp/bin/python --gguf model.gguf
 
 A step reads the weights once for the next token of all, so that few sequences are limited by the
 memory (as many times as fast as one alone), and many by arithmetic, which reading a prompt shows.
+With --peer, the interpreter of an environment with llama-cpp-python, llama.cpp does the same in
+turns with Satchel, each time in a process of its own; the table has the medians.
 """
 
 from __future__ import annotations
@@ -11,11 +14,33 @@ from __future__ import annotations
 import argparse
 import json
 import statistics
+import sys
+import tempfile
 import time
+from pathlib import Path
+from typing import Any
 
+from processes import run_json
+
+from satchel import _native
 from satchel.llm.session import Session
 from satchel.llm.steps import Part, run_step
+from satchel.program.names import KV_METHOD
+from satchel.program.stored_graphs import read_graphs
 from satchel.runtime.program import Program
+
+
+def step_bytes(program: Program) -> int:
+    """What a step reads at least: the weights of all layers, and no more than rows of a table."""
+    stored = {str(w["name"]): int(w["codes_size"]) + int(w["scales_size"]) for w in program.weights}
+    graph = read_graphs(program)[KV_METHOD]
+    read = {
+        value.weight.name
+        for node in graph.nodes
+        for value in node.inputs
+        if value is not None and value.weight is not None and node.op != "embedding"
+    }
+    return sum(stored[name] for name in read)
 
 
 def step_seconds(sessions: list[Session], steps: int) -> list[float]:
@@ -34,7 +59,7 @@ def step_seconds(sessions: list[Session], steps: int) -> list[float]:
 
 def measure(
     program: Program, counts: list[int], context: int, steps: int, threads: int
-) -> dict[str, object]:
+) -> dict[str, Any]:
     instance = program.instance(threads)
     prompt = [5 + i % 200 for i in range(context)]
     first = Session(program, instance=instance)
@@ -50,7 +75,59 @@ def measure(
         rates[count] = count / statistics.median(step_seconds(sessions, steps))
         for session in sessions:
             session.close()
-    return {"prefill_tok_s": prefill, "together_tok_s": rates, "threads": instance.threads}
+    bandwidth = _native.kernels.measure_read_bandwidth(instance.threads)
+    return {
+        "prefill_tok_s": prefill,
+        "together_tok_s": rates,
+        "memory_limit_steps_s": bandwidth / step_bytes(program),
+        "threads": instance.threads,
+    }
+
+
+def in_turns(given: argparse.Namespace) -> dict[str, Any]:
+    """Medians of both, who take turns."""
+    options = [f"--{n}={getattr(given, n)}" for n in ("sequences", "context", "steps", "threads")]
+    here = Path(__file__).resolve()
+    peer = str(here.parent / "peers" / "many_llamacpp.py")
+    commands = {
+        "satchel": [sys.executable, str(here), given.program, *options, "--json"],
+        "llama.cpp": [given.peer, peer, given.gguf, *options],
+    }
+    found: dict[str, list[dict[str, Any]]] = {name: [] for name in commands}
+    with tempfile.TemporaryDirectory() as logs:
+        for _ in range(given.rounds):
+            for name, command in commands.items():
+                found[name].append(run_json(command, Path(logs) / f"{name}.log"))
+
+    def median(of: list[dict[str, Any]]) -> dict[str, Any]:
+        limits = [one["memory_limit_steps_s"] for one in of if "memory_limit_steps_s" in one]
+        return {
+            "prefill_tok_s": statistics.median(one["prefill_tok_s"] for one in of),
+            "together_tok_s": {
+                n: statistics.median(one["together_tok_s"][n] for one in of)
+                for n in of[0]["together_tok_s"]
+            },
+            **({"memory_limit_steps_s": max(limits)} if limits else {}),
+        }
+
+    return {name: median(of) for name, of in found.items()}
+
+
+def print_table(own: dict[str, Any], peer: dict[str, Any] | None, context: int) -> None:
+    prefill, memory = own["prefill_tok_s"], own["memory_limit_steps_s"]
+    line = f"prompt of {context} tokens: {prefill:.0f} tok/s; memory allows {memory:.1f} steps/s"
+    if peer:
+        line += f"; llama.cpp's prompt: {peer['prefill_tok_s']:.0f} tok/s"
+    print(line)
+    for count, rate in own["together_tok_s"].items():
+        line = f"{int(count):3d} sequences: {rate:7.1f} tok/s, "
+        line += (
+            f"{rate / (int(count) * memory):.0%} of memory's limit, {rate / prefill:.0%} of prefill"
+        )
+        if peer:
+            other = peer["together_tok_s"][count]
+            line += f"; llama.cpp {other:7.1f} tok/s, {rate / other:.2f} x"
+        print(line)
 
 
 def main() -> None:
@@ -59,22 +136,25 @@ def main() -> None:
     parser.add_argument("--sequences", default="1,2,4,8,16,32")
     parser.add_argument("--context", type=int, default=256, help="tokens before the first step")
     parser.add_argument("--steps", type=int, default=24)
-    parser.add_argument("--threads", type=int, default=0)
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--peer", metavar="PYTHON", help="a Python with llama-cpp-python")
+    parser.add_argument("--gguf", metavar="FILE", help="what llama.cpp runs")
+    parser.add_argument("--rounds", type=int, default=3, help="turns of both")
     parser.add_argument("--json", action="store_true")
     given = parser.parse_args()
-    counts = [int(n) for n in given.sequences.split(",")]
-    found = measure(Program(given.program), counts, given.context, given.steps, given.threads)
+    if given.peer and not given.gguf:
+        parser.error("--peer needs --gguf FILE")
+    if given.peer:
+        found = in_turns(given)
+    else:
+        counts = [int(n) for n in given.sequences.split(",")]
+        found = measure(Program(given.program), counts, given.context, given.steps, given.threads)
     if given.json:
         print(json.dumps(found))
-        return
-    prefill, rates = found["prefill_tok_s"], found["together_tok_s"]
-    assert isinstance(rates, dict) and isinstance(prefill, float)
-    print(f"prompt of {given.context} tokens: {prefill:.0f} tok/s")
-    for count, rate in rates.items():
-        gain = f"{rate / rates[counts[0]]:.2f} x"
-        print(
-            f"{count:3d} sequences: {rate:7.1f} tok/s, {gain}, {rate / prefill:.0%} of a prompt's"
-        )
+    elif given.peer:
+        print_table(found["satchel"], found["llama.cpp"], given.context)
+    else:
+        print_table(found, None, given.context)
 
 
 if __name__ == "__main__":
