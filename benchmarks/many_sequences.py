@@ -29,7 +29,6 @@ from satchel.program.names import KV_METHOD
 from satchel.program.stored_graphs import read_graphs
 from satchel.runtime.program import Program
 
-
 WARM_UP = 6.0  # seconds
 
 
