@@ -26,7 +26,7 @@ class TensorInfo:
     order: NDArray[np.int32] | None = None  # of the columns of its codes, if not their own
 
 
-TokenizerKind = Literal["huggingface", "sentencepiece", "tiktoken", "llama2c", "gguf"]
+TokenizerKind = Literal["huggingface", "sentencepiece", "tiktoken", "llama2c", "gguf", "whisper"]
 
 
 @dataclass(frozen=True)

@@ -26,6 +26,7 @@ from satchel.checkpoints.tokenizer_files import (
 )
 from satchel.checkpoints.torch_file import TorchArchive, state_dict_tensors
 from satchel.checkpoints.weightfile import open_files
+from satchel.checkpoints.whisper import is_whisper_archive, open_whisper_pt
 from satchel.errors import CheckpointError
 
 FIRST_SHARD = "consolidated.00.pth"
@@ -68,6 +69,8 @@ def open_torch_llama(path: Path, params: dict[str, Any] | None, params_path: Pat
     """Open Llama weights; training files carry ``params`` of their own, which these override."""
     with open_files(path) as files:
         archive = TorchArchive(files[0])
+        if is_whisper_archive(archive.value):
+            return open_whisper_pt(path, archive, files)
         state, arguments = _parts(archive.value)
         trained = arguments is not None
         params = {**(arguments or {}), **(params or {})}

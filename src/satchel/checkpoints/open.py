@@ -16,11 +16,13 @@ from satchel.checkpoints.huggingface import (
 from satchel.checkpoints.llama2c import is_llama2c_file, open_llama2c
 from satchel.checkpoints.meta import is_meta_folder, open_meta, open_pth
 from satchel.checkpoints.tokenizer_files import tokenizer_at
+from satchel.checkpoints.whisper import GGML_MAGIC, open_whisper_ggml
 from satchel.errors import CheckpointError, blaming
 
 ACCEPTED = (
     "A checkpoint is a Hugging Face folder (config.json and safetensors), a .gguf file, a folder "
-    "of Meta's (consolidated.00.pth and params.json) or a .bin file of llama2.c"
+    "of Meta's (consolidated.00.pth and params.json), a .bin file of llama2.c, or Whisper's .pt "
+    "or ggml file"
 )
 
 
@@ -81,6 +83,9 @@ def _open_file(path: Path, params: Path | None) -> Checkpoint:
     if start.startswith(MAGIC) or path.suffix == ".gguf":
         _has_its_own(path, params)
         return open_gguf(path)
+    if start.startswith(GGML_MAGIC):
+        _has_its_own(path, params)
+        return open_whisper_ggml(path)
     if path.suffix == ".safetensors" or (start[8:] == b"{" and path.suffix != ".bin"):
         return open_safetensors_file(path, params)
     if start.startswith(b"PK\x03\x04") or path.suffix in (".pth", ".pt"):

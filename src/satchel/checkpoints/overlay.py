@@ -76,7 +76,10 @@ class OverlaidCheckpoint(Checkpoint):
     """``tensors`` are read in place of, or besides, those of ``base``."""
 
     def __init__(
-        self, base: Checkpoint, tensors: Mapping[str, ReadableTensor], file: WeightFile
+        self,
+        base: Checkpoint,
+        tensors: Mapping[str, ReadableTensor],
+        file: WeightFile | None = None,
     ) -> None:
         self.base, self._file = base, file
         self.format, self.path, self.config = base.format, base.path, base.config
@@ -103,7 +106,8 @@ class OverlaidCheckpoint(Checkpoint):
 
     def close(self) -> None:
         self.base.close()
-        self._file.close()
+        if self._file is not None:
+            self._file.close()
 
 
 def merged(base: Checkpoint, adapter: LoraAdapter) -> Checkpoint:

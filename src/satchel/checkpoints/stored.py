@@ -146,6 +146,31 @@ class StoredTensor:
         return out
 
 
+@dataclass(frozen=True)
+class TurnedTensor:
+    """A matrix whose columns lie one behind the other, as openai-whisper saves some."""
+
+    columns_first: StoredTensor
+
+    own_encoding: Encoding | None = None
+    order: None = None
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.columns_first.shape[::-1]
+
+    @property
+    def dtype(self) -> str:
+        return self.columns_first.dtype
+
+    def read(self, name: str, rows: slice | None = None) -> NDArray[np.float32]:
+        whole = self.columns_first.read(name)
+        return np.ascontiguousarray(whole[:, rows or slice(None)].T)
+
+    def read_quantized(self, name: str, rows: slice | None = None) -> QuantizedWeight:
+        raise CheckpointError(f"{self.columns_first.file.path}: tensor {name} is not quantised")
+
+
 def _half_split(raw: NDArray[np.uint8], head_size: int) -> NDArray[np.uint8]:
     """Rows x0 y0 x1 y1 … of each head as x0 x1 … y0 y1 …, the order of Hugging Face."""
     pairs = raw.reshape(-1, head_size // 2, 2, raw.shape[1])

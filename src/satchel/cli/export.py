@@ -57,7 +57,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def execute(arguments: argparse.Namespace) -> None:
-    from satchel.exporter import ExportOptions, prepare_export
+    from satchel.exporter import ExportOptions, ModelExport, prepare_any_export
     from satchel.exporter.checks import check_output, is_folder
     from satchel.sources.names import vision_source
 
@@ -77,10 +77,13 @@ def execute(arguments: argparse.Namespace) -> None:
     if named and not is_folder(named) and not arguments.plan:
         check_output(Path(named), arguments.force)
     bar = ProgressBar()
-    job = prepare_export(source, ExportOptions(**choices), bar)
+    job = prepare_any_export(source, ExportOptions(**choices), bar)
     for note in job.notes:
         say(note)
-    gated = _gated(source, job, gate, bar) if gate else None
+    text = job if isinstance(job, ModelExport) else None
+    if gate and not text:
+        raise ConfigError("--max-ppl-increase is for language models", "Leave it out.")
+    gated = _gated(source, text, gate, bar) if gate and text else None
     output = job.output(named)
     plan = job.plan()
     document = describe_export(job, plan, output)
@@ -89,7 +92,7 @@ def execute(arguments: argparse.Namespace) -> None:
             print_json(document)
             return
         apart = "head         stored apart from the embedding, because it is rotated"
-        tied = job.opened.rotated and job.opened.model.tied
+        tied = text and text.opened.rotated and text.opened.model.tied
         print_plan(job, plan, output, [apart] if tied else [])
         return
     document["quality"] = None

@@ -229,7 +229,7 @@ def check_weights(opened: OpenedModel, encoded: EncodedModel) -> int:
     own = {
         w.source.tensor.removesuffix(HEAD_SUFFIX) for w in weights.values() if w.role != "adapter"
     }
-    return _parameters(encoded.checkpoint, own)
+    return count_parameters(encoded.checkpoint, own)
 
 
 def read_tokens(opened: OpenedModel) -> TokenizerSpec:
@@ -386,7 +386,8 @@ def plain_name(source: str | os.PathLike[str], path: Path) -> str:
     )
 
 
-def _parameters(checkpoint: Checkpoint, names: Iterable[str]) -> int:
+def count_parameters(checkpoint: Checkpoint, names: Iterable[str]) -> int:
+    """Numbers in some of a checkpoint's tensors."""
     total = 0
     for name in names:
         count = 1

@@ -9,10 +9,10 @@ from typing import Any, Protocol, overload
 
 from satchel.backends import Target
 from satchel.errors import ConfigError, SatchelError
-from satchel.exporter.checkpoint import prepare_export
 from satchel.exporter.checks import is_folder
 from satchel.exporter.options import ExportOptions
 from satchel.exporter.options_file import all_options
+from satchel.exporter.speech import prepare_any_export
 from satchel.files import refuse_existing
 from satchel.options import advise_in_python
 from satchel.sources.progress import Progress
@@ -141,5 +141,5 @@ def _export_checkpoint(
     chosen = ExportOptions(
         lora=tuple(os.fspath(folder) for folder in lora), adapters=folders, **options
     )
-    job = prepare_export(source, chosen, progress)
+    job = prepare_any_export(source, chosen, progress)
     return job.run(job.output(output), overwrite, threads)

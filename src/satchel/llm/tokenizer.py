@@ -46,10 +46,12 @@ def _reader(kind: str) -> Callable[[TokenizerSource], TokenizerSpec]:
         from satchel.llm.tokenizer_sources.llama2c import read_llama2c as read
     elif kind == "gguf":
         from satchel.llm.tokenizer_sources.gguf_metadata import read_gguf as read
+    elif kind == "whisper":
+        from satchel.llm.tokenizer_sources.whisper_ranks import read_whisper as read
     else:
         raise TokenizerError(
             f"There is no tokenizer of kind {kind!r}",
-            "Kinds are huggingface, sentencepiece, tiktoken, llama2c and gguf",
+            "Kinds are huggingface, sentencepiece, tiktoken, llama2c, gguf and whisper",
         )
     return read
 

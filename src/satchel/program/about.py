@@ -79,7 +79,26 @@ class AboutModule(About):
     in_16_bits: list[str] = field(default_factory=list)
 
 
-KINDS: dict[str, type[About]] = {one.kind: one for one in (AboutLanguageModel, AboutModule)}
+@dataclass(frozen=True, kw_only=True)
+class AboutSpeech(About):
+    """Of a model that writes down what is said: Whisper."""
+
+    kind = "speech"
+    order = (
+        *("name", "architecture", "parameters", "target", "mels", "context", "vocab_size"),
+        *("alignment_heads", "recipe", "placement", "weight_error", "provenance", "tokenizer"),
+    )
+
+    mels: int = 80
+    context: int = 448
+    vocab_size: int = 0
+    alignment_heads: list[list[int]] = field(default_factory=list)  # [layer, head]
+    tokenizer: Mapping[str, Any] = field(default_factory=dict)
+
+
+KINDS: dict[str, type[About]] = {
+    one.kind: one for one in (AboutLanguageModel, AboutModule, AboutSpeech)
+}
 
 
 def read_about(document: Mapping[str, Any]) -> About:

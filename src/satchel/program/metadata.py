@@ -26,6 +26,8 @@ _SCHEMA: dict[str, Any] = {
     "target": str,
     "targets": Each(list, str),
     "context": int,
+    "mels": int,
+    "alignment_heads": Each(list, Each(list, int)),
     "mode": str,
     "prefill_ar_len": int,
     "vocab_size": int,

@@ -58,11 +58,11 @@ def special_tokens() -> list[str]:
 
 def read_tiktoken(source: TokenizerSource) -> TokenizerSpec:
     """Read a file of ranks and add what belongs to Llama 3."""
-    ranks = _read_ranks(read_bytes(source.path), source.path.name)
+    ranks = read_ranks(read_bytes(source.path), source.path.name)
     vocab = {byte_level.write_bytes(token): rank for token, rank in ranks.items()}
     base = len(vocab)
     specials = special_tokens()
-    merges = _find_merges(vocab)
+    merges = find_merges(vocab)
     added = [AddedToken(base + at, content) for at, content in enumerate(specials)]
     vocab.update((token.content, token.id) for token in added)
     text = tokenizer_json(
@@ -87,7 +87,8 @@ def read_tiktoken(source: TokenizerSource) -> TokenizerSpec:
     )
 
 
-def _read_ranks(data: bytes, where: str) -> dict[bytes, int]:
+def read_ranks(data: bytes, where: str) -> dict[bytes, int]:
+    """The tokens of such a file with their ranks, checked."""
     ranks: dict[bytes, int] = {}
     for number, line in enumerate(data.splitlines(), start=1):
         if not line:
@@ -114,7 +115,8 @@ def _read_ranks(data: bytes, where: str) -> dict[bytes, int]:
     return ranks
 
 
-def _find_merges(vocab: dict[str, int]) -> list[tuple[str, str]]:
+def find_merges(vocab: dict[str, int]) -> list[tuple[str, str]]:
+    """The pairs that byte-level BPE joins, in the order of what they make."""
     # Any two tokens may join when what they make is a token; the lowest rank joins first.
     ranked: list[tuple[int, int, int, str, str]] = []
     for token, rank in vocab.items():

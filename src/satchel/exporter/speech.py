@@ -1,0 +1,211 @@
+"""From a checkpoint of Whisper's to what the pipeline takes on."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, fields, replace
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from satchel.checkpoints import open_checkpoint
+from satchel.checkpoints.base import Checkpoint, TensorInfo, TokenizerSource
+from satchel.checkpoints.overlay import FloatTensor, OverlaidCheckpoint
+from satchel.errors import CheckpointError, ConfigError
+from satchel.exporter.checkpoint import (
+    count_parameters,
+    model_name,
+    plain_name,
+    prepare_export,
+)
+from satchel.exporter.checks import check_sizes, check_tensors
+from satchel.exporter.options import ExportOptions
+from satchel.exporter.pipeline import Errors, Export, Portable
+from satchel.exporter.weight_errors import error_by_kind
+from satchel.program.about import AboutSpeech
+from satchel.progress import Progress, usual_progress
+from satchel.quantize.recipe import Recipe, apply_recipe, store_steps
+from satchel.sources import pull
+from satchel.speech.alignment_heads import alignment_heads
+from satchel.speech.tokens import Tokens
+from satchel.speech.whisper import CONVOLUTIONS, KERNEL, Whisper
+
+WHISPER = "whisper"  # the model_type
+USUAL = "8a8w"
+# Four bits are for the decoder, whose weights are read for every token: the encoder is bound by
+# arithmetic, which they do not make less, and loses more by them.
+ENCODER = {"8da4w": {"encoder.*": "8a8w"}, "16a4w": {"encoder.*": "16a8w"}}
+_ALLOWED = {
+    *("recipe", "group_size", "embedding", "head_bits", "kv_bits", "activation_bits", "overrides"),
+    *("checkpoint", "params", "tokenizer", "target", "ignore_config"),
+}
+
+
+@dataclass(frozen=True)
+class KernelTensor(FloatTensor):
+    """A convolution's tensor [out, in, 3] as rows of windows, [out, 3 * in]."""
+
+    base: Checkpoint
+    info: TensorInfo
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.info.shape[0], KERNEL * self.info.shape[1]
+
+    @property
+    def dtype(self) -> str:
+        return self.info.dtype
+
+    def read(self, name: str, rows: slice | None = None) -> NDArray[np.float32]:
+        kernels = self.base.read(name, rows).transpose(0, 2, 1)
+        return np.ascontiguousarray(kernels).reshape(len(kernels), -1)
+
+
+def open_speech(
+    source: str | os.PathLike[str], options: ExportOptions, progress: Progress | None = None
+) -> Checkpoint | None:
+    """The checkpoint, if it is of a model that hears; of others only headers have been read."""
+    path = pull(options.checkpoint or source, progress)
+    checkpoint = open_checkpoint(path, options.params, options.tokenizer)
+    if checkpoint.config.get("model_type") == WHISPER:
+        return checkpoint
+    checkpoint.close()
+    return None
+
+
+def prepare_any_export(
+    source: str | os.PathLike[str], options: ExportOptions, progress: Progress | None = None
+) -> Export:
+    """A checkpoint's export, of a model that hears or of one that reads."""
+    heard = open_speech(source, options, progress)
+    if heard is None:
+        return prepare_export(source, options, progress)
+    return prepare_speech_export(source, heard, options, progress)
+
+
+def prepare_speech_export(
+    source: str | os.PathLike[str],
+    checkpoint: Checkpoint,
+    options: ExportOptions,
+    progress: Progress | None = None,
+) -> Export:
+    """An export that has been checked: only headers, configuration and tokenizer have been read."""
+    _check_options(options)
+    name = plain_name if options.checkpoint else model_name
+    called = name(source, checkpoint.path)
+    options = replace(options, recipe=options.recipe or USUAL)
+    recipe = _recipe(options)
+    check_sizes(checkpoint)
+    whole = _with_windows(checkpoint)
+    model = Whisper(checkpoint.config)
+    heads = alignment_heads(checkpoint.config, checkpoint.generation, called)
+    graphs = (
+        model.encode(recipe.cache),
+        model.decode(recipe.cache),
+        model.align(recipe.cache, heads),
+    )
+    encodings = apply_recipe(graphs, recipe)
+    weights = {w.name: w for graph in graphs for w in graph.weights()}
+    check_tensors(whole, weights.values(), model.unused_tensors)
+    forms = {tensor: info.own_encoding for tensor, info in whole.tensors.items()}
+    encodings = store_steps(graphs, encodings, forms)
+    parameters = count_parameters(whole, {w.source.tensor for w in weights.values()})
+    tokenizer = _tokenizer(checkpoint, model.vocab_size)
+    asked = list(map(str, options.make_recipe().overrides))
+
+    def describe(errors: Errors) -> AboutSpeech:
+        return AboutSpeech(
+            satchel_version=version("satchel"),
+            name=called,
+            architecture=WHISPER,
+            parameters=parameters,
+            mels=model.mels,
+            context=model.context,
+            vocab_size=model.vocab_size,
+            alignment_heads=[list(pair) for pair in heads],
+            recipe={
+                "name": recipe.name,
+                "group_size": recipe.group_size or None,
+                "kv_cache": recipe.cache.name,
+                "kept": None,
+                "overrides": {o.pattern: o.value for o in recipe.overrides},
+                "description": recipe.describe(),
+            },
+            weight_error=error_by_kind(errors),
+            provenance={"format": checkpoint.format, "file": checkpoint.path.name},
+            tokenizer=tokenizer.to_dict(),
+        )
+
+    portable = Portable(
+        name=called,
+        graphs=graphs,
+        encodings=encodings,
+        checkpoint=whole,
+        recipe=recipe,
+        recipe_name=recipe.name,
+        description=recipe.describe(),
+        choices=tuple(_choices(recipe, asked)),
+        parameters=parameters,
+        describe=describe,
+        context=model.context,
+        tokenizer=tokenizer.json.encode(),
+    )
+    return Export.of(portable, options.targets, progress or usual_progress())
+
+
+def _check_options(options: ExportOptions) -> None:
+    for each in fields(ExportOptions):
+        value, usual = getattr(options, each.name), each.default
+        given = bool(value) if usual not in (None, "hybrid") else value != usual
+        if each.name not in _ALLOWED and given:
+            raise ConfigError(
+                f"{each.name} is for language models, and Whisper is not one",
+                f"It takes {', '.join(sorted(_ALLOWED - {'checkpoint', 'params'}))}.",
+            )
+
+
+def _recipe(options: ExportOptions) -> Recipe:
+    """The options' recipe; what it says of no tower by name is the tower's usual one."""
+    towers = ENCODER.get(options.recipe_name, {})
+    return replace(options, overrides={**towers, **options.overrides}).make_recipe()
+
+
+def _choices(recipe: Recipe, asked: list[str]) -> list[str]:
+    parts = [f"g{recipe.group_size}"] if recipe.group_size else []
+    if recipe.kv_bits != Recipe.named(recipe.name).kv_bits:
+        parts.append(f"kv{recipe.kv_bits}")
+    return [*parts, "mixed"] if asked else parts
+
+
+def _with_windows(checkpoint: Checkpoint) -> Checkpoint:
+    names = [f"{name}.weight" for name in CONVOLUTIONS]
+    found = {name: checkpoint.tensors.get(name) for name in names}
+    for name, info in found.items():
+        if info is None or len(info.shape) != 3 or info.shape[2] != KERNEL:
+            shape = "is missing" if info is None else f"has the shape {list(info.shape)}"
+            raise CheckpointError(
+                f"{checkpoint.path}: {name} {shape}", "The checkpoint is no model of Whisper's."
+            )
+    tensors = {name: KernelTensor(checkpoint, info) for name, info in found.items() if info}
+    return OverlaidCheckpoint(checkpoint, tensors)
+
+
+def _tokenizer(checkpoint: Checkpoint, vocab_size: int) -> Any:
+    from satchel.llm.tokenizer import read_tokenizer
+
+    Tokens.of_vocabulary(vocab_size)
+    source = checkpoint.tokenizer
+    if source is None:
+        english = vocab_size == 51864
+        file = "gpt2.tiktoken" if english else "multilingual.tiktoken"
+        raise CheckpointError(
+            f"{checkpoint.path} has no tokenizer in it",
+            f"Put openai-whisper's {file} beside it, install that package "
+            "(pip install --no-deps openai-whisper), or give the file with --tokenizer.",
+        )
+    if source.kind == "tiktoken":  # that --tokenizer named
+        source = TokenizerSource("whisper", Path(source.path), {"vocab_size": vocab_size})
+    return read_tokenizer(source)
