@@ -76,11 +76,28 @@ def describe(writer: Any, config: dict[str, Any]) -> None:
     rotated = config["head_dim"] * config.get("partial_rotary_factor", 1.0)
     writer.add_rope_dimension_count(int(rotated))
     writer.add_vocab_size(config["vocab_size"])
-    writer.add_tokenizer_model("no_vocab")  # the benchmark feeds ids
 
 
-def write_gguf(checkpoint: Path, path: Path, config: dict[str, Any]) -> None:
-    """Quantises one tensor at a time."""
+def copy_tokenizer(writer: Any, source: Path, vocabulary: int) -> None:
+    """Another file's tokenizer and template; further tokens have texts that no prompt has."""
+    import gguf
+
+    for name, field in gguf.GGUFReader(source).fields.items():
+        if not name.startswith("tokenizer."):
+            continue
+        value, kind = field.contents(), field.types[0]
+        of = field.types[-1] if kind == gguf.GGUFValueType.ARRAY else None
+        if name == "tokenizer.ggml.tokens":
+            value += [f"\u0120unused{number}" for number in range(len(value), vocabulary)]
+        if name == "tokenizer.ggml.token_type":
+            value += [int(gguf.TokenType.NORMAL)] * (vocabulary - len(value))
+        writer.add_key_value(name, value, kind, of)
+
+
+def write_gguf(
+    checkpoint: Path, path: Path, config: dict[str, Any], tokenizer: Path | None = None
+) -> None:
+    """Quantises one tensor at a time; ``tokenizer`` is a GGUF file whose texts it is to read."""
     import gguf
 
     kind, layers = config["model_type"], config["num_hidden_layers"]
@@ -88,6 +105,10 @@ def write_gguf(checkpoint: Path, path: Path, config: dict[str, Any]) -> None:
     names = gguf.get_tensor_name_map(architecture, layers)
     writer = gguf.GGUFWriter(path, kind)
     describe(writer, config)
+    if tokenizer is None:
+        writer.add_tokenizer_model("no_vocab")  # the benchmark feeds ids
+    else:
+        copy_tokenizer(writer, tokenizer, config["vocab_size"])
     q4_0 = gguf.GGMLQuantizationType.Q4_0
     for name, tensor in checkpoint_tensors(checkpoint):
         new = names.get_name(name, try_suffixes=(".weight",))

@@ -49,6 +49,12 @@ def test_shared_words_come_from_the_cache(server: Running) -> None:
     assert len(prompts) == 6 and len({prompt[:300] for prompt in prompts}) == 1
 
 
+def test_prompts_of_ones_own_are_asked_in_turn() -> None:
+    options = LoadOptions(clients=2, requests=2, prompts=("a", "b", "c"))
+    asked = [[prompt_of(options, client, turn) for turn in range(2)] for client in range(2)]
+    assert asked == [["a", "c"], ["b", "a"]]
+
+
 def test_percentiles() -> None:
     values = [number / 100 for number in range(1, 101)]
     assert percentiles(values) == {"p50": 0.5, "p90": 0.9, "p99": 0.99, "max": 1.0}

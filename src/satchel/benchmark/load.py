@@ -44,6 +44,8 @@ class LoadOptions:
     shared_words: int = 0  # and so many that all have in common, in front
     model: str | None = None
     seed: int = 0
+    prompts: Sequence[str] = ()  # what is asked instead of these questions, one after the other
+    temperature: float = 0.0
 
 
 @dataclass
@@ -106,11 +108,14 @@ def prompt_of(options: LoadOptions, number: int, turn: int) -> str:
     >>> prompt_of(LoadOptions(), 0, 0) == prompt_of(LoadOptions(), 0, 0)
     True
     """
+    at = number + turn * options.clients
+    if options.prompts:
+        return options.prompts[at % len(options.prompts)]
     shared = random.Random(options.seed)
     own = random.Random(f"{options.seed} {number} {turn}")
     words = [shared.choice(_WORDS) for _ in range(options.shared_words)]
     words += [own.choice(_WORDS) for _ in range(options.prompt_words)]
-    question = QUESTIONS[(number + turn * options.clients) % len(QUESTIONS)]
+    question = QUESTIONS[at % len(QUESTIONS)]
     return f"{' '.join(words)}\n\n{question}" if words else question
 
 
@@ -127,7 +132,8 @@ def _ask(
         "model": model,
         "messages": [{"role": "user", "content": prompt_of(options, number, turn)}],
         "max_tokens": options.new_tokens,
-        "temperature": 0,
+        "temperature": options.temperature,
+        "seed": number + turn * options.clients,
         "ignore_eos": True,  # where it is known, all answers are equally long
     }
     started = time.perf_counter()

@@ -138,7 +138,7 @@ class App:
         job: Job = model.engine.submit(ask.generations, client_of(request))
         if ask.wanted.stream:
             events = partial(endpoint.stream, job, ask)
-            return EventStream(job, events, self.settings, endpoint.DONE)
+            return EventStream(job, events, self.settings, endpoint.STREAM_END)
         return Json(await while_there(request.receive, job, endpoint.whole(job, ask)))
 
     async def _embeddings(self, request: Request) -> Response:

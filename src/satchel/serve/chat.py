@@ -26,6 +26,7 @@ from satchel.serve.chat_answer import (
 from satchel.serve.errors import ApiError
 from satchel.serve.fields import Fields
 from satchel.serve.form import make_form, read_form
+from satchel.serve.http import DONE
 from satchel.serve.jobs import Job, LogProb
 from satchel.serve.messages import read_messages
 from satchel.serve.models import ServedModel
@@ -33,6 +34,7 @@ from satchel.serve.settings import Settings
 from satchel.serve.tool_calls import CALL_MARKS, ToolCalls
 from satchel.serve.tools import Tools, read_tools, with_tools
 from satchel.serve.wanted import (
+    MOST_LOGPROBS,
     Wanted,
     check_bias,
     check_length,
@@ -41,8 +43,7 @@ from satchel.serve.wanted import (
     without_end,
 )
 
-DONE = b"data: [DONE]\n\n"
-_MOST_LOGPROBS = 20
+STREAM_END = DONE
 
 
 @dataclass(frozen=True)
@@ -69,7 +70,7 @@ def prepare(model: ServedModel, fields: Fields, settings: Settings) -> ChatAsk:
         )
     wanted = read_wanted(fields, model.llm.chat_sampling, settings)
     if fields.switch("logprobs"):
-        wanted = replace(wanted, logprobs=fields.integer("top_logprobs", 0, _MOST_LOGPROBS, 0))
+        wanted = replace(wanted, logprobs=fields.integer("top_logprobs", 0, MOST_LOGPROBS, 0))
     elif fields.get("top_logprobs"):
         raise fields.wrong("top_logprobs", "needs logprobs to be true")
     check_bias(wanted, model)

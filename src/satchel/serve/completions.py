@@ -19,10 +19,12 @@ from satchel.serve.answer import (
 from satchel.serve.errors import ApiError
 from satchel.serve.fields import Fields
 from satchel.serve.form import read_form
+from satchel.serve.http import DONE
 from satchel.serve.jobs import Job, LogProb
 from satchel.serve.models import ServedModel
 from satchel.serve.settings import Settings
 from satchel.serve.wanted import (
+    MOST_LOGPROBS,
     Wanted,
     check_bias,
     check_length,
@@ -31,8 +33,7 @@ from satchel.serve.wanted import (
     without_end,
 )
 
-DONE = b"data: [DONE]\n\n"
-_MOST_LOGPROBS = 20
+STREAM_END = DONE
 _MOST_PROMPTS = 64
 
 
@@ -50,7 +51,7 @@ class CompletionAsk:
 def prepare(model: ServedModel, fields: Fields, settings: Settings) -> CompletionAsk:
     """Check all of a request, and encode its prompts."""
     wanted = read_wanted(fields, model.llm.sampling, settings)
-    wanted = replace(wanted, logprobs=fields.integer("logprobs", 0, _MOST_LOGPROBS))
+    wanted = replace(wanted, logprobs=fields.integer("logprobs", 0, MOST_LOGPROBS))
     if fields.get("suffix"):
         raise fields.wrong("suffix", "is not supported: the text is continued at its end")
     if (fields.integer("best_of", 1, 1 << 20, 1) or 1) > wanted.count:

@@ -18,6 +18,7 @@ from satchel.serve.jobs import Job
 from satchel.serve.settings import Settings
 
 T = TypeVar("T")
+DONE = b"data: [DONE]\n\n"
 _SILENCE_S = 15.0  # after so long a comment is sent, that proxies do not close the connection
 
 

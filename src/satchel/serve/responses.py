@@ -18,7 +18,7 @@ from satchel.serve.responses_input import as_chat
 from satchel.serve.settings import Settings
 from satchel.serve.wanted import Wanted
 
-DONE = b""  # the last event says it
+STREAM_END = b""  # the last event says it
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,7 @@ from satchel.serve.fields import Fields
 from satchel.serve.models import ServedModel
 from satchel.serve.settings import Settings
 
+MOST_LOGPROBS = 20
 _MOST_ANSWERS = 16
 _MOST_STOPS = 16
 _LONGEST_TOKEN = 64  # characters: a text that has more for each token of the context is too long
