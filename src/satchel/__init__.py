@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from satchel.remarks import Remark
     from satchel.runtime.program import Program, load
     from satchel.sources.catalog import catalog
+    from satchel.speech.transcriber import SpeechOptions, Transcriber
 
     __version__: str
 
@@ -33,6 +34,8 @@ _PLACES = {
     "Remark": "satchel.remarks",
     "SamplingOptions": "satchel.llm.sampling",
     "SatchelError": "satchel.errors",
+    "SpeechOptions": "satchel.speech.transcriber",
+    "Transcriber": "satchel.speech.transcriber",
     "bench": "satchel.benchmark.public",
     "catalog": "satchel.sources.catalog",
     "evaluate": "satchel.eval.public",
@@ -48,6 +51,8 @@ __all__ = [
     "Remark",
     "SamplingOptions",
     "SatchelError",
+    "SpeechOptions",
+    "Transcriber",
     "__version__",
     "bench",
     "catalog",

@@ -10,6 +10,7 @@ from satchel._native import kernels, vulkan
 __all__ = ["Executor", "Instance", "Program", "kernels", "vulkan"]
 
 def ops() -> list[str]: ...
+def log_mel(samples: NDArray[np.float32], filters: NDArray[np.float32]) -> NDArray[np.float32]: ...
 
 class Program:
     @staticmethod

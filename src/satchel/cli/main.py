@@ -23,6 +23,7 @@ COMMANDS = (
     "run",
     "chat",
     "serve",
+    "transcribe",
     "bench",
     "eval",
     "report",

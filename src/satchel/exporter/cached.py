@@ -11,8 +11,9 @@ from pathlib import Path
 
 from satchel.checkpoints import open_checkpoint
 from satchel.errors import ProgramFormatError
-from satchel.exporter.checkpoint import model_name, prepare_export
+from satchel.exporter.checkpoint import model_name
 from satchel.exporter.options import ExportOptions
+from satchel.exporter.speech import prepare_any_export
 from satchel.exporter.usual import with_usual_recipe
 from satchel.program.format import MAGIC
 from satchel.runtime.program import Program
@@ -67,7 +68,7 @@ def program_for(
                     path.unlink()
                 recipe = options.make_recipe().describe()
                 say(f"Exporting {checkpoint.name} for the first time ({recipe}) into {folder}")
-                prepare_export(source, options, progress).run(path)
+                prepare_any_export(source, options, progress).run(path)
     return path
 
 

@@ -1,0 +1,139 @@
+"""satchel transcribe: what is said in recordings, as text or subtitles."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from satchel.cli.arguments import add_program_options, positive, threads
+from satchel.cli.output import emit, emit_answer, print_json, say
+from satchel.errors import ConfigError
+from satchel.progress import ProgressBar
+from satchel.speech.formats import FORMATS, lines_of, written
+
+if TYPE_CHECKING:
+    from satchel.speech.result import Segment
+    from satchel.speech.transcriber import SegmentStream, Transcriber
+
+HELP = "write down what is said in recordings"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("model", metavar="FILE", help="a program of Whisper's, or its checkpoint")
+    parser.add_argument("audio", metavar="AUDIO", nargs="*", help="WAV, FLAC, OGG, MP3, …")
+    parser.add_argument("--format", choices=FORMATS, default="txt", help="of what is written")
+    parser.add_argument(
+        "-o", "--output", metavar="FOLDER", help="write AUDIO.FORMAT there, for each AUDIO"
+    )
+    parser.add_argument(
+        "--language", metavar="CODE", help="that is spoken: de, german (what it sounds like)"
+    )
+    parser.add_argument(
+        "--task",
+        choices=("transcribe", "translate"),
+        default="transcribe",
+        help="translate: into English",
+    )
+    parser.add_argument("--words", action="store_true", help="times of words too (json)")
+    parser.add_argument("--prompt", metavar="TEXT", default="", help="names and spellings to know")
+    parser.add_argument("--beams", type=positive, default=1, metavar="N", help="texts to follow")
+    parser.add_argument(
+        "--temperatures",
+        metavar="T,T,…",
+        help="to try until the text is good (0,0.2,0.4,0.6,0.8,1)",
+    )
+    parser.add_argument(
+        "--no-condition", action="store_true", help="windows do not know the text before them"
+    )
+    parser.add_argument(
+        "--microphone", action="store_true", help="listen until Ctrl-C, in place of AUDIO"
+    )
+    parser.add_argument("--device", metavar="NAME", help="which microphone (the usual one)")
+    add_program_options(parser)
+
+
+def execute(arguments: argparse.Namespace) -> None:
+    from satchel.cli.programs import find_program, open_program
+    from satchel.speech.transcriber import SpeechOptions, Transcriber
+
+    if bool(arguments.audio) == arguments.microphone:
+        raise ConfigError("there is nothing to listen to", "Give AUDIO, or --microphone.")
+    chosen: dict[str, Any] = {"language": arguments.language, "task": arguments.task}
+    if arguments.temperatures is not None:
+        chosen["temperatures"] = _temperatures(arguments.temperatures)
+    options = SpeechOptions(
+        words=arguments.words,
+        prompt=arguments.prompt,
+        beams=arguments.beams,
+        condition_on_previous=not arguments.no_condition,
+        **chosen,
+    )
+    program = open_program(str(find_program(arguments.model)), arguments)
+    transcriber = Transcriber(program, threads(arguments), options)
+    if arguments.microphone:
+        _listen(transcriber, arguments)
+        return
+    documents = [_file(transcriber, name, arguments) for name in arguments.audio]
+    if arguments.json:
+        print_json({"transcriptions": documents})
+
+
+def _temperatures(text: str) -> tuple[float, ...]:
+    try:
+        return tuple(float(part) for part in text.split(","))
+    except ValueError:
+        raise ConfigError(
+            f"{text!r} are not temperatures", "Write for example 0,0.2,0.4."
+        ) from None
+
+
+def _file(transcriber: Transcriber, name: str, arguments: argparse.Namespace) -> dict[str, Any]:
+    """One recording: segments are printed as they are heard, unless they go elsewhere."""
+    from satchel.speech.result import Transcription
+
+    bar = ProgressBar(lambda seconds: f"{seconds:.0f} s")
+    stream = transcriber.stream(
+        name, progress=lambda done, all: bar(f"{Path(name).name}, seconds", int(done), int(all))
+    )
+    kept: list[Segment] = []
+    quiet = arguments.json or arguments.output or arguments.format == "json"
+    if not quiet:
+        if len(arguments.audio) > 1:
+            emit(f"{name}:")
+        for piece in lines_of(_keeping(stream, kept), arguments.format):
+            emit_answer(piece)
+    else:
+        kept = list(stream)
+    bar.close()
+    text = "".join(segment.text for segment in kept)
+    whole = Transcription(text, stream.language, stream.seconds, kept)
+    if arguments.output:
+        place = Path(arguments.output)
+        place.mkdir(parents=True, exist_ok=True)
+        target = place / f"{Path(name).name}.{arguments.format}"
+        target.write_text(written(whole, arguments.format), encoding="utf-8")
+        say(f"{target}")
+    elif arguments.format == "json" and not arguments.json:
+        emit(written(whole, "json"), end="")
+    return {"audio": name, **whole.to_dict()}
+
+
+def _keeping(stream: SegmentStream, kept: list[Segment]) -> Iterator[Segment]:
+    for segment in stream:
+        kept.append(segment)
+        yield segment
+
+
+def _listen(transcriber: Transcriber, arguments: argparse.Namespace) -> None:
+    from satchel.speech.microphone import microphone_blocks, pieces
+
+    if arguments.format != "txt" or arguments.output or arguments.json:
+        raise ConfigError(
+            "the microphone gives plain text", "Leave out --format, --output, --json."
+        )
+    say("Listening; Ctrl-C ends it.")
+    for piece in pieces(microphone_blocks(arguments.device)):
+        for line in lines_of(transcriber.stream(piece), "txt"):
+            emit_answer(line)

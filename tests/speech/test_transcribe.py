@@ -1,0 +1,90 @@
+"""satchel.Transcriber and satchel transcribe, on a tiny model that says anything."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import soundfile
+from test_sound import voice
+
+import satchel
+from satchel.cli.main import main
+from satchel.errors import ConfigError, InputError
+from support.tiny_whisper import ENGLISH, export_tiny
+
+# The tiny model's texts are unlikely and repeat themselves.
+ANYTHING = {"log_probability_limit": None, "compression_limit": None, "no_speech_limit": None}
+
+
+@pytest.fixture(scope="module")
+def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return export_tiny(tmp_path_factory.mktemp("transcribe"))[1]
+
+
+@pytest.fixture
+def recording(tmp_path: Path) -> Path:
+    soundfile.write(tmp_path / "talk.flac", voice(7), 16000)
+    return tmp_path / "talk.flac"
+
+
+def test_a_recording_is_heard_window_by_window(program: Path, recording: Path) -> None:
+    transcriber = satchel.Transcriber(program, threads=1)
+    told: list[tuple[float, float]] = []
+    said = transcriber.transcribe(
+        recording, progress=lambda done, all: told.append((done, all)), words=True, **ANYTHING
+    )
+    assert said.seconds == pytest.approx(7)
+    assert told[0] == (0, said.seconds) and told[-1] == (said.seconds, said.seconds)
+    assert [done for done, _ in told] == sorted(done for done, _ in told)
+    assert said.segments and said.text == "".join(s.text for s in said.segments)
+    assert said.language in transcriber.detect_language(recording)
+    again = transcriber.transcribe(voice(7), **ANYTHING)
+    plain = transcriber.transcribe(recording, **ANYTHING)
+    assert [s.tokens for s in plain.segments][:1] == [s.tokens for s in again.segments][:1]
+
+
+def test_bad_text_is_heard_again_at_higher_temperatures(program: Path, recording: Path) -> None:
+    transcriber = satchel.Transcriber(program, threads=1)
+    strict = {"temperatures": (0.0, 0.3), "no_speech_limit": None, "samples": 1}
+    said = transcriber.transcribe(recording, log_probability_limit=0.0, **strict)
+    assert {s.temperature for s in said.segments} == {0.3}
+    said = transcriber.transcribe(recording, no_speech_limit=0.0, log_probability_limit=0.0)
+    assert said.segments == []  # taken for silence
+
+
+def test_what_cannot_be_done_is_told(program: Path, recording: Path, tmp_path: Path) -> None:
+    transcriber = satchel.Transcriber(program, threads=1)
+    with pytest.raises(ConfigError, match="no language 'klingon'"):
+        transcriber.transcribe(recording, language="klingon")
+    with pytest.raises(ConfigError, match="no task"):
+        transcriber.transcribe(recording, task="sing")
+    with pytest.raises(InputError, match="too short"):
+        transcriber.transcribe(np.zeros(100))
+    _, english = export_tiny(tmp_path, vocab_size=ENGLISH)
+    only = satchel.Transcriber(english, threads=1)
+    assert only.detect_language(recording) == {"en": 1.0}
+    with pytest.raises(ConfigError, match="English only"):
+        only.transcribe(recording, task="translate")
+    with pytest.raises(ConfigError, match="English only"):
+        only.transcribe(recording, language="de")
+
+
+def test_the_command(
+    program: Path, recording: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["transcribe", str(program), str(recording), "--json", "--temperatures", "1"]) == 0
+    (document,) = json.loads(capsys.readouterr().out)["transcriptions"]
+    assert set(document) == {"audio", "text", "language", "seconds", "segments"}
+    out = tmp_path / "subtitles"
+    call = ["transcribe", str(program), str(recording), "--format", "vtt", "-o", str(out)]
+    assert main([*call, "--language", "german", "--task", "translate", "--threads", "1"]) == 0
+    assert (out / "talk.flac.vtt").read_text().startswith("WEBVTT\n\n")
+    captured = capsys.readouterr()
+    assert "talk.flac: 100%" in captured.err and "talk.flac.vtt" in captured.err
+    assert main(["transcribe", str(program)]) == 1
+    assert "nothing to listen to" in capsys.readouterr().err
+    assert main(["transcribe", str(program), str(tmp_path / "none.wav")]) == 1
+    assert "does not exist" in capsys.readouterr().err
