@@ -59,6 +59,22 @@ def test_forced_tokens_take_no_step_of_their_own(llm: LLM) -> None:
     assert len(asked.logprobs) == len(asked.tokens)
 
 
+def test_formats_that_are_not_known_say_nothing(llm: LLM) -> None:
+    schema = {
+        "type": "object",
+        "properties": {
+            "format": {"type": "string", "format": "file path", "maxLength": 2},
+            "is": {"const": {"format": "file path"}},
+        },
+        "required": ["format", "is"],
+        "additionalProperties": False,
+    }
+    answer = llm.generate("Write.", schema=schema, max_new_tokens=60).finish()
+    assert json.loads(answer.text)["is"] == {"format": "file path"}
+    with pytest.raises(ConfigError):  # known ones are held, so this cannot be
+        llm.generate("Write.", schema={"type": "string", "format": "date", "maxLength": 2}).finish()
+
+
 def test_a_pydantic_class(llm: LLM) -> None:
     answer = llm.generate("hi", schema=River, temperature=1.0, seed=1, max_new_tokens=200).finish()
     if answer.stop_reason == "end_token":

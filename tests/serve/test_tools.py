@@ -23,6 +23,7 @@ from support.tiny_llm import write_tiny_llm
 
 ADD = '{"name": "add", "arguments": {"a": 1, "b": "x}\\"{"}}'
 MUL = '{"name": "mul", "arguments": {}}'
+GEMMA = 'call:add{a:1,b:<escape>x}"{<escape>}'
 CALLS = [("add", {"a": 1, "b": 'x}"{'}), ("mul", {})]
 
 
@@ -54,6 +55,12 @@ def read(text: str, size: int, names: tuple[str, ...] = ("add", "mul"), **option
         (ADD.replace("arguments", "parameters"), None, CALLS[:1]),
         (f"<|python_tag|>{ADD}; {MUL}".replace("arguments", "parameters"), None, CALLS),
         ('{"type": "function", "name": "mul", "parameters": {}}', None, CALLS[1:]),
+        # FunctionGemma
+        (f"<start_function_call>{GEMMA}<end_function_call>", None, CALLS[:1]),
+        (f"Yes.\n<start_function_call>{GEMMA}<end_function_call><start_function_call>call:mul{{}}"
+         "<end_function_call>", "Yes.", CALLS),
+        (f"<start_function_call>{GEMMA}", None, CALLS[:1]),  # where the end is the end token
+        ("<start_function_call>call:add{a", "call:add{a", []),
         # the other way round, and as OpenAI writes them
         ('{"arguments": {}, "name": "mul"}', None, CALLS[1:]),
         ('{"type": "function", "function": {"name": "mul", "arguments": "{}"}}', None, CALLS[1:]),

@@ -6,7 +6,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache
 from typing import Any, Protocol
 
 import numpy as np
@@ -18,6 +19,7 @@ from satchel.llm.tokenizer import Tokenizer
 # As Python writes JSON: models know it well, and all that is not a value is forced.
 _JSON_FORM = {"item_separator": ", ", "key_separator": ": ", "whitespace_flexible": False}
 _LONGEST = 1 << 20  # letters of a schema or grammar
+_LITERAL = ("const", "enum", "default", "examples")  # whose values are no schemas
 _ADVICE = "Simplify it, or leave the keyword out."
 
 
@@ -104,12 +106,19 @@ class Grammars:
         """JSON that a JSON Schema allows: a dictionary, its text, or a pydantic class."""
         from llguidance import LLMatcher
 
-        document = schema_of(schema)
         try:
+            document = _with_formats(schema_of(schema), self._knows_format)
             text = LLMatcher.grammar_from_json_schema(document, overrides=_JSON_FORM)  # type: ignore[arg-type]
         except (ValueError, RecursionError) as error:
             raise ConfigError(f"the JSON Schema cannot be read: {error}", _ADVICE) from None
         return self._compiled(text, "JSON Schema")
+
+    @cache  # noqa: B019 - there are few of them, and they live as long as the tokenizer
+    def _knows_format(self, name: str) -> bool:
+        from llguidance import LLMatcher
+
+        alone = LLMatcher.grammar_from_json_schema({"type": "string", "format": name})
+        return not LLMatcher(self._tokens, alone, log_level=0).is_error()
 
     def regex(self, pattern: str) -> Grammar:
         """All of the text matches a regular expression."""
@@ -170,3 +179,16 @@ def schema_of(given: Mapping[str, Any] | str | type) -> dict[str, Any]:
     if not isinstance(document, Mapping):
         raise ConfigError("a JSON Schema is an object", "Give a dictionary or a pydantic class.")
     return dict(document)
+
+
+def _with_formats(schema: Any, known: Callable[[str], bool]) -> Any:
+    """The schema without formats that are not known: these say nothing (JSON Schema's own rule)."""
+    if isinstance(schema, list):
+        return [_with_formats(each, known) for each in schema]
+    if not isinstance(schema, Mapping):
+        return schema
+    return {
+        key: value if key in _LITERAL else _with_formats(value, known)
+        for key, value in schema.items()
+        if key != "format" or not isinstance(value, str) or known(value)
+    }

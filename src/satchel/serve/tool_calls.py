@@ -2,7 +2,7 @@
 
 Families write calls as JSON with a name and arguments: Qwen, Hermes and SmolLM3 between <tool_call>
 and </tool_call>, Granite and Phi as a list behind <|tool_call|>, Llama 3 as the whole answer, with
-``parameters``. JSON at the beginning of an answer is a call without a mark too, if it names one of
+``parameters``, FunctionGemma in a form of its own. JSON at the beginning of an answer is a call without a mark too, if it names one of
 the tools.
 """
 
@@ -14,10 +14,11 @@ import uuid
 from collections.abc import Callable, Collection
 from typing import Any
 
+from satchel.serve import function_gemma
 from satchel.serve.reasoning import possible_beginning
 
-BEGINS = ("<tool_call>", "<|tool_call|>", "<|python_tag|>")
-ENDS = ("</tool_call>", "<|/tool_call|>")
+BEGINS = ("<tool_call>", "<|tool_call|>", "<|python_tag|>", function_gemma.BEGIN)
+ENDS = ("</tool_call>", "<|/tool_call|>", function_gemma.END)
 CALL_MARKS = (*BEGINS, *ENDS)
 _HEAD = re.compile(
     r'\{\s*(?:"type"\s*:\s*"function"\s*,\s*)?"name"\s*:\s*("(?:[^"\\]|\\.)*")\s*,\s*'
@@ -91,6 +92,8 @@ class ToolCalls:
         rest, self._held = self._held, ""
         if self._state == self._in_arguments:
             return self._argument_delta(rest[self._sent :])
+        if self._state == self._in_gemma_call and (called := function_gemma.parse_call(rest)):
+            return [*self._begin_call(called[0]), *self._argument_delta(json.dumps(called[1]))]
         if self._calls and not rest.strip(_BETWEEN):
             return []
         return _content(rest)
@@ -110,7 +113,8 @@ class ToolCalls:
         if found:
             at, mark = min(found)
             before, self._held = self._held[:at], self._held[at + len(mark) :]
-            self._state, self._marked = self._between, True
+            gemma = mark == function_gemma.BEGIN
+            self._state, self._marked = self._in_gemma_call if gemma else self._between, True
             return _content(before.rstrip())
         keep = max(possible_beginning(self._held, mark) for mark in BEGINS)
         # White space before a call belongs to nothing, so it waits for what follows.
@@ -126,6 +130,8 @@ class ToolCalls:
         for mark in (*BEGINS, *ENDS):
             if text.startswith(mark):
                 self._held, self._marked = text[len(mark) :], mark in BEGINS
+                if mark == function_gemma.BEGIN:
+                    self._state = self._in_gemma_call
                 return []
             if mark.startswith(text):
                 return None
@@ -155,6 +161,18 @@ class ToolCalls:
             return [*self._begin_call(called[0]), *self._argument_delta(json.dumps(called[1]))]
         self._state = self._in_content
         return _content(text)
+
+    def _in_gemma_call(self) -> list[Delta] | None:
+        """Not JSON: it is read when it is whole."""
+        text, found, rest = self._held.partition(function_gemma.END)
+        if not found:
+            return None
+        self._held, self._state = rest, self._between
+        called = function_gemma.parse_call(text)
+        if called is None:
+            self._state = self._in_content
+            return _content(text)
+        return [*self._begin_call(called[0]), *self._argument_delta(json.dumps(called[1]))]
 
     def _in_arguments(self) -> list[Delta] | None:
         assert self._arguments is not None
