@@ -15,6 +15,8 @@ import satchel
 from exporter.lora_files import write_lora
 from satchel import LLM
 from satchel.serve import App
+from satchel.serve.errors import ApiError
+from satchel.serve.responses_store import Kept, ResponseStore
 from serve.conftest import Running, serving
 from serve.test_openai_client import MESSAGES, alone
 from serve.test_tools import TOOLS
@@ -77,6 +79,72 @@ def test_calls_of_tools(server: Running) -> None:
         model="tiny", input=told, tools=FLAT, tool_choice="none", max_output_tokens=5
     )
     assert after.output_text is not None and after.usage and after.usage.output_tokens == 5
+
+
+def test_going_on_from_a_response(server: Running) -> None:
+    client = server.client.responses
+    first = client.create(model="tiny", input="Name a river.", max_output_tokens=6)
+    second = client.create(
+        model="tiny",
+        input="And a lake?",
+        previous_response_id=first.id,
+        instructions="Be brief.",
+        max_output_tokens=6,
+    )
+    told: Any = [
+        {"role": "user", "content": "Name a river."},
+        {"role": "assistant", "content": first.output_text},
+        {"role": "user", "content": "And a lake?"},
+    ]
+    by_hand = client.create(model="tiny", input=told, instructions="Be brief.", max_output_tokens=6)
+    assert second.output_text == by_hand.output_text
+    assert second.usage and by_hand.usage
+    assert second.usage.input_tokens == by_hand.usage.input_tokens
+    assert second.previous_response_id == first.id
+    streamed = client.create(
+        model="tiny", input="Why?", previous_response_id=second.id, max_output_tokens=3, stream=True
+    )
+    third = list(streamed)[-1].response
+    assert third.usage.input_tokens > second.usage.input_tokens
+
+    assert client.retrieve(first.id).output_text == first.output_text
+    listed = client.input_items.list(second.id).data
+    assert [item.role for item in listed] == ["user", "assistant", "user"]
+    client.delete(first.id)
+    with pytest.raises(openai.NotFoundError):
+        client.retrieve(first.id)
+    unkept = client.create(model="tiny", input="x", store=False, max_output_tokens=2)
+    with pytest.raises(openai.BadRequestError) as error:
+        client.create(model="tiny", input="x", previous_response_id=unkept.id)
+    assert error.value.code == "previous_response_not_found"
+
+
+def test_a_call_of_a_tool_goes_on_from_its_response(server: Running) -> None:
+    asked: Any = {"model": "tiny", "tools": FLAT, "max_output_tokens": 60}
+    client = server.client.responses
+    first = client.create(input="Count!", tool_choice="required", **asked)
+    (call,) = first.output
+    result = {"type": "function_call_output", "call_id": call.call_id, "output": "done"}
+    after = client.create(
+        input=[result], previous_response_id=first.id, **{**asked, "max_output_tokens": 4}
+    )
+    by_hand = client.create(
+        input=[{"role": "user", "content": "Count!"}, call.model_dump(exclude_none=True), result],
+        **{**asked, "max_output_tokens": 4},
+    )
+    assert after.output_text == by_hand.output_text
+
+
+def test_the_oldest_responses_make_room() -> None:
+    store = ResponseStore(most_bytes=400)
+    for number in range(8):
+        store.keep(Kept({"id": str(number), "output": [{"text": "x" * 80}]}, []))
+    assert store.find("7").items == [{"text": "x" * 80}]
+    with pytest.raises(ApiError):
+        store.find("0")
+    store.delete("7")
+    with pytest.raises(ApiError):
+        store.delete("7")
 
 
 @pytest.mark.parametrize(

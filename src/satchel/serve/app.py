@@ -19,7 +19,7 @@ from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
 from satchel.llm.llm import LLM
-from satchel.serve import chat, completions, responses
+from satchel.serve import chat, completions
 from satchel.serve.errors import ApiError
 from satchel.serve.fields import Fields
 from satchel.serve.guard import check, client_of
@@ -28,6 +28,7 @@ from satchel.serve.jobs import Job
 from satchel.serve.metrics import Metrics
 from satchel.serve.models import Models, ServedModel, Source
 from satchel.serve.page import page_file
+from satchel.serve.responses import Responses
 from satchel.serve.settings import Settings
 from satchel.serve.tools import read_tools
 
@@ -49,6 +50,7 @@ class App:
     ) -> None:
         self.settings = settings or Settings()
         self.metrics = Metrics()
+        self._responses = Responses(self.settings.kept_responses)
         named = models if isinstance(models, Mapping) else {model_name(models): models}
         self.models = Models(named, self.settings, self.metrics)
         self._asgi = Starlette(
@@ -73,7 +75,7 @@ class App:
         post: dict[str, Endpoint] = {
             "/v1/chat/completions": partial(self._answer, chat),
             "/v1/completions": partial(self._answer, completions),
-            "/v1/responses": partial(self._answer, responses),
+            "/v1/responses": partial(self._answer, self._responses),
             "/v1/embeddings": self._embeddings,
             "/tokenize": self._tokenize,
             "/detokenize": self._detokenize,
@@ -82,14 +84,17 @@ class App:
         get: dict[str, Endpoint] = {
             "/v1/models": self._list_models,
             "/v1/models/{name:path}": self._describe_model,
+            "/v1/responses/{name}": self._kept_response,
+            "/v1/responses/{name}/input_items": self._kept_input,
             "/health": self._health,
             "/metrics": self._metrics_text,
         }
+        delete: dict[str, Endpoint] = {"/v1/responses/{name}": self._delete_response}
         if self.settings.page:
             get |= {"/": page_file, "/page/{name}": page_file}
         return [
             Route(path, self._guarded(path, endpoint), methods=[method])
-            for method, endpoints in (("POST", post), ("GET", get))
+            for method, endpoints in (("POST", post), ("GET", get), ("DELETE", delete))
             for name, endpoint in endpoints.items()
             for path in dict.fromkeys((name, name.removeprefix("/v1")))  # some leave it out
         ]
@@ -169,6 +174,18 @@ class App:
     async def _detokenize(self, request: Request) -> Response:
         model, fields = await self._read(request)
         return Json(await run_in_threadpool(completions.detokenize, model, fields))
+
+    async def _kept_response(self, request: Request) -> Response:
+        return Json(self._responses.store.find(request.path_params["name"]).response)
+
+    async def _kept_input(self, request: Request) -> Response:
+        kept = self._responses.store.find(request.path_params["name"])
+        return Json({"object": "list", "data": kept.input[::-1], "has_more": False})
+
+    async def _delete_response(self, request: Request) -> Response:
+        name = request.path_params["name"]
+        self._responses.store.delete(name)
+        return Json({"id": name, "object": "response", "deleted": True})
 
     async def _list_models(self, _request: Request) -> Response:
         listed = [self.models.describe(name) for name in self.models.names]

@@ -14,11 +14,10 @@ from satchel.serve.fields import Fields
 from satchel.serve.http import event
 from satchel.serve.jobs import Job
 from satchel.serve.models import ServedModel
-from satchel.serve.responses_input import as_chat
+from satchel.serve.responses_input import as_chat, input_items
+from satchel.serve.responses_store import Item, Kept, ResponseStore
 from satchel.serve.settings import Settings
 from satchel.serve.wanted import Wanted
-
-STREAM_END = b""  # the last event says it
 
 
 @dataclass(frozen=True)
@@ -27,6 +26,8 @@ class ResponseAsk:
 
     chat: chat.ChatAsk
     fields: Fields
+    input: list[Item]  # of the whole conversation
+    store: ResponseStore
 
     @property
     def generations(self) -> list[Generation]:
@@ -37,13 +38,50 @@ class ResponseAsk:
         return self.chat.wanted
 
 
-def prepare(model: ServedModel, fields: Fields, settings: Settings) -> ResponseAsk:
-    """Check all of a request, and render its prompt."""
-    try:
-        return ResponseAsk(chat.prepare(model, as_chat(fields), settings), fields)
-    except ApiError as error:
-        error.param = error.param and error.param.replace("messages", "input")
-        raise
+class Responses:
+    """The endpoint of one server, with the responses that it has given."""
+
+    STREAM_END = b""  # the last event says it
+
+    def __init__(self, most_bytes: int) -> None:
+        self.store = ResponseStore(most_bytes)
+
+    def prepare(self, model: ServedModel, fields: Fields, settings: Settings) -> ResponseAsk:
+        """Check all of a request, and render its prompt."""
+        previous = fields.text("previous_response_id")
+        before = self.store.find(previous, "previous_response_id").items if previous else []
+        items = [*before, *input_items(fields)]
+        try:
+            asked = chat.prepare(model, as_chat(fields, items), settings)
+        except ApiError as error:
+            error.param = error.param and error.param.replace("messages", "input")
+            raise
+        return ResponseAsk(asked, fields, items, self.store)
+
+    async def whole(self, job: Job, ask: ResponseAsk) -> dict[str, Any]:
+        """The response when the answer has ended."""
+        head, items = _head(), _Items()
+        async for _ in _events(job, ask, items):
+            pass
+        return _ended(ask, head, items)
+
+    async def stream(self, job: Job, ask: ResponseAsk) -> AsyncIterator[bytes]:
+        """Events as the answer comes, numbered."""
+        head, items = _head(), _Items()
+        number = 0
+
+        def told(made: dict[str, Any]) -> bytes:
+            nonlocal number
+            number += 1
+            return event({**made, "sequence_number": number - 1}, made["type"])
+
+        for name in ("created", "in_progress"):
+            begun = _response(ask, head, items, ended=False)
+            yield told({"type": f"response.{name}", "response": begun})
+        async for made in _events(job, ask, items):
+            yield told(made)
+        ended = _ended(ask, head, items)
+        yield told({"type": f"response.{ended['status']}", "response": ended})
 
 
 class _Items:
@@ -143,6 +181,8 @@ def _response(ask: ResponseAsk, head: dict[str, Any], items: _Items, ended: bool
         "model": ask.chat.name,
         "output": items.items,
         "instructions": fields.get("instructions"),
+        "previous_response_id": fields.get("previous_response_id"),
+        "store": fields.switch("store", True),
         "metadata": fields.get("metadata") or {},
         "tools": fields.get("tools") or [],
         "tool_choice": fields.get("tool_choice") or "auto",
@@ -166,12 +206,12 @@ def _head() -> dict[str, Any]:
     return {"id": new_id("resp"), "created_at": now()}
 
 
-async def whole(job: Job, ask: ResponseAsk) -> dict[str, Any]:
-    """The response when the answer has ended."""
-    head, items = _head(), _Items()
-    async for _ in _events(job, ask, items):
-        pass
-    return _response(ask, head, items, ended=True)
+def _ended(ask: ResponseAsk, head: dict[str, Any], items: _Items) -> dict[str, Any]:
+    """The response at the end; kept, unless that is not wanted."""
+    response = _response(ask, head, items, ended=True)
+    if response["store"]:
+        ask.store.keep(Kept(response, ask.input))
+    return response
 
 
 async def _events(job: Job, ask: ResponseAsk, items: _Items) -> AsyncIterator[dict[str, Any]]:
@@ -185,22 +225,3 @@ async def _events(job: Job, ask: ResponseAsk, items: _Items) -> AsyncIterator[di
                 yield made
     for made in items.finish():
         yield made
-
-
-async def stream(job: Job, ask: ResponseAsk) -> AsyncIterator[bytes]:
-    """Events as the answer comes, numbered."""
-    head, items = _head(), _Items()
-    number = 0
-
-    def told(made: dict[str, Any]) -> bytes:
-        nonlocal number
-        number += 1
-        return event({**made, "sequence_number": number - 1}, made["type"])
-
-    for name in ("created", "in_progress"):
-        begun = _response(ask, head, items, ended=False)
-        yield told({"type": f"response.{name}", "response": begun})
-    async for made in _events(job, ask, items):
-        yield told(made)
-    ended = _response(ask, head, items, ended=True)
-    yield told({"type": f"response.{ended['status']}", "response": ended})

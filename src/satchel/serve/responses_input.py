@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from satchel.serve.fields import Fields
@@ -13,17 +14,26 @@ _SAME = (
 )  # fmt: skip
 
 
-def as_chat(fields: Fields) -> Fields:
-    """The same request as one for a chat completion."""
-    if fields.get("previous_response_id"):
-        raise fields.wrong("previous_response_id", "is not known: nothing is kept; send all input")
+def input_items(fields: Fields) -> list[dict[str, Any]]:
+    """What is asked, as items."""
+    given = fields.get("input")
+    if isinstance(given, str):
+        return [{"type": "message", "role": "user", "content": given}]
+    items = [dict(part.document) for part in fields.parts("input")]
+    if not items:
+        raise fields.wrong("input", "must be a text or a list of items")
+    return items
+
+
+def as_chat(fields: Fields, items: Sequence[dict[str, Any]]) -> Fields:
+    """The same request as one for a chat completion; ``items`` are all of the conversation."""
     if fields.switch("background"):
         raise fields.wrong("background", "is not supported")
     document = {name: fields.get(name) for name in _SAME if fields.get(name) is not None}
     messages: list[dict[str, Any]] = []
     if instructions := fields.text("instructions"):
         messages.append({"role": "system", "content": instructions})
-    document["messages"] = messages + _messages(fields)
+    document["messages"] = messages + _messages(Fields({"input": items}))
     document["max_completion_tokens"] = fields.integer("max_output_tokens", 1, 1 << 31)
     if (text := fields.part("text")) and (form := text.part("format")):
         document["response_format"] = form.document
@@ -33,9 +43,6 @@ def as_chat(fields: Fields) -> Fields:
 
 
 def _messages(fields: Fields) -> list[dict[str, Any]]:
-    given = fields.get("input")
-    if isinstance(given, str):
-        return [{"role": "user", "content": given}]
     made: list[dict[str, Any]] = []
     for item in fields.parts("input"):
         kind = item.text("type", "message")
@@ -55,6 +62,4 @@ def _messages(fields: Fields) -> list[dict[str, Any]]:
             made.append({"role": "tool", "tool_call_id": item.text("call_id"), "content": output})
         elif kind != "reasoning":  # which templates drop
             raise item.wrong("type", f"is {kind!r}, which is not supported")
-    if not made:
-        raise fields.wrong("input", "must be a text or a list of items")
     return made

@@ -24,6 +24,7 @@ class Settings:
     time_limit: float = 600.0  # seconds for an answer, waiting included
     body_time_limit: float = 30.0  # seconds until a request has come in whole
     send_time_limit: float = 60.0  # seconds until a client has taken a piece of its answer
+    kept_responses: int = 64 << 20  # bytes of responses that others may go on from
     token_gap: float = 0.2  # seconds that a piece of a prompt may hold up the others' tokens
     api_keys: tuple[str, ...] = ()  # one of these must be sent; none is asked for if empty
     origins: tuple[str, ...] = ()  # web pages of these may ask (CORS); "*" is all

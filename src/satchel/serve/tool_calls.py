@@ -2,8 +2,8 @@
 
 Families write calls as JSON with a name and arguments: Qwen, Hermes and SmolLM3 between <tool_call>
 and </tool_call>, Granite and Phi as a list behind <|tool_call|>, Llama 3 as the whole answer, with
-``parameters``, FunctionGemma in a form of its own. JSON at the beginning of an answer is a call without a mark too, if it names one of
-the tools.
+``parameters``; FunctionGemma has a form of its own. JSON at the beginning of an answer is a call
+without a mark too, if it names one of the tools.
 """
 
 from __future__ import annotations
