@@ -141,6 +141,11 @@ class Generation:
         return self._prompt
 
     @property
+    def stop_string(self) -> str | None:
+        """The one of the stop strings that ended the text, if one did."""
+        return self._stream.stop_string
+
+    @property
     def logprobs(self) -> list[tuple[int, float, list[tuple[int, float]]]]:
         """Of each token: its id, ln of its probability, and the likeliest ones with theirs.
 

@@ -16,7 +16,8 @@ _FINISH = {"end_token": "stop", "stop_string": "stop"}
 
 
 def new_id(prefix: str) -> str:
-    return f"{prefix}-{uuid.uuid4().hex}"
+    """``prefix`` with what OpenAI puts behind it, a dash or an underscore."""
+    return f"{prefix}{uuid.uuid4().hex}"
 
 
 def now() -> int:
@@ -53,11 +54,17 @@ def timings(generation: Generation) -> dict[str, Any]:
         "cache_n": stats.reused_tokens,
         "prompt_n": stats.prompt_tokens - stats.reused_tokens,
         "prompt_ms": stats.prefill_s * 1e3,
+        "prompt_per_token_ms": _each(stats.prefill_s, stats.prompt_tokens - stats.reused_tokens),
         "prompt_per_second": stats.prefill_tok_s,
         "predicted_n": stats.new_tokens,
         "predicted_ms": stats.decode_s * 1e3,
+        "predicted_per_token_ms": _each(stats.decode_s, stats.new_tokens - 1),
         "predicted_per_second": stats.decode_tok_s,
     }
+
+
+def _each(seconds: float, count: int) -> float:
+    return seconds * 1e3 / count if count > 0 else 0.0
 
 
 def chat_logprobs(tokenizer: Tokenizer, found: Iterable[LogProb]) -> dict[str, Any]:
@@ -67,6 +74,18 @@ def chat_logprobs(tokenizer: Tokenizer, found: Iterable[LogProb]) -> dict[str, A
         others = [_token(tokenizer, each, ln) for each, ln in best]
         content.append(_token(tokenizer, token, value) | {"top_logprobs": others})
     return {"content": content, "refusal": None}
+
+
+def probabilities(tokenizer: Tokenizer, found: Iterable[LogProb]) -> list[dict[str, Any]]:
+    """As llama.cpp's /completion gives them."""
+
+    def told(token: int, value: float) -> dict[str, Any]:
+        return {"id": token} | _token(tokenizer, token, value)
+
+    return [
+        told(token, value) | {"top_logprobs": [told(each, ln) for each, ln in best]}
+        for token, value, best in found
+    ]
 
 
 def _token(tokenizer: Tokenizer, token: int, value: float) -> dict[str, Any]:

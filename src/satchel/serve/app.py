@@ -19,7 +19,7 @@ from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
 from satchel.llm.llm import LLM
-from satchel.serve import chat, completions
+from satchel.serve import chat, completions, llamacpp
 from satchel.serve.errors import ApiError
 from satchel.serve.fields import Fields
 from satchel.serve.guard import check, client_of
@@ -77,6 +77,7 @@ class App:
             "/v1/completions": partial(self._answer, completions),
             "/v1/responses": partial(self._answer, self._responses),
             "/v1/embeddings": self._embeddings,
+            "/completion": partial(self._answer, llamacpp),
             "/tokenize": self._tokenize,
             "/detokenize": self._detokenize,
             "/apply-template": self._apply_template,
@@ -86,6 +87,8 @@ class App:
             "/v1/models/{name:path}": self._describe_model,
             "/v1/responses/{name}": self._kept_response,
             "/v1/responses/{name}/input_items": self._kept_input,
+            "/props": partial(self._tell, llamacpp.props),
+            "/slots": partial(self._tell, llamacpp.slots),
             "/health": self._health,
             "/metrics": self._metrics_text,
         }
@@ -193,6 +196,12 @@ class App:
 
     async def _describe_model(self, request: Request) -> Response:
         return Json(self.models.describe(request.path_params["name"]))
+
+    async def _tell(
+        self, about: Callable[[ServedModel, Settings], Any], request: Request
+    ) -> Response:
+        model = self.models.find(request.query_params.get("model"))
+        return Json(about(model, self.settings))
 
     async def _health(self, _request: Request) -> Response:
         return Json({"status": "ok"})

@@ -119,7 +119,7 @@ def _parser(tools: Tools) -> ContentParser:
 
 def _head(ask: ChatAsk, kind: str) -> dict[str, Any]:
     return {
-        "id": new_id("chatcmpl"),
+        "id": new_id("chatcmpl-"),
         "object": kind,
         "created": now(),
         "model": ask.name,

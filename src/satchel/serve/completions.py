@@ -74,7 +74,7 @@ def prepare(model: ServedModel, fields: Fields, settings: Settings) -> Completio
 def _prompts(model: ServedModel, fields: Fields, settings: Settings) -> list[list[int]]:
     """A text, several, the tokens of one, or those of several."""
     given = fields.get("prompt")
-    if isinstance(given, str) or (isinstance(given, list) and given and _is_token(given[0])):
+    if isinstance(given, str) or (isinstance(given, list) and given and is_token(given[0])):
         given = [given]
     if not isinstance(given, list) or not given:
         raise fields.wrong("prompt", "must be a text, a list of texts or of tokens")
@@ -85,7 +85,7 @@ def _prompts(model: ServedModel, fields: Fields, settings: Settings) -> list[lis
         if isinstance(each, str):
             check_length(len(each), model, "prompt")
             tokens = model.llm.tokenizer.encode(each)
-        elif isinstance(each, list) and all(map(_is_token, each)):
+        elif isinstance(each, list) and all(map(is_token, each)):
             tokens = each
         else:
             raise fields.wrong("prompt", "must be a text, a list of texts or of tokens")
@@ -94,13 +94,13 @@ def _prompts(model: ServedModel, fields: Fields, settings: Settings) -> list[lis
     return found
 
 
-def _is_token(value: object) -> bool:
+def is_token(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool)
 
 
 def _head(ask: CompletionAsk) -> dict[str, Any]:
     return {
-        "id": new_id("cmpl"),
+        "id": new_id("cmpl-"),
         "object": "text_completion",
         "created": now(),
         "model": ask.name,
@@ -195,7 +195,7 @@ def detokenize(model: ServedModel, fields: Fields) -> dict[str, Any]:
     """/detokenize, under llama.cpp's name and vLLM's."""
     tokens = fields.get("tokens")
     size = model.llm.tokenizer.vocab_size
-    if not isinstance(tokens, list) or not all(map(_is_token, tokens)):
+    if not isinstance(tokens, list) or not all(map(is_token, tokens)):
         raise fields.wrong("tokens", "must be a list of token ids")
     if any(not 0 <= token < size for token in tokens):
         raise ApiError(400, f"tokens must be from 0 to {size - 1}", param="tokens")

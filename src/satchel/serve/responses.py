@@ -129,11 +129,9 @@ class _Items:
             part: dict[str, Any] = {"type": part_kind, "text": ""}
             if kind == "message":
                 part["annotations"] = []
-            item: dict[str, Any] = {"type": kind, "id": new_id(kind[:3]), "status": "in_progress"}
-            if kind == "message":
-                item["role"] = "assistant"
-            else:
-                item["summary"] = []
+            own: Item = {"role": "assistant"} if kind == "message" else {"summary": []}
+            name = new_id("msg_" if kind == "message" else "rs_")
+            item: dict[str, Any] = {"type": kind, "id": name, "status": "in_progress", **own}
             yield from self._begin(item | {"content": [part]})
             at = len(self.items) - 1
             where = {"item_id": item["id"], "output_index": at, "content_index": 0}
@@ -152,7 +150,7 @@ class _Items:
             yield from self._begin(
                 {
                     "type": "function_call",
-                    "id": new_id("fc"),
+                    "id": new_id("fc_"),
                     "call_id": call["id"],
                     "name": call["function"]["name"],
                     "arguments": "",
@@ -203,7 +201,7 @@ def _response(ask: ResponseAsk, head: dict[str, Any], items: _Items, ended: bool
 
 
 def _head() -> dict[str, Any]:
-    return {"id": new_id("resp"), "created_at": now()}
+    return {"id": new_id("resp_"), "created_at": now()}
 
 
 def _ended(ask: ResponseAsk, head: dict[str, Any], items: _Items) -> dict[str, Any]:
