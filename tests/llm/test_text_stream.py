@@ -16,6 +16,7 @@ from tokenizers import decoders
 from satchel.checkpoints.base import TokenizerSource
 from satchel.errors import ConfigError
 from satchel.llm.text_stream import TextStream
+from satchel.llm.token_text import token_bytes
 from satchel.llm.tokenizer import Tokenizer, TokenizerSpec, read_tokenizer
 
 PATTERN = r" ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+"
@@ -96,6 +97,18 @@ def test_a_continuation_keeps_its_first_space() -> None:
     assert stream_all(TextStream(ours), ids) == "the"
     assert stream_all(TextStream(ours, after=ours.encode("wrap")), ids) == " the"
     assert stream_all(TextStream(ours, after=[1]), ids) == "the"  # BOS is not text
+
+
+@pytest.mark.parametrize("kind", ["byte-level", "llama 2"])
+@given(text=any_text())
+@settings(max_examples=50, deadline=None)
+def test_the_bytes_of_tokens_are_those_of_the_text(kind: str, text: str) -> None:
+    ours = tokenizer(kind)
+    before = ours.encode("a", add_bos=False)
+    ids = ours.encode(text, add_bos=False)
+    bytes_of_all = b"".join(token_bytes(ours, one) for one in ids)
+    assert bytes_of_all.decode("utf-8") == stream_all(TextStream(ours, after=before), ids)
+    assert token_bytes(tokenizer("byte-level"), 3) and token_bytes(both("llama 2")[0], 1) == b"<s>"
 
 
 @pytest.mark.parametrize("kind", ["byte-level", "llama 2"])

@@ -93,6 +93,18 @@ def test_a_key_from_the_environment_and_tls(program: Path, tmp_path: Path) -> No
             urlopen(f"{url}/v1/models", context=trust)
 
 
+def test_another_chat_template(program: Path, tmp_path: Path) -> None:
+    from urllib.request import Request, urlopen
+
+    template = tmp_path / "t.jinja"
+    template.write_text("{% for m in messages %}[{{ m.role }}] {{ m.content }}{% endfor %}")
+    with process(program, "--chat-template", template, "--threads", 1) as (_, url):
+        body = json.dumps({"messages": [{"role": "user", "content": "hi"}]}).encode()
+        with urlopen(Request(f"{url}/apply-template", body)) as response:
+            assert json.load(response) == {"prompt": "[user] hi"}
+    assert main(["serve", str(program), "--chat-template", str(tmp_path / "none")]) == 1
+
+
 def write_certificate(folder: Path) -> tuple[Path, Path]:
     """For 127.0.0.1, signed by itself."""
     import datetime

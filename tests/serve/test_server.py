@@ -58,6 +58,8 @@ def test_tokens_there_and_back(server: Running, program: Path) -> None:
     assert text["content"] == "héllo" == text["prompt"]
     _, pieces, _ = request(server, "/tokenize", {"content": "ab", "with_pieces": True})
     assert [each["piece"] for each in pieces["tokens"]] == ["a", "b"]
+    _, pieces, _ = request(server, "/tokenize", {"content": "é", "with_pieces": True})
+    assert [each["piece"] for each in pieces["tokens"]] == [[0xC3], [0xA9]]
     assert request(server, "/detokenize", {"tokens": [1, -5]})[0] == 400
 
 
@@ -299,3 +301,10 @@ def test_reasoning_of_a_model_comes_apart(tmp_path: Path) -> None:
         _, made, _ = request(server, "/v1/chat/completions", body)
         message = made["choices"][0]["message"]
         assert message["content"] and "reasoning_content" not in message
+
+
+def test_any_model_is_the_first_one_if_asked_for(serve: Callable[..., Running]) -> None:
+    body = {"model": "gpt-4o", "prompt": "hi", "max_tokens": 3}
+    assert request(serve(), "/v1/completions", body)[0] == 404
+    status, made, _ = request(serve(any_model=True), "/v1/completions", body)
+    assert status == 200 and made["model"] == "gpt-4o"

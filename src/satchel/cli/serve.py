@@ -7,6 +7,7 @@ import ipaddress
 import os
 import re
 import socket
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from satchel.cli.arguments import add_program_options, count, positive, threads
@@ -44,6 +45,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="MODEL",
         nargs="+",
         help="programs, names such as smollm2-135m or checkpoints; NAME=MODEL calls one NAME",
+    )
+    parser.add_argument(
+        "--any-model",
+        action="store_true",
+        help="requests for a model that is not there get the first one",
+    )
+    parser.add_argument(
+        "--chat-template",
+        metavar="FILE",
+        help="a Jinja template that is used instead of the models' own",
     )
     group = parser.add_argument_group("where, and for whom")
     group.add_argument(
@@ -201,6 +212,7 @@ def _settings(arguments: argparse.Namespace, keys: tuple[str, ...]) -> Any:
         hosts=("localhost", "127.0.0.1", "::1", arguments.host)
         if _is_local(arguments.host) and not keys
         else (),
+        any_model=arguments.any_model,
         log_prompts=arguments.log_prompts,
         page=not arguments.no_page,
     )
@@ -223,4 +235,13 @@ def _open_models(arguments: argparse.Namespace) -> dict[str, LLM]:
             raise InputError(f"{program.path} is not a language model, so it cannot be served")
         memory = arguments.cache_memory or 0
         opened[alias] = LLM(program, threads(arguments), cache_memory=memory)
+        if arguments.chat_template:
+            opened[alias].use_chat_template(_read_text(arguments.chat_template))
     return opened
+
+
+def _read_text(path: str) -> str:
+    try:
+        return Path(path).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"cannot read {path}: {error}") from None

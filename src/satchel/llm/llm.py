@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
@@ -107,6 +108,12 @@ class LLM:
     @property
     def has_chat_template(self) -> bool:
         return self.tokenizer.spec.chat_template is not None
+
+    def use_chat_template(self, template: str) -> None:
+        """Write conversations with another template (Jinja) from now on."""
+        spec = replace(self.tokenizer.spec, chat_template=template)
+        self.tokenizer = Tokenizer(spec)
+        self.template = ChatTemplate(template, spec.special_tokens)
 
     def chat_tokens(self, messages: Sequence[Message], **variables: Any) -> list[int]:
         """The tokens of a conversation, up to where the model's answer begins."""

@@ -43,6 +43,35 @@ def make_decoder(tokenizer: Tokenizer, after: Sequence[int] = ()) -> TokenDecode
     return WindowDecoder(tokenizer, after)
 
 
+def token_bytes(tokenizer: Tokenizer, token_id: int) -> bytes:
+    """What one token adds to a text, special ones as they are written; maybe half a character."""
+    token = tokenizer.visible_token(token_id)
+    if token is None:
+        return tokenizer.decode([token_id], skip_special=False).encode("utf-8")
+    steps = tokenizer.decoder_steps()
+    if [step["type"] for step in steps] == ["ByteLevel"]:
+        return byte_level_bytes(token)
+    for step in steps:
+        if step["type"] == "Replace" and "String" in step["pattern"]:
+            token = token.replace(step["pattern"]["String"], step["content"])
+    if any(step["type"] == "ByteFallback" for step in steps):
+        if byte := _BYTE_PIECE.fullmatch(token):
+            return bytes([int(byte[1], 16)])
+        return token.encode("utf-8")
+    return tokenizer.decode([token_id], skip_special=False).encode("utf-8")
+
+
+def byte_level_bytes(token: str) -> bytes:
+    """
+    >>> byte_level_bytes("\u0120hi")
+    b' hi'
+    """
+    try:
+        return bytes([CHAR_TO_BYTE[char] for char in token])
+    except KeyError:  # an added token that is stored as plain text
+        return token.encode("utf-8")
+
+
 class ByteLevelDecoder:
     """Each character of a token is a byte; the bytes together are UTF-8."""
 
@@ -54,11 +83,7 @@ class ByteLevelDecoder:
         token = self._tokenizer.visible_token(token_id)
         if token is None:
             return ""
-        try:
-            data = bytes([CHAR_TO_BYTE[char] for char in token])
-        except KeyError:  # an added token that is stored as plain text
-            data = token.encode("utf-8")
-        return self._utf8.decode(data)
+        return self._utf8.decode(byte_level_bytes(token))
 
     def finish(self) -> str:
         return self._utf8.decode(b"", final=True)

@@ -9,6 +9,7 @@ from typing import Any
 
 from satchel.llm.generation import Generation
 from satchel.llm.llm import LLM
+from satchel.llm.token_text import token_bytes
 from satchel.llm.tokenizer import Tokenizer
 from satchel.serve.jobs import LogProb
 
@@ -89,8 +90,8 @@ def probabilities(tokenizer: Tokenizer, found: Iterable[LogProb]) -> list[dict[s
 
 
 def _token(tokenizer: Tokenizer, token: int, value: float) -> dict[str, Any]:
-    text = tokenizer.decode([token], skip_special=False)
-    return {"token": text, "logprob": value, "bytes": list(text.encode("utf-8"))}
+    data = token_bytes(tokenizer, token)
+    return {"token": data.decode("utf-8", "replace"), "logprob": value, "bytes": list(data)}
 
 
 class TextLogprobs:
@@ -103,10 +104,10 @@ class TextLogprobs:
     def take(self, found: Iterable[LogProb]) -> dict[str, Any]:
         tokens, values, tops, offsets = [], [], [], []
         for token, value, best in found:
-            text = self._tokenizer.decode([token], skip_special=False)
+            text = self._text(token)
             tokens.append(text)
             values.append(value)
-            tops.append({self._tokenizer.decode([t], skip_special=False): ln for t, ln in best})
+            tops.append({self._text(each): ln for each, ln in best})
             offsets.append(self._offset)
             self._offset += len(text)
         return {
@@ -115,3 +116,6 @@ class TextLogprobs:
             "top_logprobs": tops,
             "text_offset": offsets,
         }
+
+    def _text(self, token: int) -> str:
+        return token_bytes(self._tokenizer, token).decode("utf-8", "replace")

@@ -7,6 +7,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from satchel.llm.generation import Generation
+from satchel.llm.token_text import token_bytes
+from satchel.llm.tokenizer import Tokenizer
 from satchel.serve.answer import (
     TextLogprobs,
     fingerprint,
@@ -184,11 +186,17 @@ def tokenize(model: ServedModel, fields: Fields, prompt: list[int] | None) -> di
         prompt = tokenizer.encode(text, add_bos=None if add else False, parse_special=special)
     tokens: list[Any] = prompt
     if fields.switch("with_pieces"):
-        tokens = [
-            {"id": token, "piece": tokenizer.decode([token], skip_special=False)}
-            for token in prompt
-        ]
+        tokens = [{"id": token, "piece": _piece(tokenizer, token)} for token in prompt]
     return {"tokens": tokens, "count": len(prompt), "max_model_len": model.context}
+
+
+def _piece(tokenizer: Tokenizer, token: int) -> str | list[int]:
+    """A token's text; its bytes, if they are none by themselves (as llama.cpp tells them)."""
+    data = token_bytes(tokenizer, token)
+    try:
+        return data.decode("utf-8")
+    except UnicodeDecodeError:
+        return list(data)
 
 
 def detokenize(model: ServedModel, fields: Fields) -> dict[str, Any]:

@@ -42,6 +42,7 @@ class Models:
         if not given:
             raise ConfigError("there is no model to serve", "Give at least one.")
         self.created = int(time.time())
+        self._any_name = settings.any_model
         self.engines: list[Engine] = []
         self._by_name: dict[str, ServedModel] = {}
         for name, source in given.items():
@@ -61,6 +62,8 @@ class Models:
             return next(iter(self._by_name.values()))
         if not isinstance(name, str):
             raise ApiError(400, "model must be a text", param="model")
+        if name not in self._by_name and self._any_name:
+            return next(iter(self._by_name.values()))
         if name not in self._by_name:
             raise ApiError(
                 404,

@@ -29,6 +29,7 @@ class Settings:
     api_keys: tuple[str, ...] = ()  # one of these must be sent; none is asked for if empty
     origins: tuple[str, ...] = ()  # web pages of these may ask (CORS); "*" is all
     hosts: tuple[str, ...] = ()  # names that the server answers to; any if empty
+    any_model: bool = False  # whether names that are not there mean the first model
     log_prompts: bool = False
     page: bool = True  # whether / is a page to chat in
 
