@@ -11,6 +11,7 @@
 
 #include "../runtime/errors.h"
 #include "../runtime/instance.h"
+#include "result_buffers.h"
 
 namespace nb = nanobind;
 using namespace satchel;
@@ -81,9 +82,10 @@ nb::object copied_array(Instance& instance, const ArrayView& view) {
     shape.push_back(static_cast<size_t>(dim));
     bytes *= static_cast<size_t>(dim);
   }
-  auto* data = new uint8_t[bytes];
+  ResultBuffers::Buffer* buffer = ResultBuffers::take(bytes);
+  nb::capsule owner(buffer, ResultBuffers::give_back);
+  uint8_t* data = buffer->bytes.get();
   instance.cpu().copy(static_cast<const uint8_t*>(view.data), bytes, data);
-  nb::capsule owner(data, [](void* p) noexcept { delete[] static_cast<uint8_t*>(p); });
   return nb::cast(nb::ndarray<nb::numpy>(data, shape.size(), shape.data(), owner, nullptr,
                                          numpy_dtype(view.dtype)));
 }

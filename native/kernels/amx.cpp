@@ -21,12 +21,13 @@ struct alignas(64) Workspace {
   int8_t a[kTileRows][kChunkColumns];          // the last rows, padded with zeros to a full tile
   int32_t c[kChunkGroups][4][kTileRows * 16];  // [group][2 * row tile + column tile][16][16]
   int32_t correction[kChunkGroups][2 * kTileRows];
+  int32_t run_sums[2][kLongBlock][16];  // q4_steps: [tile][row][output], of the current run
 };
 
 // Columns [0, columns) of a tile to unsigned bytes, zeros up to a multiple of step: a zero weight
 // makes whatever stands in the activations there harmless.
 struct Q4 {
-  using Scales = HalfScales;
+  static constexpr bool kSteps = false;
   static constexpr int kOffset = 8;
   static void unpack(const uint8_t* tile_codes, int64_t first, int64_t columns, int64_t padded,
                      uint8_t* out) {
@@ -45,11 +46,11 @@ struct Q4 {
 };
 
 struct Q4Steps : Q4 {
-  using Scales = StepScales;
+  static constexpr bool kSteps = true;
 };
 
 struct Q8 {
-  using Scales = HalfScales;
+  static constexpr bool kSteps = false;
   static constexpr int kOffset = 128;
   static void unpack(const uint8_t* tile_codes, int64_t first, int64_t columns, int64_t padded,
                      uint8_t* out) {
@@ -117,15 +118,21 @@ struct Job {
   int64_t first_group = 0, chunk_groups = 0;
 };
 
+// The sum of a group's products for row `r` of a tile.
+inline __m512i group_sum(const Workspace& work, int64_t g, int row_tile, int column_tile, int r) {
+  const int32_t* sums = work.c[g][2 * row_tile + column_tile] + r * 16;
+  const int32_t correction = work.correction[g][row_tile * kTileRows + r];
+  return _mm512_sub_epi32(_mm512_load_si512(sums), _mm512_set1_epi32(correction));
+}
+
 // Scales the waiting sums of one tile and adds them to y, which holds the sums of earlier chunks;
 // the last chunk applies the activations' scales and the bias.
-template <class Scales>
-inline void scale_sums(const Job& job, const Workspace& work, int row_tile, int column_tile,
+inline void scale_sums(const Job& job, Workspace& work, int row_tile, int column_tile,
                        int64_t first_row, int64_t rows, int64_t tile) {
   const int64_t left = job.w.rows - tile * kTileRows;
   const __mmask16 lanes = first_lanes(left < kTileRows ? left : kTileRows);
   float* y = job.y + first_row * job.ldy + tile * kTileRows;
-  Scales scales(job.w, tile, 1, job.first_group);
+  HalfScales scales(job.w, tile, 1, job.first_group);
   F acc[kTileRows];
   SATCHEL_UNROLL
   for (int r = 0; r < kTileRows; ++r) {
@@ -135,12 +142,9 @@ inline void scale_sums(const Job& job, const Workspace& work, int row_tile, int 
   for (int64_t g = 0; g < job.chunk_groups; ++g) {
     const F scale = scales.at(0);
     scales.next();
-    const int32_t* sums = work.c[g][2 * row_tile + column_tile];
-    const int32_t* correction = work.correction[g] + row_tile * kTileRows;
     SATCHEL_UNROLL
     for (int r = 0; r < kTileRows; ++r) {
-      const __m512i dot =
-          _mm512_sub_epi32(_mm512_load_si512(sums + r * 16), _mm512_set1_epi32(correction[r]));
+      const __m512i dot = group_sum(work, g, row_tile, column_tile, r);
       acc[r] = fma(_mm512_cvtepi32_ps(dot), scale, acc[r]);
     }
   }
@@ -153,6 +157,44 @@ inline void scale_sums(const Job& job, const Workspace& work, int row_tile, int 
     if (r >= rows) continue;
     const F result = last ? acc[r] * broadcast(job.x.scales[first_row + r]) + offset : acc[r];
     _mm512_mask_storeu_ps(y + r * job.ldy, lanes, result);
+  }
+}
+
+// The same of q4_steps, where sums wait as whole numbers for the end of their run, as in
+// avx512_steps.inl: y holds those of earlier runs. Chunks end where runs do.
+inline void scale_step_sums(const Job& job, Workspace& work, int row_tile, int column_tile,
+                            int64_t first_row, int64_t rows, int64_t tile) {
+  const int64_t run_groups = kRunColumns / job.w.group, first = job.first_group % run_groups;
+  const int64_t end = job.first_group + job.chunk_groups;
+  const bool last = end == job.groups, ends_run = last || end % run_groups == 0;
+  const auto* scales = reinterpret_cast<const int8_t*>(job.w.scales + tile * scales_in_tile(job.w));
+  scales += job.first_group / run_groups * (run_groups * kTileRows + kTileRows * sizeof(float));
+  const F step = load(reinterpret_cast<const float*>(scales));
+  const int8_t* multiples = scales + kTileRows * sizeof(float) + first * kTileRows;
+  const int64_t left = job.w.rows - tile * kTileRows;
+  const __mmask16 lanes = first_lanes(left < kTileRows ? left : kTileRows);
+  const F offset = last && job.bias != nullptr
+                       ? _mm512_maskz_loadu_ps(lanes, job.bias + tile * kTileRows)
+                       : broadcast(0.0f);
+  for (int64_t r = 0; r < rows; ++r) {
+    int32_t* waiting = work.run_sums[column_tile][first_row + r];
+    __m512i sum = first > 0 ? _mm512_load_si512(waiting) : _mm512_setzero_si512();
+    for (int64_t g = 0; g < job.chunk_groups; ++g) {
+      const __m512i multiple = _mm512_cvtepi8_epi32(
+          _mm_loadu_si128(reinterpret_cast<const __m128i*>(multiples + g * kTileRows)));
+      const __m512i dot = group_sum(work, g, row_tile, column_tile, static_cast<int>(r));
+      sum = _mm512_add_epi32(sum, _mm512_mullo_epi32(dot, multiple));
+    }
+    if (!ends_run) {
+      _mm512_store_si512(waiting, sum);
+      continue;
+    }
+    float* y = job.y + (first_row + r) * job.ldy + tile * kTileRows;
+    const F before =
+        job.first_group >= run_groups ? _mm512_maskz_loadu_ps(lanes, y) : broadcast(0.0f);
+    const F acc = fma(_mm512_cvtepi32_ps(sum), step, before);
+    const F result = last ? acc * broadcast(job.x.scales[first_row + r]) + offset : acc;
+    _mm512_mask_storeu_ps(y, lanes, result);
   }
 }
 
@@ -197,8 +239,8 @@ void multiply_rows(const Job& job, Workspace& work, const uint8_t* const* codes,
   for (int mt = 0; mt < MT; ++mt) {
     for (int nt = 0; nt < NT; ++nt) {
       const int64_t in_tile = mt == MT - 1 ? last_rows : kTileRows;
-      scale_sums<typename Code::Scales>(job, work, mt, nt, first_row + mt * kTileRows, in_tile,
-                                        tile + nt);
+      const auto scale = Code::kSteps ? scale_step_sums : scale_sums;
+      scale(job, work, mt, nt, first_row + mt * kTileRows, in_tile, tile + nt);
     }
   }
 }
@@ -263,9 +305,15 @@ void amx_linear_q4(const QuantizedRows& x, const PackedMatrix& w, const float* b
     amx_whole_linear_q4(x, w, bias, tile_begin, tile_end, y, ldy);
   } else if (x.rows < kFewestRows || !fits_tiles(w)) {
     avx512_table.linear_q4(x, w, bias, tile_begin, tile_end, y, ldy);
+  } else if (w.encoding != MatrixEncoding::q4_steps) {
+    linear<Q4>(x, w, bias, tile_begin, tile_end, y, ldy);
   } else {
-    const auto run = w.encoding == MatrixEncoding::q4_steps ? linear<Q4Steps> : linear<Q4>;
-    run(x, w, bias, tile_begin, tile_end, y, ldy);
+    for (int64_t row = 0; row < x.rows; row += kLongBlock) {
+      QuantizedRows part = x;
+      part.rows = lesser(kLongBlock, x.rows - row);
+      part.codes += row * x.stride, part.scales += row, part.sums += row * (x.cols / x.group);
+      linear<Q4Steps>(part, w, bias, tile_begin, tile_end, y + row * ldy, ldy);
+    }
   }
 }
 

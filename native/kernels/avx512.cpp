@@ -48,7 +48,6 @@ inline void accumulate(__m512i& sums, __m512i codes, __m512i activations) {
 
 // How each encoding adds a 64-byte step of a tile to the dot products of M rows.
 struct Q4 {
-  using Scales = HalfScales;
   static constexpr int kColumns = 8;
   static constexpr int kOffset = 8;
   static constexpr int kSmallestGroup = 8;
@@ -83,12 +82,7 @@ struct Q4 {
   }
 };
 
-struct Q4Steps : Q4 {
-  using Scales = StepScales;
-};
-
 struct Q8 {
-  using Scales = HalfScales;
   static constexpr int kColumns = 4;
   static constexpr int kOffset = 128;
   static constexpr int kSmallestGroup = 4;
@@ -112,6 +106,7 @@ struct Q8 {
 }  // namespace satchel
 
 #include "avx512_rows.inl"
+#include "avx512_steps.inl"
 #include "avx512_runs.inl"
 
 namespace satchel {
@@ -128,7 +123,7 @@ void block(const QuantizedRows& x, int64_t first, const PackedMatrix& w, const f
   const int64_t tile_bytes = w.cols / Code::kColumns * 64;
   const uint8_t* codes = w.codes + tile * tile_bytes;
   const int64_t stream = distance * tile_bytes;
-  typename Code::Scales scales(w, tile, distance);
+  HalfScales scales(w, tile, distance);
   const int8_t* activations = x.codes + first * x.stride;
   const int32_t* sums = x.sums + first * groups;
   const StreamsAhead ahead(x);
@@ -199,7 +194,7 @@ void one_row_of_groups_of_32(const QuantizedRows& x, const PackedMatrix& w, cons
   constexpr int kSteps = 4;  // of 8 columns
   const int64_t groups = w.cols / 32, stream = distance * w.cols * 8;
   const uint8_t* codes = w.codes + tile * w.cols * 8;
-  typename Code::Scales scales(w, tile, distance);
+  HalfScales scales(w, tile, distance);
   const __m512i nibble = _mm512_set1_epi8(15);
   const StreamsAhead ahead(x);
   F acc[T];
@@ -281,7 +276,7 @@ void linear_q(const QuantizedRows& x, const PackedMatrix& w, const float* bias, 
   if (x.rows == 1) return linear_row<Code>(x, w, bias, tile_begin, tile_end, y);
   if (x.rows >= kLongBlock && w.group <= kColumnsTogether) {
     if constexpr (Code::kColumns == Q4::kColumns) {
-      return linear_runs<Code>(x, w, bias, tile_begin, tile_end, y, ldy);
+      return linear_runs(x, w, bias, tile_begin, tile_end, y, ldy, linear_rows<Code>);
     }
     linear_rows<Code>(x, w, bias, tile_begin, tile_end, y, ldy);
     return;
@@ -303,8 +298,13 @@ void linear_q(const QuantizedRows& x, const PackedMatrix& w, const float* bias, 
 
 void linear_q4(const QuantizedRows& x, const PackedMatrix& w, const float* bias, int64_t tile_begin,
                int64_t tile_end, float* y, int64_t ldy) {
-  const auto linear = w.encoding == MatrixEncoding::q4_steps ? linear_q<Q4Steps> : linear_q<Q4>;
-  linear(x, w, bias, tile_begin, tile_end, y, ldy);
+  if (w.encoding != MatrixEncoding::q4_steps) {
+    linear_q<Q4>(x, w, bias, tile_begin, tile_end, y, ldy);
+  } else if (x.rows < kLongBlock) {
+    linear_steps(x, w, bias, tile_begin, tile_end, y, ldy);
+  } else {
+    linear_runs(x, w, bias, tile_begin, tile_end, y, ldy, linear_steps);
+  }
 }
 
 void linear_q8(const QuantizedRows& x, const PackedMatrix& w, const float* bias, int64_t tile_begin,

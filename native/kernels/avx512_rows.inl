@@ -32,7 +32,7 @@ __attribute__((noinline)) void chunk_rows(const QuantizedRows& x, int64_t row,
                                           float (*results)[kTilesTogether][kTileRows], float* y,
                                           int64_t ldy) {
   const int64_t groups = w.cols / w.group;
-  typename Code::Scales scales(w, tile, 1, chunk.first_group);
+  HalfScales scales(w, tile, 1, chunk.first_group);
   const int8_t* activations = x.codes + row * x.stride + chunk.first_group * w.group;
 
   // The sums start at minus the codes' offset times the sum of the activations, which leaves the

@@ -112,11 +112,11 @@ void run_tiles(Run run, RunWorkspace& work) {
   }
 }
 
-// Tiles [tile_begin, tile_end), those with steps here and the others as groups: a tile's own scales
-// decide, whichever tiles are computed together with it.
-template <class Code>
+// Tiles [tile_begin, tile_end), those with such steps here and the others as `by_groups` does: a
+// tile's own scales decide, whichever tiles are computed together with it.
 void linear_runs(const QuantizedRows& x, const PackedMatrix& w, const float* bias,
-                 int64_t tile_begin, int64_t tile_end, float* y, int64_t ldy) {
+                 int64_t tile_begin, int64_t tile_end, float* y, int64_t ldy,
+                 decltype(KernelTable::linear_q4) by_groups) {
   constexpr int64_t kTilesOfBoth = kRunTiles * kTilesTogether;
   constexpr decltype(&run_tiles<1>) run_of[] = {run_tiles<1>, run_tiles<2>, run_tiles<3>,
                                                 run_tiles<4>};
@@ -127,7 +127,7 @@ void linear_runs(const QuantizedRows& x, const PackedMatrix& w, const float* bia
     const int64_t most = steps ? kRunTiles : kTilesOfBoth, left = tile_end - tile;
     for (tiles = 1; tiles < most && tiles < left && have_steps(w, tile + tiles) == steps;) ++tiles;
     if (!steps) {
-      linear_rows<Code>(x, w, bias, tile, tile + tiles, y, ldy);
+      by_groups(x, w, bias, tile, tile + tiles, y, ldy);
       continue;
     }
     for (int64_t first = 0; first < x.rows; first += kMostRows) {

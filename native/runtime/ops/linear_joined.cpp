@@ -12,6 +12,8 @@ namespace {
 
 constexpr int64_t kStreams = 4;     // tiles that kernels take at a time for one row
 constexpr int64_t kChunkTiles = 4;  // the least whose results wait for the op behind the layers
+// Blocks of fewer rows go in pieces of so many tiles, which most layers divide into equal shares.
+constexpr int64_t kShortBlock = 64, kShortBlockTiles = 8;
 
 std::string_view name_of(const NodeCall& call) { return call.info->op->name; }
 bool is_norm(const NodeCall& call) { return name_of(call) == "rms_norm"; }
@@ -168,8 +170,9 @@ void run_joined(const NodeCall& call, const Workspace& work) {
   // kernels like them: cores are seldom equally fast, and in the end one waits for another's last
   // piece.
   const int64_t equal = grain_for(all_tiles, static_cast<int>(shares), 1);
-  const int64_t grain =
-      rows.rows > 1 ? work.kernels.tiles_together : (equal + kStreams - 1) / kStreams * kStreams;
+  const int64_t grain = rows.rows == 1            ? (equal + kStreams - 1) / kStreams * kStreams
+                        : rows.rows < kShortBlock ? kShortBlockTiles
+                                                  : work.kernels.tiles_together;
   const int64_t tile_pieces = (tiles + grain - 1) / grain;
   work.pool.parallel_for(row_pieces * tile_pieces, 1, [&](int64_t begin, int64_t end, int thread) {
     for (int64_t i = begin; i < end;) {
