@@ -19,7 +19,7 @@ from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
 from satchel.llm.llm import LLM
-from satchel.serve import chat, completions, llamacpp
+from satchel.serve import chat, completions, llamacpp, ollama
 from satchel.serve.errors import ApiError
 from satchel.serve.fields import Fields
 from satchel.serve.guard import check, client_of
@@ -78,6 +78,9 @@ class App:
             "/v1/responses": partial(self._answer, self._responses),
             "/v1/embeddings": self._embeddings,
             "/completion": partial(self._answer, llamacpp),
+            "/api/chat": partial(self._answer, ollama.CHAT),
+            "/api/generate": partial(self._answer, ollama.GENERATE),
+            "/api/show": self._show,
             "/tokenize": self._tokenize,
             "/detokenize": self._detokenize,
             "/apply-template": self._apply_template,
@@ -89,6 +92,9 @@ class App:
             "/v1/responses/{name}/input_items": self._kept_input,
             "/props": partial(self._tell, llamacpp.props),
             "/slots": partial(self._tell, llamacpp.slots),
+            "/api/tags": self._tags,
+            "/api/ps": self._tags,
+            "/api/version": self._version,
             "/health": self._health,
             "/metrics": self._metrics_text,
         }
@@ -124,7 +130,7 @@ class App:
             except ClientDisconnect:
                 response = Response(status_code=499)
             except Exception as error:
-                response = failed(error)
+                response = failed(error, plain=path.startswith("/api/"))
                 if response.status_code == 500:
                     _log.exception("%s failed", path)
             status = str(response.status_code)
@@ -146,7 +152,7 @@ class App:
         job: Job = model.engine.submit(ask.generations, client_of(request))
         if ask.wanted.stream:
             events = partial(endpoint.stream, job, ask)
-            return EventStream(job, events, self.settings, endpoint.STREAM_END)
+            return EventStream(job, events, self.settings, endpoint.FRAMING)
         return Json(await while_there(request.receive, job, endpoint.whole(job, ask)))
 
     async def _embeddings(self, request: Request) -> Response:
@@ -202,6 +208,16 @@ class App:
     ) -> Response:
         model = self.models.find(request.query_params.get("model"))
         return Json(about(model, self.settings))
+
+    async def _tags(self, _request: Request) -> Response:
+        return Json(ollama.tags(self.models))
+
+    async def _version(self, _request: Request) -> Response:
+        return Json({"version": ollama.VERSION})
+
+    async def _show(self, request: Request) -> Response:
+        model, _ = await self._read(request)
+        return Json(ollama.show(model))
 
     async def _health(self, _request: Request) -> Response:
         return Json({"status": "ok"})

@@ -26,7 +26,7 @@ from satchel.serve.chat_answer import (
 from satchel.serve.errors import ApiError
 from satchel.serve.fields import Fields
 from satchel.serve.form import make_form, read_form
-from satchel.serve.http import DONE
+from satchel.serve.http import EVENTS
 from satchel.serve.jobs import Job, LogProb
 from satchel.serve.messages import read_messages
 from satchel.serve.models import ServedModel
@@ -43,7 +43,7 @@ from satchel.serve.wanted import (
     without_end,
 )
 
-STREAM_END = DONE
+FRAMING = EVENTS
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,7 @@ from satchel.serve.answer import (
 from satchel.serve.errors import ApiError
 from satchel.serve.fields import Fields
 from satchel.serve.form import read_form
-from satchel.serve.http import DONE
+from satchel.serve.http import EVENTS
 from satchel.serve.jobs import Job, LogProb
 from satchel.serve.models import ServedModel
 from satchel.serve.settings import Settings
@@ -35,7 +35,7 @@ from satchel.serve.wanted import (
     without_end,
 )
 
-STREAM_END = DONE
+FRAMING = EVENTS
 _MOST_PROMPTS = 64
 
 

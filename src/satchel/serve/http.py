@@ -6,6 +6,7 @@ import asyncio
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import suppress
+from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 from starlette.requests import ClientDisconnect, Request
@@ -18,7 +19,6 @@ from satchel.serve.jobs import Job
 from satchel.serve.settings import Settings
 
 T = TypeVar("T")
-DONE = b"data: [DONE]\n\n"
 _SILENCE_S = 15.0  # after so long a comment is sent, that proxies do not close the connection
 
 
@@ -61,9 +61,11 @@ def as_json(document: Any) -> bytes:
     return text.encode("utf-8", "replace")
 
 
-def failed(error: Exception) -> Json:
+def failed(error: Exception, plain: bool = False) -> Json:
+    """An error as OpenAI tells it; ``plain``: as Ollama does."""
     told = api_error(error)
-    return Json(told.to_dict(), told.status, headers=told.headers)
+    document = {"error": told.message} if plain else told.to_dict()
+    return Json(document, told.status, headers=told.headers)
 
 
 async def until_gone(receive: Receive) -> None:
@@ -89,19 +91,30 @@ async def while_there(receive: Receive, job: Job, work: Awaitable[T]) -> T:
                 await task
 
 
+@dataclass(frozen=True)
+class Framing:
+    """How the parts of a stream are told apart."""
+
+    media_type: str
+    part: Callable[[Any], bytes]  # of a document
+    error: Callable[[ApiError], bytes]
+    comment: bytes | None  # what is sent after a long silence
+    end: bytes = b""
+
+
 class EventStream(Response):
-    """Server-sent events: each document is an event, ``done`` comes at the end."""
+    """An answer as a stream of parts."""
 
     def __init__(
         self,
         job: Job,
         events: Callable[[], AsyncIterator[Any]],
         settings: Settings,
-        done: bytes,
+        framing: Framing,
     ) -> None:
-        super().__init__(media_type="text/event-stream", headers={"Cache-Control": "no-cache"})
+        super().__init__(media_type=framing.media_type, headers={"Cache-Control": "no-cache"})
         self.raw_headers = [pair for pair in self.raw_headers if pair[0] != b"content-length"]
-        self._job, self._events, self._settings, self._done = job, events, settings, done
+        self._job, self._events, self._settings, self._framing = job, events, settings, framing
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         with suppress(ClientDisconnect, OSError, asyncio.TimeoutError):
@@ -111,11 +124,12 @@ class EventStream(Response):
         start = {"type": "http.response.start", "status": 200, "headers": self.raw_headers}
         await send(start)
         try:
-            async for data in _with_comments(self._events()):
+            async for data in _with_comments(self._events(), self._framing):
                 await self._send(send, data)
         except Exception as error:
-            await self._send(send, event(api_error(error).to_dict()))
-        await self._send(send, self._done)
+            await self._send(send, self._framing.error(api_error(error)))
+        if self._framing.end:
+            await self._send(send, self._framing.end)
         await send({"type": "http.response.body", "body": b"", "more_body": False})
 
     async def _send(self, send: Send, data: bytes) -> None:
@@ -133,7 +147,24 @@ def event(document: Any, name: str | None = None) -> bytes:
     return head + b"data: " + as_json(document) + b"\n\n"
 
 
-async def _with_comments(events: AsyncIterator[Any]) -> AsyncIterator[bytes]:
+# Server-sent events as OpenAI ends them, those whose last one says that it is the last, and lines.
+EVENTS = Framing(
+    "text/event-stream",
+    event,
+    lambda error: event(error.to_dict()),
+    b": still working\n\n",
+    b"data: [DONE]\n\n",
+)
+OWN_END = replace(EVENTS, end=b"")
+LINES = Framing(
+    "application/x-ndjson",
+    lambda document: as_json(document) + b"\n",
+    lambda error: as_json({"error": error.message}) + b"\n",
+    None,
+)
+
+
+async def _with_comments(events: AsyncIterator[Any], framing: Framing) -> AsyncIterator[bytes]:
     """The events, and a comment after a long silence."""
     pending: asyncio.Future[Any] | None = None
     try:
@@ -141,7 +172,8 @@ async def _with_comments(events: AsyncIterator[Any]) -> AsyncIterator[bytes]:
             pending = pending or asyncio.ensure_future(anext(events))
             ready, _ = await asyncio.wait({pending}, timeout=_SILENCE_S)
             if not ready:
-                yield b": still working\n\n"
+                if framing.comment:
+                    yield framing.comment
                 continue
             try:
                 given = pending.result()
@@ -149,7 +181,7 @@ async def _with_comments(events: AsyncIterator[Any]) -> AsyncIterator[bytes]:
                 return
             finally:
                 pending = None
-            yield given if isinstance(given, bytes) else event(given)
+            yield given if isinstance(given, bytes) else framing.part(given)
     finally:
         if pending is not None:
             pending.cancel()

@@ -10,12 +10,13 @@ from satchel.llm.generation import Generation
 from satchel.serve import completions
 from satchel.serve.answer import probabilities, timings
 from satchel.serve.fields import Fields
+from satchel.serve.http import OWN_END
 from satchel.serve.jobs import Job, LogProb
 from satchel.serve.models import ServedModel
 from satchel.serve.settings import Settings
 from satchel.serve.wanted import Wanted
 
-STREAM_END = b""  # the last event says it
+FRAMING = OWN_END
 _SAME = (
     "model", "stream", "stop", "temperature", "top_k", "top_p", "min_p", "frequency_penalty",
     "presence_penalty", "ignore_eos", "grammar", "json_schema",

@@ -62,6 +62,7 @@ class Models:
             return next(iter(self._by_name.values()))
         if not isinstance(name, str):
             raise ApiError(400, "model must be a text", param="model")
+        name = name.removesuffix(":latest")  # which Ollama's clients may add
         if name not in self._by_name and self._any_name:
             return next(iter(self._by_name.values()))
         if name not in self._by_name:

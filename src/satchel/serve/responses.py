@@ -11,7 +11,7 @@ from satchel.serve import chat
 from satchel.serve.answer import finish_reason, new_id, now
 from satchel.serve.errors import ApiError
 from satchel.serve.fields import Fields
-from satchel.serve.http import event
+from satchel.serve.http import OWN_END, event
 from satchel.serve.jobs import Job
 from satchel.serve.models import ServedModel
 from satchel.serve.responses_input import as_chat, input_items
@@ -41,7 +41,7 @@ class ResponseAsk:
 class Responses:
     """The endpoint of one server, with the responses that it has given."""
 
-    STREAM_END = b""  # the last event says it
+    FRAMING = OWN_END
 
     def __init__(self, most_bytes: int) -> None:
         self.store = ResponseStore(most_bytes)
