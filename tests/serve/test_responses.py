@@ -1,4 +1,4 @@
-"""/v1/responses through OpenAI's client, adapters by name, and embeddings that are not there."""
+"""/v1/responses through OpenAI's client, and adapters by name."""
 
 from __future__ import annotations
 
@@ -161,11 +161,6 @@ def test_what_is_refused(server: Running, fields: Any, param: str) -> None:
     with pytest.raises(openai.BadRequestError) as error:
         server.client.responses.create(model="tiny", **fields)
     assert error.value.param == param
-
-
-def test_embeddings_are_refused_by_models_that_have_none(server: Running) -> None:
-    with pytest.raises(openai.BadRequestError, match="no embeddings"):
-        server.client.embeddings.create(model="tiny", input="x")
 
 
 def test_adapters_are_models_of_their_own(tmp_path: Path) -> None:

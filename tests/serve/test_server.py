@@ -67,6 +67,8 @@ def test_the_prompt_of_a_conversation(server: Running) -> None:
     messages = [{"role": "user", "content": "hi"}]
     _, made, _ = request(server, "/apply-template", {"messages": messages})
     assert made == {"prompt": "<|user|>hi<|end|><|assistant|>"}
+    _, counted, _ = request(server, "/v1/chat/completions/input_tokens", {"messages": messages})
+    assert counted["input_tokens"] == 5
 
 
 def test_paths_without_a_version(server: Running) -> None:

@@ -26,6 +26,7 @@ from satchel.graph.passes import FLOATS, IMPORTED, Pass, optimize
 from satchel.program.names import (
     EMBED_METHOD,
     EMBEDDED_METHOD,
+    HIDDEN_METHOD,
     KV_METHOD,
     LOOKAHEAD_METHOD,
     PREFILL_METHOD,
@@ -77,6 +78,8 @@ class BaseTarget(Target):
             wanted += [MethodWish(PREFILL_METHOD, rows), MethodWish(LOOKAHEAD_METHOD, tree)]
             if asked.embeddings:
                 wanted += [MethodWish(EMBED_METHOD, rows), MethodWish(EMBEDDED_METHOD, rows)]
+            if asked.hidden:
+                wanted.append(MethodWish(HIDDEN_METHOD, rows))
         return wanted
 
     def check_module(self, recipe: str, has_overrides: bool) -> None:

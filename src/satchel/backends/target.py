@@ -47,6 +47,7 @@ class LanguageModelRequest:
     prefill_tokens: int
     lookahead_rows: int | None  # of a step, where the program guesses by default
     embeddings: bool = False  # whether the program also takes embeddings in place of tokens
+    hidden: bool = False  # whether it also gives hidden states
 
 
 @dataclass(frozen=True)

@@ -41,6 +41,7 @@ from satchel.program.names import (
     ACCEPT_METHOD,
     EMBED_METHOD,
     EMBEDDED_METHOD,
+    HIDDEN_METHOD,
     LOOKAHEAD_METHOD,
     adapted,
 )
@@ -177,12 +178,18 @@ def encode_model(opened: OpenedModel) -> EncodedModel:
         options.prefill_tokens,
         sizes.rows if sizes else None,
         options.embeddings,
+        options.pooling is not None,
     )
     wishes = tuple(options.chip.methods(asked))
     if options.embeddings and not any(wish.name == EMBEDDED_METHOD for wish in wishes):
         raise ConfigError(
             f"{options.target} in {options.mode} mode takes no embeddings",
             "Export with mode hybrid for cpu, or leave out embeddings.",
+        )
+    if options.pooling and not any(wish.name == HIDDEN_METHOD for wish in wishes):
+        raise ConfigError(
+            f"{options.target} in {options.mode} mode gives no vectors of texts",
+            "Export with mode hybrid for cpu, or leave out pooling.",
         )
     graphs = build_graphs(opened, wishes)
     if options.rotate:
@@ -208,7 +215,8 @@ def build_graphs(opened: OpenedModel, wishes: Sequence[MethodWish]) -> list[Grap
                 continue
             name, tree = adapted(wish.name, adapter), wish.name == LOOKAHEAD_METHOD
             embedded = wish.name == EMBEDDED_METHOD
-            graph = model.method(name, wish.tokens, opened.context, cache, tree, embedded)
+            hidden = wish.name == HIDDEN_METHOD
+            graph = model.method(name, wish.tokens, opened.context, cache, tree, embedded, hidden)
             rotate_inputs(graph, checkpoint.rotated)
             add_branches(graph, checkpoint.branches, checkpoint)
             if adapter:
@@ -352,6 +360,7 @@ def _metadata(
             "description": _description(opened, rounding),
         },
         adapters=list(opened.adapters.apart),
+        pooling=options.pooling,
         runner={key: v for key, v in options.metadata.items() if key not in METADATA},
         weight_error=error_by_kind(errors),
         layer_error=error_by_layer(errors),

@@ -51,6 +51,7 @@ def export(
     rotate: bool = ...,
     rotate_online: bool = ...,
     embeddings: bool = ...,
+    pooling: str | None = ...,
     mode: str = ...,
     prefill_ar_len: int | None = ...,
     context: int | None = ...,

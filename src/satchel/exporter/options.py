@@ -231,6 +231,13 @@ class ExportOptions:
         SWITCH,
         group=MODEL,
     )
+    pooling: str | None = option(
+        None,
+        "the program also gives a vector for a text, as /v1/embeddings does: the hidden state of "
+        "its last token, or the mean of all",
+        choices=("last", "mean"),
+        group=MODEL,
+    )
     ngram: int | None = option(
         None, "lookahead: guesses have up to N - 1 tokens (4)", INTEGER, metavar="N", group=MODEL
     )
@@ -373,6 +380,8 @@ class ExportOptions:
                 "embeddings from elsewhere do not fit rotated hidden states",
                 "Leave out embeddings or rotate.",
             )
+        if self.pooling and self.rotate:
+            raise ConfigError("rotated hidden states are no one's", "Leave out pooling or rotate.")
         for each in fields(self):
             if any("\0" in text for text in _texts(getattr(self, each.name))):  # no name has one
                 raise ConfigError(f"{each.name} has a zero byte in it")

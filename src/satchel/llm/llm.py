@@ -8,6 +8,9 @@ from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from satchel.errors import ConfigError, ProgramFormatError, TokenizerError
 from satchel.llm.batch import Batch
 from satchel.llm.chat_template import ChatTemplate
@@ -260,6 +263,24 @@ class LLM:
         while same < min(len(tokens), len(changed)) and tokens[same] == changed[same]:
             same += 1
         return max(1, min(same, self.session.context // 2))
+
+    def embed(self, text: str) -> NDArray[np.float32]:
+        """The vector of a text, of length 1; for programs that were exported with ``pooling``.
+
+        Example::
+
+            llm = LLM("qwen3-embedding.satchel")
+            llm.embed("a river in Italy") @ llm.embed("the Po")
+        """
+        from satchel.llm.text_vectors import text_vector
+
+        steps = text_vector(self.sessions, self.tokenizer.encode(text), self.sessions.adapter)
+        while True:
+            try:
+                next(steps)
+            except StopIteration as end:
+                vector: NDArray[np.float32] = end.value
+                return vector
 
     def logprobs(self, prompt: str, continuation: str) -> list[tuple[str, float]]:
         """Each token of a continuation with ln of its probability, after a plain text.

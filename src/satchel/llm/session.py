@@ -28,6 +28,7 @@ from satchel.program.names import (
     ACCEPT_METHOD,
     EMBED_METHOD,
     EMBEDDED_METHOD,
+    HIDDEN_METHOD,
     KV_METHOD,
     LOOKAHEAD_METHOD,
     PREFILL_METHOD,
@@ -228,6 +229,24 @@ class Session:
             start += count
         last: Array = logits[0]
         return last
+
+    def hidden_states(self, tokens: Sequence[int]) -> Iterator[Array]:
+        """Append tokens to the cache; the last hidden states of all, in blocks, [n, hidden]."""
+        suffix = f"@{self.adapter}" if self.adapter else ""
+        method = self.instance.method(HIDDEN_METHOD + suffix)
+        start = 0
+        for count in self.pieces(len(tokens)):
+            block = tokens[start : start + count]
+            arrays = {
+                "tokens": np.asarray(block, np.int32),
+                "position": np.arange(self.position, self.position + count, dtype=np.int32),
+                "sequence": np.full(count, self.sequence, np.int32),
+                "rows": np.arange(count, dtype=np.int32),
+            }
+            (hidden,) = run_with_room(method, [arrays[name] for name in method.inputs], self)
+            self.tokens += block
+            start += count
+            yield hidden
 
     def _embedding_method(self, name: str) -> str:
         if not self.program.has_method(name):

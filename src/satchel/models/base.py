@@ -118,7 +118,11 @@ class Decoder(ABC):
 
     def logits(self, step: Step, x: Value) -> Value:
         """[L, hidden] -> [L, vocab]"""
-        return self.head(step, rms_norm(step, x, "model.norm", self.eps))
+        return self.head(step, self.last_norm(step, x))
+
+    def last_norm(self, step: Step, x: Value) -> Value:
+        """[L, hidden] -> [L, hidden]: behind the last layer, before the head."""
+        return rms_norm(step, x, "model.norm", self.eps)
 
     def qkv(
         self,
@@ -150,6 +154,7 @@ class Decoder(ABC):
         cache_dtype: DType = DType.f32,
         tree: bool = False,
         embedded: bool = False,
+        hidden: bool = False,
     ) -> Graph:
         """The graph of one entry point: ``tokens`` at a time over a cache of ``context``.
 
@@ -158,7 +163,8 @@ class Decoder(ABC):
         which of its tokens logits are wanted, since generation needs only the last one's. With
         ``tree`` the tokens are continuations side by side: ``parents`` says behind which of them
         each one stands. With ``embedded`` it takes what :meth:`embed_method` gives, or what stands
-        for an image or a sound there, in place of tokens.
+        for an image or a sound there, in place of tokens. With ``hidden`` it gives the last hidden
+        states of the ``rows`` in place of logits.
         """
         b = GraphBuilder(name)
         if embedded:
@@ -173,7 +179,10 @@ class Decoder(ABC):
         if tokens != 1:
             most = tokens.maximum if isinstance(tokens, Sym) else tokens
             x = b.take_rows(x, b.input("rows", (Sym("L", most),), DType.i32))
-        b.output(self.logits(step, x), "logits")
+        if hidden:
+            b.output(self.last_norm(step, x), "hidden")
+        else:
+            b.output(self.logits(step, x), "logits")
         _name_sequence_last(b.graph)
         return optimize(b.finish())
 

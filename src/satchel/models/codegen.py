@@ -100,5 +100,8 @@ class Model(Decoder):
         return linear(step, x, f"{name}.mlp.fc_out", self.hidden, bias=True)
 
     def logits(self, step: Step, x: Value) -> Value:
-        x = layer_norm(step, x, "transformer.ln_f", self.eps)
+        x = self.last_norm(step, x)
         return linear(step, x, "lm_head", self.vocab_size, bias=True, role="head")
+
+    def last_norm(self, step: Step, x: Value) -> Value:
+        return layer_norm(step, x, "transformer.ln_f", self.eps)

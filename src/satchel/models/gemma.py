@@ -49,5 +49,5 @@ class Model(Decoder):
         out = cached_attention(step, q, k, v, index, scale=self.head_dim**-0.5)
         return linear(step, out, f"{name}.o_proj", self.hidden, self.attention_bias)
 
-    def logits(self, step: Step, x: Value) -> Value:
-        return self.head(step, rms_norm(step, x, "model.norm", self.eps, add=1))
+    def last_norm(self, step: Step, x: Value) -> Value:
+        return rms_norm(step, x, "model.norm", self.eps, add=1)

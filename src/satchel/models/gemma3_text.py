@@ -86,5 +86,7 @@ class Model(Decoder):
         return linear(step, out, f"{name}.o_proj", self.hidden, self.attention_bias)
 
     def logits(self, step: Step, x: Value) -> Value:
-        logits = self.head(step, self.norm(step, x, "model.norm"))
-        return softcapped(step, logits, self.logit_cap)
+        return softcapped(step, super().logits(step, x), self.logit_cap)
+
+    def last_norm(self, step: Step, x: Value) -> Value:
+        return self.norm(step, x, "model.norm")

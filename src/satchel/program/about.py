@@ -46,7 +46,7 @@ class AboutLanguageModel(About):
     kind = "llm"
     order = (
         *("name", "architecture", "parameters", "target", "context", "mode", "prefill_ar_len"),
-        *("lookahead", "vocab_size", "generation", "recipe", "adapters", "runner"),
+        *("lookahead", "vocab_size", "generation", "recipe", "adapters", "pooling", "runner"),
         *("placement", "weight_error", "layer_error", "provenance", "tokenizer"),
     )
 
@@ -57,6 +57,7 @@ class AboutLanguageModel(About):
     vocab_size: int = 0
     generation: Mapping[str, Any] = field(default_factory=dict)
     adapters: list[str] = field(default_factory=list)
+    pooling: str | None = None  # how a text becomes one vector, if it does
     runner: Mapping[str, Any] = field(default_factory=dict)  # what other runners ask for
     layer_error: Mapping[str, list[float]] = field(default_factory=dict)
     tokenizer: Mapping[str, Any] = field(default_factory=dict)

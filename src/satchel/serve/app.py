@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import os
 from collections.abc import Awaitable, Callable, Mapping
@@ -19,11 +20,11 @@ from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
 from satchel.llm.llm import LLM
-from satchel.serve import chat, completions, llamacpp, ollama
+from satchel.serve import chat, completions, embeddings, llamacpp, ollama
 from satchel.serve.errors import ApiError
 from satchel.serve.fields import Fields
 from satchel.serve.guard import check, client_of
-from satchel.serve.http import EventStream, Json, failed, read_body, while_there
+from satchel.serve.http import EventStream, Json, failed, read_body, unless_gone, while_there
 from satchel.serve.jobs import Job
 from satchel.serve.metrics import Metrics
 from satchel.serve.models import Models, ServedModel, Source
@@ -76,7 +77,9 @@ class App:
             "/v1/chat/completions": partial(self._answer, chat),
             "/v1/completions": partial(self._answer, completions),
             "/v1/responses": partial(self._answer, self._responses),
-            "/v1/embeddings": self._embeddings,
+            "/v1/chat/completions/input_tokens": self._input_tokens,
+            "/v1/embeddings": partial(self._embeddings, embeddings.openai_answer),
+            "/api/embed": partial(self._embeddings, embeddings.ollama_answer),
             "/completion": partial(self._answer, llamacpp),
             "/api/chat": partial(self._answer, ollama.CHAT),
             "/api/generate": partial(self._answer, ollama.GENERATE),
@@ -155,14 +158,12 @@ class App:
             return EventStream(job, events, self.settings, endpoint.FRAMING)
         return Json(await while_there(request.receive, job, endpoint.whole(job, ask)))
 
-    async def _embeddings(self, request: Request) -> Response:
-        model, _ = await self._read(request)
-        raise ApiError(
-            400,
-            f"{model.name} writes text and gives no embeddings",
-            param="model",
-            code="model_not_supported",
-        )
+    async def _embeddings(self, answer: Callable[..., Any], request: Request) -> Response:
+        model, fields = await self._read(request)
+        texts = await run_in_threadpool(embeddings.read_texts, model, fields, self.settings)
+        working = asyncio.ensure_future(embeddings.embed(model, texts))
+        found = await unless_gone(request.receive, working)
+        return Json(answer(model, fields, texts, found))
 
     async def _tokenize(self, request: Request) -> Response:
         model, fields = await self._read(request)
@@ -174,6 +175,13 @@ class App:
             return completions.tokenize(model, fields, prompt)
 
         return Json(await run_in_threadpool(work))
+
+    async def _input_tokens(self, request: Request) -> Response:
+        """How many tokens a conversation has, before it is asked."""
+        model, fields = await self._read(request)
+        tools = read_tools(fields)
+        tokens = await run_in_threadpool(chat.chat_prompt, model, fields, self.settings, tools)
+        return Json({"object": "response.input_tokens", "input_tokens": len(tokens)})
 
     async def _apply_template(self, request: Request) -> Response:
         model, fields = await self._read(request)

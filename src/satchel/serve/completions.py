@@ -65,7 +65,7 @@ def prepare(model: ServedModel, fields: Fields, settings: Settings) -> Completio
     if echo and wanted.logprobs is not None:
         raise fields.wrong("echo", "goes without logprobs")
     generations, echoes = [], []
-    for prompt in _prompts(model, fields, settings):
+    for prompt in read_prompts(model, fields, settings):
         generations += wanted.generations(model, prompt)
         text = model.llm.tokenizer.decode(prompt) if echo else ""
         echoes += [text] * wanted.count
@@ -73,25 +73,31 @@ def prepare(model: ServedModel, fields: Fields, settings: Settings) -> Completio
     return CompletionAsk(model, name, wanted, generations, echoes)
 
 
-def _prompts(model: ServedModel, fields: Fields, settings: Settings) -> list[list[int]]:
+def read_prompts(
+    model: ServedModel,
+    fields: Fields,
+    settings: Settings,
+    name: str = "prompt",
+    most: int = _MOST_PROMPTS,
+) -> list[list[int]]:
     """A text, several, the tokens of one, or those of several."""
-    given = fields.get("prompt")
+    given = fields.get(name)
     if isinstance(given, str) or (isinstance(given, list) and given and is_token(given[0])):
         given = [given]
     if not isinstance(given, list) or not given:
-        raise fields.wrong("prompt", "must be a text, a list of texts or of tokens")
-    if len(given) > _MOST_PROMPTS:
-        raise fields.wrong("prompt", f"may have {_MOST_PROMPTS} texts, not {len(given)}")
+        raise fields.wrong(name, "must be a text, a list of texts or of tokens")
+    if len(given) > most:
+        raise fields.wrong(name, f"may have {most} texts, not {len(given)}")
     found = []
     for each in given:
         if isinstance(each, str):
-            check_length(len(each), model, "prompt")
+            check_length(len(each), model, name)
             tokens = model.llm.tokenizer.encode(each)
         elif isinstance(each, list) and all(map(is_token, each)):
             tokens = each
         else:
-            raise fields.wrong("prompt", "must be a text, a list of texts or of tokens")
-        check_prompt(tokens, model, settings, "prompt")
+            raise fields.wrong(name, "must be a text, a list of texts or of tokens")
+        check_prompt(tokens, model, settings, name)
         found.append(tokens)
     return found
 

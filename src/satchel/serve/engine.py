@@ -9,8 +9,11 @@ import asyncio
 import logging
 import threading
 import time
-from collections import defaultdict
-from collections.abc import Sequence
+from collections import defaultdict, deque
+from collections.abc import Generator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
 
 from satchel.llm.batch import Batch
 from satchel.llm.generation import Generation
@@ -26,6 +29,28 @@ from satchel.serve.settings import Settings
 _log = logging.getLogger("satchel.serve")
 _MOST_IDLE = 128  # texts that are kept for those that begin alike, if there is memory
 _Inbox = asyncio.Queue[Progress]
+
+
+@dataclass(frozen=True)
+class _Errand:
+    """Work on the model that is no answer, and where its result goes."""
+
+    work: Generator[None, None, Any]
+    result: asyncio.Future[Any]
+
+    def end(self, value: Any = None, error: Exception | None = None) -> None:
+        """From the engine's thread."""
+
+        def tell() -> None:
+            if self.result.done():
+                return
+            if error is not None:
+                self.result.set_exception(error)
+            else:
+                self.result.set_result(value)
+
+        with suppress(RuntimeError):  # the loop has ended, and its clients with it
+            self.result.get_loop().call_soon_threadsafe(tell)
 
 
 class Engine:
@@ -45,6 +70,7 @@ class Engine:
         self.cache: CacheUsage | None = None if single else instance.cache_usage
         self._queue: FairQueue[Ticket] = FairQueue()
         self._gone: list[Job] = []
+        self._errands: deque[_Errand] = deque()
         self._running: dict[Generation, Ticket] = {}
         self._outgoing: dict[asyncio.AbstractEventLoop, list[tuple[_Inbox, Progress]]]
         self._outgoing = defaultdict(list)
@@ -85,6 +111,21 @@ class Engine:
             self._changed.notify()
         return job
 
+    def run(self, work: Generator[None, None, Any]) -> asyncio.Future[Any]:
+        """Let something else have the model, one step at a time between those of answers.
+
+        The future has its result; when nobody wants it any more the work ends.
+        """
+        errand = _Errand(work, asyncio.get_running_loop().create_future())
+        with self._changed:
+            if self._draining:
+                raise busy("the server is about to stop", 5, 503)
+            if len(self._errands) >= max(1, self._settings.queue):
+                raise busy(f"{len(self._errands)} texts wait already", self._wait_s())
+            self._errands.append(errand)
+            self._changed.notify()
+        return errand.result
+
     def _wait_s(self) -> int:
         """When to ask again: about when some that wait have had their turn."""
         turns = (len(self._queue) + 1) / self._most
@@ -100,7 +141,7 @@ class Engine:
         end = time.monotonic() + seconds
         with self._changed:
             self._draining = True
-        while self._running or len(self._queue):
+        while self._running or len(self._queue) or self._errands:
             if time.monotonic() > end:
                 return False
             time.sleep(0.01)
@@ -118,16 +159,36 @@ class Engine:
             try:
                 self._batch.step()
                 self._collect()
+                self._go_on_with_errand()
             except Exception as error:  # of no single answer: a bug, but the server goes on
                 _log.exception("a step of %s failed", self.name)
                 self._fail_all(error)
             self._send()
         self._fail_all(busy("the server is about to stop", 5, 503))
+        while self._errands:
+            self._errands.popleft().end(error=busy("the server is about to stop", 5, 503))
         self._send()
+
+    def _go_on_with_errand(self) -> None:
+        if not self._errands:
+            return
+        errand = self._errands[0]
+        try:
+            if not errand.result.cancelled():
+                next(errand.work)
+                return
+            errand.work.close()
+        except StopIteration as end:
+            errand.end(end.value)
+        except Exception as error:
+            errand.end(error=error)
+        self._errands.popleft()
 
     def _wait_for_work(self) -> bool:
         with self._changed:
-            while not (self._stopped or self._running or len(self._queue) or self._gone):
+            while not (
+                self._stopped or self._running or len(self._queue) or self._gone or self._errands
+            ):
                 self._changed.wait()
             self._drop_gone()
             # Later ones wait in the queue, where clients take turns, and not in the batch.

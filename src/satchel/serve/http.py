@@ -76,16 +76,23 @@ async def until_gone(receive: Receive) -> None:
 
 async def while_there(receive: Receive, job: Job, work: Awaitable[T]) -> T:
     """Work for a client that waits; ends, with all of the job, when it goes away."""
-    working = asyncio.ensure_future(work)
-    gone = asyncio.ensure_future(until_gone(receive))
     try:
-        await asyncio.wait({working, gone}, return_when=asyncio.FIRST_COMPLETED)
+        return await unless_gone(receive, asyncio.ensure_future(work))
+    finally:
+        job.cancel()
+
+
+async def unless_gone(receive: Receive, working: asyncio.Future[T]) -> T:
+    """What the work gives; it is cancelled when the client goes away."""
+    gone = asyncio.ensure_future(until_gone(receive))
+    both: set[asyncio.Future[Any]] = {working, gone}
+    try:
+        await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
         if not working.done():
             raise ClientDisconnect
         return working.result()
     finally:
-        job.cancel()
-        for task in (working, gone):
+        for task in both:
             task.cancel()
             with suppress(asyncio.CancelledError, Exception):
                 await task

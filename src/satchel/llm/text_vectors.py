@@ -1,0 +1,58 @@
+"""One vector for a text: the last hidden states of a decoder, pooled and brought to length 1."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from satchel.errors import ConfigError
+from satchel.llm.session import Session
+from satchel.llm.sessions import Sessions
+from satchel.program.names import HIDDEN_METHOD
+from satchel.runtime.program import Program
+
+Vector = NDArray[np.float32]
+
+
+def pooling_of(program: Program) -> str:
+    """How the program makes a vector of a text; ConfigError if it does not."""
+    pooling = program.metadata.get("pooling")
+    if pooling not in ("last", "mean") or not program.has_method(HIDDEN_METHOD):
+        raise ConfigError(
+            f"{program.metadata.get('name')} writes text and gives no embeddings",
+            "Export it with --pooling last, or mean.",
+        )
+    return str(pooling)
+
+
+def text_vector(
+    sessions: Sessions, tokens: Sequence[int], adapter: str | None = None
+) -> Generator[None, None, Vector]:
+    """Computes a text's vector, [hidden]: one step of the model each time that it goes on."""
+    first = sessions.first
+    pooling = pooling_of(first.program)
+    session = Session(first.program, mode=first.mode, instance=first.instance, adapter=adapter)
+    session.make_room = sessions.drop_oldest
+    total = np.zeros(0, np.float64)
+    try:
+        for hidden in session.hidden_states(tokens):
+            if pooling == "last":
+                total = hidden[-1].astype(np.float64)
+            else:
+                total = (total if total.size else 0.0) + hidden.astype(np.float64).sum(0)
+            yield
+    finally:
+        session.close()
+    return unit(total)
+
+
+def unit(vector: NDArray[np.floating]) -> Vector:
+    """The same direction with length 1; nothing stays nothing.
+
+    >>> unit(np.array([3.0, 4.0]))
+    array([0.6, 0.8], dtype=float32)
+    """
+    length = float(np.linalg.norm(vector))
+    return (vector / (length or 1.0)).astype(np.float32)
