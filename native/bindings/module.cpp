@@ -4,6 +4,7 @@
 namespace nb = nanobind;
 
 void bind_kernels(nb::module_& m);
+void bind_llm(nb::module_& m);
 void bind_program(nb::module_& m);
 void bind_speech(nb::module_& m);
 void bind_vulkan(nb::module_& m);
@@ -13,6 +14,7 @@ NB_MODULE(_native, m) {
       m.def_submodule("kernels", "The kernels of each instruction set, one by one.");
   bind_kernels(kernels);
   bind_program(m);
+  bind_llm(m);
   bind_speech(m);
   nb::module_ vulkan = m.def_submodule("vulkan", "The GPUs of this machine.");
   bind_vulkan(vulkan);

@@ -33,6 +33,8 @@ void translate(const std::exception_ptr& pointer, void*) {
     raise("ChecksumError", e.what(), e.advice, e.section, e.offset);
   } catch (const FormatError& e) {
     raise("ProgramFormatError", e.what(), e.advice, e.section, e.offset);
+  } catch (const TokenizerError& e) {
+    raise("TokenizerError", e.what(), e.advice);
   } catch (const CacheFullError& e) {
     raise("CacheFullError", e.what());
   } catch (const ExecutionError& e) {

@@ -35,6 +35,15 @@ class ExecutionError : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
+// A text or tokens that a tokenizer cannot take.
+class TokenizerError : public std::runtime_error {
+ public:
+  explicit TokenizerError(const std::string& message, std::string advice = "")
+      : std::runtime_error(message), advice(std::move(advice)) {}
+
+  std::string advice;
+};
+
 // There are no pages left for more rows of the caches.
 class CacheFullError : public ExecutionError {
  public:

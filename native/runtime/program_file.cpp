@@ -12,7 +12,8 @@ namespace satchel {
 namespace {
 
 constexpr uint8_t kMagic[8] = {'S', 'A', 'T', 'C', 'H', 'E', 'L', 0};
-constexpr uint32_t kVersion = 2;
+constexpr uint32_t kVersion = 2;      // without the section `text`
+constexpr uint32_t kTextVersion = 3;  // with it
 constexpr uint64_t kHeaderSize = 64;
 constexpr uint64_t kRecordSize = 64;
 constexpr uint64_t kDigestOffset = 32;
@@ -20,8 +21,8 @@ constexpr uint64_t kAlignment = 256;      // the strictest that a GPU's driver a
 constexpr uint64_t kPlaneAlignment = 64;  // of the parts that the scales of a matrix have
 constexpr uint64_t kWeightsAlignment = 4096;
 constexpr const char* kSectionNames[] = {"",        "tokenizer", "methods", "weight_index",
-                                         "weights", "metadata"};
-constexpr uint32_t kSectionCount = 5;
+                                         "weights", "metadata",  "text"};
+constexpr uint32_t kSectionCount = 5;  // one more with `text`
 // 255 * 128 * 65536 is below 2^31: the kernels add the products of a group in 32 bits.
 constexpr uint32_t kMaxGroup = 65536;
 
@@ -154,14 +155,14 @@ void ProgramFile::read_sections() {
                       "Make one with: satchel export CHECKPOINT.");
   }
   const uint32_t version = head.u32();
-  if (version != kVersion) {
+  if (version != kVersion && version != kTextVersion) {
     throw FormatError("header", 8,
                       "the file has the format version " + std::to_string(version) +
-                          ", and this is version " + std::to_string(kVersion),
+                          ", and this is version " + std::to_string(kTextVersion),
                       "Use the Satchel that wrote it, or export the model again.");
   }
   const uint32_t count = head.u32();
-  if (count != kSectionCount)
+  if (count != kSectionCount + (version == kTextVersion ? 1 : 0))
     throw FormatError("header", 12, "it claims " + std::to_string(count) + " sections");
   if (head.u64() != size) {
     throw FormatError("header", 16, "the file is not as long as it says",
@@ -184,7 +185,7 @@ void ProgramFile::read_sections() {
   std::set<uint32_t> seen;
   for (uint32_t i = 0; i < count; ++i) {
     const uint32_t kind = table.u32();
-    if (kind < 1 || kind > kSectionCount || !seen.insert(kind).second) {
+    if (kind < 1 || kind > count || !seen.insert(kind).second) {
       table.fail("unknown or repeated section " + std::to_string(kind));
     }
     if (table.u32() != 0) table.fail("reserved bytes are not zero");
@@ -211,10 +212,13 @@ void ProgramFile::read_sections() {
     throw FormatError("section table", end, "there are bytes after the last section");
 }
 
-const SectionRecord& ProgramFile::section(SectionKind kind) const {
-  return *std::find_if(sections_.begin(), sections_.end(),
-                       [&](const auto& s) { return s.kind == kind; });
+const SectionRecord* ProgramFile::find_section(SectionKind kind) const {
+  const auto found = std::find_if(sections_.begin(), sections_.end(),
+                                  [&](const auto& s) { return s.kind == kind; });
+  return found == sections_.end() ? nullptr : &*found;
 }
+
+const SectionRecord& ProgramFile::section(SectionKind kind) const { return *find_section(kind); }
 
 void ProgramFile::check_digest(SectionKind kind) const {
   const SectionRecord& record = section(kind);

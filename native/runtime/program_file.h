@@ -19,7 +19,8 @@ enum class SectionKind : uint32_t {
   methods = 2,
   weight_index = 3,
   weights = 4,
-  metadata = 5
+  metadata = 5,
+  text = 6  // the compiled tokenizer; not in every file
 };
 
 struct SectionRecord {
@@ -82,6 +83,7 @@ class ProgramFile {
   const std::vector<SectionRecord>& sections() const { return sections_; }
   const std::vector<WeightEntry>& weights() const { return weights_; }
   const SectionRecord& section(SectionKind kind) const;
+  const SectionRecord* find_section(SectionKind kind) const;  // null if there is none
   const uint8_t* bytes(const SectionRecord& section) const { return file_.data() + section.offset; }
   uint64_t size() const { return file_.size(); }
   int descriptor() const { return file_.descriptor(); }

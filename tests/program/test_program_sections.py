@@ -63,8 +63,8 @@ SIZE = {r.kind: r.size for r in fm.read_records(good_bytes())}
 
 HEADERS = {
     "magic": (_put("<B", 0, 0x73), "header", "not a Satchel program"),
-    "older version": (_put("<I", 8, 1), "header", "version 1, and this is version 2"),
-    "version": (_put("<I", 8, 3), "header", "format version 3"),
+    "older version": (_put("<I", 8, 1), "header", "version 1, and this is version 3"),
+    "version": (_put("<I", 8, 4), "header", "format version 4"),
     "fewer sections": (_put("<I", 12, 4), "header", "claims 4 sections"),
     "absurd sections": (_put("<I", 12, 0xFFFFFFFF), "header", "claims 4294967295 sections"),
     "file size": (_put("<Q", 16, len(good_bytes()) + 1), "header", "not as long as it says"),

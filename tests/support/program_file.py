@@ -11,7 +11,7 @@ import struct
 from dataclasses import dataclass, field
 from typing import Any
 
-SECTIONS = {1: "tokenizer", 2: "methods", 3: "weight_index", 4: "weights", 5: "metadata"}
+SECTIONS = {1: "tokenizer", 2: "methods", 3: "weight_index", 4: "weights", 5: "metadata", 6: "text"}
 KINDS = {name: number for number, name in SECTIONS.items()}
 DTYPES = ["f32", "f16", "i32", "i64", "i8", "u8", "bool"]
 ENCODINGS = {
@@ -101,6 +101,7 @@ class Model:
     weight_bytes: bytes = b""
     tokenizer: bytes = b""
     metadata: bytes = b"{}"
+    text: bytes = b""
 
     def shaped(self) -> list[Shaped]:
         """Everything that has a shape."""
@@ -146,7 +147,8 @@ class Record:
 
 def read_records(data: bytes) -> list[Record]:
     magic, version, count, size, reserved = struct.unpack_from("<8sIIQQ", data)
-    assert (magic, version, size, reserved) == (b"SATCHEL\0", 2, len(data), 0)
+    assert (magic, size, reserved) == (b"SATCHEL\0", len(data), 0)
+    assert (version, count) in ((2, 5), (3, 6))
     assert data[32:64] == hashlib.sha256(data[:32] + data[64 : 64 + 64 * count]).digest()
     records = []
     for i in range(count):
@@ -170,6 +172,7 @@ def read(data: bytes) -> Model:
         parts["weights"],
         parts["tokenizer"],
         parts["metadata"],
+        parts.get("text", b""),
     )
 
 
@@ -277,7 +280,8 @@ def write_index(model: Model) -> bytes:
 
 
 def write_header(records: list[Record], size: int) -> bytes:
-    head = struct.pack("<8sIIQQ", b"SATCHEL\0", 2, len(records), size, 0)
+    version = 3 if any(r.kind == "text" for r in records) else 2
+    head = struct.pack("<8sIIQQ", b"SATCHEL\0", version, len(records), size, 0)
     table = b"".join(
         struct.pack("<IIQQQ32s", KINDS[r.kind], 0, r.offset, r.size, 0, r.digest) for r in records
     )
@@ -305,6 +309,8 @@ def write(model: Model) -> bytes:
         "weights": model.weight_bytes,
         "metadata": model.metadata,
     }
+    if model.text:
+        parts["text"] = model.text
     digests = b"".join(w.digest for w in model.weights)
     return write_sections(parts, hashlib.sha256(digests).digest())
 

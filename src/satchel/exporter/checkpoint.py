@@ -48,6 +48,7 @@ from satchel.program.names import (
 from satchel.progress import Progress, usual_progress
 from satchel.quantize.recipe import Recipe, apply_recipe, store_steps
 from satchel.quantize.rotation.plan import HEAD_SUFFIX
+from satchel.remarks import remark
 from satchel.sources import known_entry, pull
 
 if TYPE_CHECKING:
@@ -136,6 +137,7 @@ def prepare_export(
         context=opened.context,
         adapters=tuple(opened.adapters.apart),
         tokenizer=tokenizer.json.encode(),
+        text=_compiled(tokenizer),
         pre_quantized=encoded.pre_quantized,
         rounder=lambda packer: rounding.rounder(
             encoded.checkpoint, opened.model, encoded.graphs, packer, told, merged
@@ -264,6 +266,20 @@ def read_tokens(opened: OpenedModel) -> TokenizerSpec:
         changed: dict[str, Any] = {name: tuple(ids) if name == "eos_ids" else value}
         spec = replace(spec, **changed)
     return spec
+
+
+def _compiled(tokenizer: TokenizerSpec) -> bytes:
+    """The tokenizer as the native core maps it; empty where it lacks something, which is told."""
+    from satchel.llm.compiled import NotCompiled, compile_tokenizer
+
+    try:
+        return compile_tokenizer(tokenizer)
+    except NotCompiled as reason:
+        remark(
+            f"The native tokenizer does not do {reason}: satchel-run and the C API cannot use this "
+            "file as a language model; Python can."
+        )
+        return b""
 
 
 def _end_tokens(

@@ -76,6 +76,7 @@ class Portable:
     context: int = 0
     adapters: tuple[str, ...] = ()  # that are kept apart
     tokenizer: bytes = b""
+    text: bytes = b""  # the tokenizer as the native core maps it
     pre_quantized: frozenset[str] = frozenset()  # weights whose codes the checkpoint has
     rounder: Callable[[WeightPacker], Rounder | None] = plain_rounding
     rounding_memory: int = 0
@@ -181,7 +182,10 @@ class Export:
     @cached_property
     def writer(self) -> ProgramWriter:
         """Writes the portable form."""
-        return ProgramWriter(self.graphs, self.portable.encodings, self.portable.tokenizer)
+        portable = self.portable
+        return ProgramWriter(
+            self.graphs, portable.encodings, portable.tokenizer, text=portable.text
+        )
 
     def plan(self) -> ExportPlan:
         """File size and peak memory, from shapes alone."""
@@ -256,7 +260,9 @@ class Export:
                 metadata |= compiled.found
                 metadata["payloads"][name] = dict(compiled.summary)
             portable = self.portable
-            writer = ProgramWriter(self.kept_graphs, portable.encodings, portable.tokenizer, files)
+            writer = ProgramWriter(
+                self.kept_graphs, portable.encodings, portable.tokenizer, files, portable.text
+            )
             writer.write(output, _copying(program), lambda: metadata, overwrite)
 
     def _metadata(self, errors: Errors) -> dict[str, Any]:

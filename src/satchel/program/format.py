@@ -11,7 +11,8 @@ from enum import IntEnum
 from satchel.errors import GraphError
 
 MAGIC = b"SATCHEL\0"
-VERSION = 2
+VERSION = 2  # of files without the section `text`
+TEXT_VERSION = 3  # of files with it
 HEADER_SIZE = 64
 RECORD_SIZE = 64
 ALIGNMENT = 256  # the strictest that a GPU's driver asks for
@@ -29,6 +30,7 @@ class Section(IntEnum):
     weight_index = 3
     weights = 4
     metadata = 5
+    text = 6
 
 
 @dataclass(frozen=True)
@@ -45,7 +47,8 @@ def align(offset: int, alignment: int = ALIGNMENT) -> int:
 
 def encode_header(records: list[SectionRecord], file_size: int) -> bytes:
     """The header and the section table, which one digest covers."""
-    head = _HEADER.pack(MAGIC, VERSION, len(records), file_size, 0)
+    version = TEXT_VERSION if any(r.kind is Section.text for r in records) else VERSION
+    head = _HEADER.pack(MAGIC, version, len(records), file_size, 0)
     table = b"".join(_RECORD.pack(r.kind, 0, r.offset, r.size, 0, r.digest) for r in records)
     return head + hashlib.sha256(head + table).digest() + table
 

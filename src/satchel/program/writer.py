@@ -64,6 +64,7 @@ class ProgramWriter:
     encodings: Mapping[str, Encoding]
     tokenizer: bytes = b""
     payloads: Mapping[str, Path] = field(default_factory=dict)  # files, by the names they get
+    text: bytes = b""  # the compiled tokenizer; without one there is no such section
     weights: list[StoredWeight] = field(init=False)
     methods: bytes = field(init=False)
 
@@ -104,13 +105,16 @@ class ProgramWriter:
 
     def _places(self) -> dict[Section, tuple[int, int]]:
         """Offset and size of every section but the metadata, which comes last."""
-        at = HEADER_SIZE + RECORD_SIZE * len(Section)
         sizes = {
             Section.tokenizer: len(self.tokenizer),
+            Section.text: len(self.text),
             Section.methods: len(self.methods),
             Section.weight_index: self._index_size,
             Section.weights: self.weights_size,
         }
+        if not self.text:
+            del sizes[Section.text]
+        at = HEADER_SIZE + RECORD_SIZE * (len(sizes) + 1)
         places = {}
         for section, size in sizes.items():
             at = align(at, WEIGHTS_ALIGNMENT if section is Section.weights else ALIGNMENT)
@@ -141,6 +145,8 @@ class ProgramWriter:
                 Section.weight_index: self._index(digests),
                 Section.metadata: document,
             }
+            if self.text:
+                contents[Section.text] = self.text
             end = align(base + self.weights_size)
             places[Section.metadata] = (end, len(document))
             for section, data in contents.items():
