@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from test_whisper_graphs import mel_of
 from transformers.generation.logits_process import WhisperTimeStampLogitsProcessor
 
 from satchel.runtime.program import Program
@@ -20,6 +19,7 @@ from satchel.speech.rules import Rules
 from satchel.speech.tokens import Tokens
 from satchel.speech.transcriber import Move, divide
 from satchel.speech.words import Timing, add_words, cheapest_path, join_marks, listening
+from speech.test_whisper_graphs import mel_of
 from support.tiny_whisper import export_tiny
 
 TOKENS = Tokens.of_vocabulary(51865)

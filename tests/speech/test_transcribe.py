@@ -8,11 +8,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 import soundfile
-from test_sound import voice
 
 import satchel
 from satchel.cli.main import main
 from satchel.errors import ConfigError, InputError
+from speech.test_sound import voice
 from support.tiny_whisper import ENGLISH, export_tiny
 
 # The tiny model's texts are unlikely and repeat themselves.

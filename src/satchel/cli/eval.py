@@ -36,6 +36,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="TASK=FILE",
         help="a task's rows from a .jsonl, .json, .csv or .parquet file; repeatable",
     )
+    what.add_argument(
+        "--speech",
+        metavar="FOLDER",
+        help="word and character error rates of a model that hears, on NAME.wav with NAME.txt",
+    )
     what.add_argument("--task-path", metavar="FOLDER", help="tasks of your own, as lm-eval's YAML")
     what.add_argument(
         "--download", action="store_true", help="fetch the data of tasks that are not cached"
@@ -66,6 +71,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help="a new window every N tokens, each token counted once; default: the window",
     )
+    how.add_argument("--language", metavar="CODE", help="that is spoken, for --speech (any)")
     how.add_argument(
         "--restart", action="store_true", help="do not go on from an earlier run of the same"
     )
@@ -90,6 +96,9 @@ def execute(arguments: argparse.Namespace) -> None:
     from satchel.eval import EvaluationOptions, evaluate
     from satchel.exporter.cached import is_program
 
+    if arguments.speech:
+        _speech(arguments)
+        return
     checkpoint = arguments.checkpoint
     if checkpoint is None and not is_program(Path(arguments.model)):
         checkpoint = arguments.model  # the program is made of it
@@ -122,6 +131,39 @@ def execute(arguments: argparse.Namespace) -> None:
         print_json(document)
     else:
         _print(document)
+
+
+def _speech(arguments: argparse.Namespace) -> None:
+    from pathlib import Path
+
+    from satchel.cli.programs import find_program, open_program
+    from satchel.eval.speech import evaluate_speech
+    from satchel.speech.transcriber import SpeechOptions
+
+    bar = ProgressBar(whole)
+    document = evaluate_speech(
+        open_program(str(find_program(arguments.model)), arguments),
+        Path(arguments.speech),
+        SpeechOptions(language=arguments.language),
+        limit=arguments.limit,
+        threads=threads(arguments),
+        progress=bar,
+    )
+    bar.close()
+    if arguments.json:
+        print_json(document)
+        return
+    emit(f"{document['program']}  {document['recipe']}")
+    rows = [
+        [f"{one['word_edits'] / max(1, one['words']):.1%}", str(one["words"]), one["audio"]]
+        for one in document["files"]
+    ]
+    emit(table(rows, ["errors", "words", "recording"]))
+    emit(
+        f"word error rate {document['wer']:.2%}, character error rate {document['cer']:.2%}, "
+        f"{document['words']} words; {document['audio_seconds']:.0f} s of sound in "
+        f"{document['seconds']:.1f} s"
+    )
 
 
 def _print(document: dict[str, Any]) -> None:

@@ -16,6 +16,7 @@ from satchel.errors import ConfigError, InputError, SatchelError
 
 if TYPE_CHECKING:
     from satchel.llm.llm import LLM
+    from satchel.speech.transcriber import Transcriber
 
 HELP = "serve models to many clients, with OpenAI's API and a page to chat in"
 _UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
@@ -134,7 +135,9 @@ def execute(arguments: argparse.Namespace) -> int:
         raise ConfigError("--tls-cert and --tls-key go together", "Give both, or none.")
     keys = (*arguments.api_key, *filter(None, [os.environ.get("SATCHEL_API_KEY")]))
     listening = _listen(arguments.host, arguments.port)
-    app = App(_open_models(arguments), _settings(arguments, keys))
+    models, speech = _open_models(arguments)
+    app = App(models, _settings(arguments, keys), speech)
+    names = [*app.models.names, *speech]
     address = f"[{arguments.host}]" if ":" in arguments.host else arguments.host
     scheme = "https" if arguments.tls_cert else "http"
     url = f"{scheme}://{address}:{listening.getsockname()[1]}"
@@ -157,8 +160,8 @@ def execute(arguments: argparse.Namespace) -> int:
         )
     )
     if arguments.json:
-        print_json({"url": url, "models": app.models.names})
-    say(f"Serving {', '.join(app.models.names)} at {url} (OpenAI's API: {url}/v1). Ctrl-C stops.")
+        print_json({"url": url, "models": names})
+    say(f"Serving {', '.join(names)} at {url} (OpenAI's API: {url}/v1). Ctrl-C stops.")
     try:
         server.run(sockets=[listening])
     except KeyboardInterrupt:  # the signal that uvicorn has acted on already
@@ -218,26 +221,34 @@ def _settings(arguments: argparse.Namespace, keys: tuple[str, ...]) -> Any:
     )
 
 
-def _open_models(arguments: argparse.Namespace) -> dict[str, LLM]:
+def _open_models(
+    arguments: argparse.Namespace,
+) -> tuple[dict[str, LLM], dict[str, Transcriber]]:
+    """Those that write, and those that hear."""
     from satchel.cli.programs import find_program, open_program
     from satchel.llm.llm import LLM
     from satchel.serve.app import model_name
+    from satchel.speech.transcriber import Transcriber
 
     opened: dict[str, LLM] = {}
+    hearing: dict[str, Transcriber] = {}
     for given in arguments.models:
         alias, equals, source = given.partition("=")
         if not equals or os.path.exists(given):
             alias, source = model_name(given), given
-        if not alias or alias in opened:
+        if not alias or alias in opened or alias in hearing:
             raise ConfigError(f"two models are called {alias!r}", "Give each a name: NAME=MODEL.")
         program = open_program(str(find_program(source)), arguments)
+        if program.about.kind == "speech":
+            hearing[alias] = Transcriber(program, threads(arguments))
+            continue
         if program.metadata.get("kind") != "llm":
             raise InputError(f"{program.path} is not a language model, so it cannot be served")
         memory = arguments.cache_memory or 0
         opened[alias] = LLM(program, threads(arguments), cache_memory=memory)
         if arguments.chat_template:
             opened[alias].use_chat_template(_read_text(arguments.chat_template))
-    return opened
+    return opened, hearing
 
 
 def _read_text(path: str) -> str:

@@ -19,8 +19,10 @@ from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
+from satchel.errors import ConfigError
 from satchel.llm.llm import LLM
 from satchel.serve import chat, completions, embeddings, llamacpp, ollama
+from satchel.serve.audio import AudioEndpoints
 from satchel.serve.errors import ApiError
 from satchel.serve.fields import Fields
 from satchel.serve.guard import check, client_of
@@ -32,6 +34,7 @@ from satchel.serve.page import page_file
 from satchel.serve.responses import Responses
 from satchel.serve.settings import Settings
 from satchel.serve.tools import read_tools
+from satchel.speech.transcriber import Transcriber
 
 _log = logging.getLogger("satchel.serve")
 Endpoint = Callable[[Request], Awaitable[Response]]
@@ -47,11 +50,17 @@ class App:
     """
 
     def __init__(
-        self, models: Source | Mapping[str, Source], settings: Settings | None = None
+        self,
+        models: Source | Mapping[str, Source],
+        settings: Settings | None = None,
+        speech: Mapping[str, Transcriber] | None = None,
     ) -> None:
         self.settings = settings or Settings()
         self.metrics = Metrics()
         self._responses = Responses(self.settings.kept_responses)
+        self.audio = AudioEndpoints(speech or {}, self.settings)
+        if not models and not speech:
+            raise ConfigError("there is no model to serve", "Give at least one.")
         named = models if isinstance(models, Mapping) else {model_name(models): models}
         self.models = Models(named, self.settings, self.metrics)
         self._asgi = Starlette(
@@ -84,6 +93,8 @@ class App:
             "/api/chat": partial(self._answer, ollama.CHAT),
             "/api/generate": partial(self._answer, ollama.GENERATE),
             "/api/show": self._show,
+            "/v1/audio/transcriptions": self.audio.transcribe,
+            "/v1/audio/translations": self.audio.translate,
             "/tokenize": self._tokenize,
             "/detokenize": self._detokenize,
             "/apply-template": self._apply_template,
@@ -206,10 +217,12 @@ class App:
 
     async def _list_models(self, _request: Request) -> Response:
         listed = [self.models.describe(name) for name in self.models.names]
-        return Json({"object": "list", "data": listed})
+        return Json({"object": "list", "data": [*listed, *self.audio.describe()]})
 
     async def _describe_model(self, request: Request) -> Response:
-        return Json(self.models.describe(request.path_params["name"]))
+        name = request.path_params["name"]
+        hearing = next((one for one in self.audio.describe() if one["id"] == name), None)
+        return Json(hearing or self.models.describe(name))
 
     async def _tell(
         self, about: Callable[[ServedModel, Settings], Any], request: Request

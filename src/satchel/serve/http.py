@@ -24,10 +24,13 @@ _SILENCE_S = 15.0  # after so long a comment is sent, that proxies do not close 
 
 async def read_body(request: Request, settings: Settings) -> dict[str, Any]:
     """The body's JSON object, if it is not too large and comes in time."""
+    return parse_json(await read_bytes(request, settings))
+
+
+async def read_bytes(request: Request, settings: Settings) -> bytes:
+    """The whole body, within the same limits."""
     try:
-        return parse_json(
-            await asyncio.wait_for(_read(request, settings), settings.body_time_limit)
-        )
+        return await asyncio.wait_for(_read(request, settings), settings.body_time_limit)
     except asyncio.TimeoutError:
         raise ApiError(408, "the request did not come in whole", code="timeout") from None
 

@@ -8,7 +8,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from satchel.errors import ConfigError
 from satchel.llm.llm import LLM
 from satchel.serve.engine import Engine
 from satchel.serve.errors import ApiError
@@ -39,8 +38,6 @@ class Models:
     """All models of a server; the first one answers requests that name none."""
 
     def __init__(self, given: Mapping[str, Source], settings: Settings, metrics: Metrics) -> None:
-        if not given:
-            raise ConfigError("there is no model to serve", "Give at least one.")
         self.created = int(time.time())
         self._any_name = settings.any_model
         self.engines: list[Engine] = []
@@ -58,6 +55,8 @@ class Models:
         return list(self._by_name)
 
     def find(self, name: object) -> ServedModel:
+        if not self._by_name:
+            raise ApiError(404, "this server has no model that writes", code="model_not_found")
         if name is None:
             return next(iter(self._by_name.values()))
         if not isinstance(name, str):

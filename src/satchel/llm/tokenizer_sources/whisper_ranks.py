@@ -24,7 +24,7 @@ def read_whisper(source: TokenizerSource) -> TokenizerSpec:
         ranks = read_ranks(read_bytes(source.path), source.path.name)
     else:
         ranks = {token: rank for rank, token in enumerate(listed[: special.end])}
-    ranks.pop(b"", None)  # the place of a token that the vocabulary does not have
+    nothing = ranks.pop(b"", None)  # a place in the vocabulary that no text has
     if not ranks or max(ranks.values()) >= special.end or len(ranks) < special.end - 1:
         raise TokenizerError(
             f"{source.path.name} has {len(ranks)} words, and this model has {special.end}",
@@ -33,6 +33,8 @@ def read_whisper(source: TokenizerSource) -> TokenizerSpec:
     vocab = {byte_level.write_bytes(token): rank for token, rank in ranks.items()}
     merges = find_merges(vocab)
     added = [AddedToken(special.end + at, name) for at, name in enumerate(special.names())]
+    if nothing is not None:
+        vocab[""] = nothing
     vocab.update((token.content, token.id) for token in added)
     text = tokenizer_json(
         bpe_model(vocab, merges),

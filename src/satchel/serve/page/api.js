@@ -19,6 +19,20 @@ export async function models(key) {
   return (await response.json()).data;
 }
 
+// What is said in a recording.
+export async function transcribe(recording, model, key) {
+  const form = new FormData();
+  form.append("file", recording, "speech.wav");
+  form.append("model", model);
+  const response = await fetch(place("v1/audio/transcriptions"), {
+    method: "POST",
+    headers: key ? { Authorization: `Bearer ${key}` } : {},
+    body: form,
+  });
+  if (!response.ok) throw await problem(response);
+  return (await response.json()).text;
+}
+
 // Each event of a stream, as it comes; events may be cut anywhere.
 async function* events(response) {
   const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();

@@ -3,6 +3,7 @@
 import { answer, models } from "./api.js";
 import { element } from "./markdown.js";
 import { messageView } from "./message.js";
+import { showMicrophone } from "./microphone.js";
 import { conversations, download, newConversation, remove, save, settings } from "./store.js";
 
 const $ = (id) => document.getElementById(id);
@@ -151,6 +152,15 @@ function grow() {
   area.style.height = `${area.scrollHeight + 2}px`;
 }
 
+// What was said goes where the cursor is.
+function dictate(said) {
+  const area = $("text");
+  const space = area.value && !area.value.endsWith(" ") ? " " : "";
+  area.setRangeText(space + said, area.selectionStart, area.selectionEnd, "end");
+  grow();
+  area.focus();
+}
+
 function closeSidebar() {
   $("sidebar").classList.remove("open");
   $("toggle-sidebar").setAttribute("aria-expanded", "false");
@@ -168,6 +178,9 @@ async function loadModels() {
   $("model").replaceChildren(
     ...chats.map((model) => element("option", { value: model.id }, model.id)),
   );
+  showMicrophone($("speak"), known, () => settings.key, dictate, (problem) => {
+    $("log").append(element("p", { class: "error", role: "alert" }, problem));
+  });
   if (chats.some((model) => model.id === settings.model)) $("model").value = settings.model;
   if ($("log").querySelector(":scope > .error")) showMessages();
   showContext();

@@ -1,0 +1,113 @@
+"""Speech to text through OpenAI's client, and the page's microphone."""
+
+from __future__ import annotations
+
+import io
+import re
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import openai
+import pytest
+import soundfile
+
+import satchel
+from satchel.serve import App, Settings
+from serve.conftest import Running, serving
+from speech.test_sound import voice
+from support.tiny_whisper import export_tiny
+
+ANYTHING = satchel.SpeechOptions(
+    log_probability_limit=None, compression_limit=None, no_speech_limit=None
+)
+
+
+@pytest.fixture(scope="module")
+def hearing(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+    _, program = export_tiny(tmp_path_factory.mktemp("hearing"))
+    transcriber = satchel.Transcriber(program, 1, ANYTHING)
+    with serving(App({}, Settings(), {"ears": transcriber})) as running:
+        yield running
+
+
+def recording(seconds: float = 3) -> io.BytesIO:
+    file = io.BytesIO()
+    soundfile.write(file, voice(seconds), 16000, format="WAV")
+    file.name = "speech.wav"
+    file.seek(0)
+    return file
+
+
+def test_transcriptions_and_translations(hearing: Running) -> None:
+    audio = hearing.client.audio
+    said = audio.transcriptions.create(model="ears", file=recording(), temperature=1.0)
+    assert isinstance(said.text, str)
+    whole: Any = audio.transcriptions.create(
+        model="whisper-1",
+        file=recording(),
+        response_format="verbose_json",
+        language="de",
+        timestamp_granularities=["word", "segment"],
+    )
+    assert (whole.language, whole.task, whole.duration) == ("de", "transcribe", 3.0)
+    assert whole.segments is not None and isinstance(whole.words, list)
+    vtt: Any = audio.transcriptions.create(model="ears", file=recording(), response_format="vtt")
+    assert vtt.startswith("WEBVTT")
+    told: Any = audio.translations.create(
+        model="ears", file=recording(), response_format="verbose_json"
+    )
+    assert told.task == "translate"
+    assert [m.id for m in hearing.client.models.list()] == ["ears"]
+    assert hearing.client.models.retrieve("ears").meta["speech"] is True
+
+
+def test_what_is_wrong_is_told(hearing: Running) -> None:
+    audio = hearing.client.audio
+    with pytest.raises(openai.NotFoundError, match="no model 'eyes' that hears"):
+        audio.transcriptions.create(model="eyes", file=recording())
+    with pytest.raises(openai.BadRequestError, match="not sound that can be read"):
+        audio.transcriptions.create(model="ears", file=io.BytesIO(b"not a sound"))
+    with pytest.raises(openai.BadRequestError, match="no language 'klingon'"):
+        audio.transcriptions.create(model="ears", file=recording(), language="klingon")
+    with pytest.raises(openai.BadRequestError, match="response_format is one of"):
+        audio.transcriptions.create(model="ears", file=recording(), response_format="mp3")  # type: ignore[call-overload]
+    with pytest.raises(openai.NotFoundError, match="no model that writes"):
+        hearing.client.chat.completions.create(model="ears", messages=[])
+    place = f"{hearing.url}/v1/audio/transcriptions"
+    assert "multipart/form-data" in httpx.post(place, json={}).json()["error"]["message"]
+    assert httpx.post(place, files={"other": b"x"}).json()["error"]["param"] == "file"
+    large = httpx.post(place, files={"file": b"x" * (33 << 20)})
+    assert large.status_code == 413
+
+
+def test_servers_without_ears_say_so(server: Running) -> None:
+    with pytest.raises(openai.NotFoundError, match="no model that hears"):
+        server.client.audio.transcriptions.create(model="x", file=recording())
+
+
+def test_the_page_has_a_microphone(program: Path, hearing: Running, tmp_path: Path) -> None:
+    sync_api = pytest.importorskip("playwright.sync_api")
+    chromium = next(filter(None, map(shutil.which, ("chromium", "chromium-browser"))), None)
+    if chromium is None:
+        pytest.skip("there is no chromium")
+    soundfile.write(tmp_path / "spoken.wav", voice(4), 48000)
+    fake = ["--use-fake-ui-for-media-stream", "--use-fake-device-for-media-stream"]
+    fake.append(f"--use-file-for-fake-audio-capture={tmp_path / 'spoken.wav'}")
+    app = App({"tiny": program}, Settings(), hearing.app.audio.models)
+    with serving(app) as running, sync_api.sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox", *fake])
+        page = browser.new_context(permissions=["microphone"]).new_page()
+        page.goto(running.url)
+        button = page.get_by_role("button", name="Speak")
+        button.click()
+        page.get_by_role("button", name="Stop listening").wait_for()
+        page.wait_for_timeout(700)
+        with page.expect_response(re.compile("audio/transcriptions")) as told:
+            page.get_by_role("button", name="Stop listening").click()
+        said = told.value.json()["text"]
+        page.get_by_role("button", name="Speak").wait_for()
+        assert page.locator("#text").input_value() == said.strip()
+        browser.close()
