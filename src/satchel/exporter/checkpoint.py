@@ -152,8 +152,7 @@ def open_model(
     source: str | os.PathLike[str], options: ExportOptions, progress: Progress | None = None
 ) -> OpenedModel:
     """Fetch a checkpoint if need be, and check it against the options."""
-    path = pull(options.checkpoint or source, progress)
-    checkpoint = open_checkpoint(path, options.params, options.tokenizer)
+    path, checkpoint = find_checkpoint(source, options, progress)
     options = with_usual_recipe(options, checkpoint)
     recipe = options.make_recipe()
     check_preq(checkpoint, options)
@@ -168,6 +167,14 @@ def open_model(
     opened = OpenedModel(name, path, options, recipe, whole, model, adapters)
     tell_context(options, model.context, opened.context)
     return opened
+
+
+def find_checkpoint(
+    source: str | os.PathLike[str], options: ExportOptions, progress: Progress | None = None
+) -> tuple[Path, Checkpoint]:
+    """Fetch a checkpoint if need be, and read its headers."""
+    path = pull(options.checkpoint or source, progress)
+    return path, open_checkpoint(path, options.params, options.tokenizer)
 
 
 def encode_model(opened: OpenedModel) -> EncodedModel:

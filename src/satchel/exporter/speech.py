@@ -11,12 +11,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from satchel.checkpoints import open_checkpoint
 from satchel.checkpoints.base import Checkpoint, TensorInfo, TokenizerSource
 from satchel.checkpoints.overlay import FloatTensor, OverlaidCheckpoint
 from satchel.errors import CheckpointError, ConfigError
 from satchel.exporter.checkpoint import (
     count_parameters,
+    find_checkpoint,
     model_name,
     plain_name,
     prepare_export,
@@ -28,7 +28,6 @@ from satchel.exporter.weight_errors import error_by_kind
 from satchel.program.about import AboutSpeech
 from satchel.progress import Progress, usual_progress
 from satchel.quantize.recipe import Recipe, apply_recipe, store_steps
-from satchel.sources import pull
 from satchel.speech.alignment_heads import alignment_heads
 from satchel.speech.tokens import Tokens
 from satchel.speech.whisper import CONVOLUTIONS, KERNEL, Whisper
@@ -68,8 +67,7 @@ def open_speech(
     source: str | os.PathLike[str], options: ExportOptions, progress: Progress | None = None
 ) -> Checkpoint | None:
     """The checkpoint, if it is of a model that hears; of others only headers have been read."""
-    path = pull(options.checkpoint or source, progress)
-    checkpoint = open_checkpoint(path, options.params, options.tokenizer)
+    _, checkpoint = find_checkpoint(source, options, progress)
     if checkpoint.config.get("model_type") == WHISPER:
         return checkpoint
     checkpoint.close()
