@@ -4,10 +4,16 @@
     python tools/fuzz.py mixed --seconds 600        # ten minutes of everything
     python tools/fuzz.py soak --seconds 3600        # an hour of ordinary use: memory stays flat
 
+    # on a machine with g++ and cmake alone: good programs are made here, and taken along
+    python tools/fuzz.py --seeds build/seeds --seconds 1
+    python3 tools/fuzz.py --seeds build/seeds --preset release --jobs 16 --seconds 480
+
 ``native`` changes bytes of sections and puts right places and checksums around them;
 ``structure`` (tests/program/mutations.py) changes a program's values, nodes and weights, and what
 loads is run; ``templates`` puts chat templates together; ``mixed`` takes turns with all of them.
-A crash, a hang or a finding of a sanitizer ends with status 1 and says how to see it again.
+A crash, a hang or a finding of a sanitizer ends with status 1 and says how to see it again. Else
+counts are printed as JSON: ``files`` in all, ``wall_seconds``, and those of each kind; ``slowest``
+is in seconds of the thread itself.
 """
 
 from __future__ import annotations
@@ -38,9 +44,10 @@ def build_fuzzer(preset: str) -> Path:
     """The native fuzzer of a CMake preset."""
     folder = ROOT / "build" / preset
     generator = [] if shutil.which("make") else ["-G", "Ninja"]
+    cores = str(os.cpu_count() or 1)
     for command in (
         ["cmake", "--preset", preset, *generator],
-        ["cmake", "--build", str(folder), "--target", "program_fuzzer", "--parallel", "2"],
+        ["cmake", "--build", str(folder), "--target", "program_fuzzer", "--parallel", cores],
     ):
         subprocess.run(command, cwd=ROOT, check=True, stdout=sys.stderr)
     return folder / "program_fuzzer"
@@ -60,6 +67,14 @@ def write_seeds(folder: Path) -> list[Path]:
         path = folder / f"{recipe}.satchel"
         seeds.append(satchel.export(checkpoint, path, recipe=recipe, context=32))
     return seeds
+
+
+def kept_seeds(folder: Path) -> list[Path]:
+    """The programs in a folder, which is filled where it is not there."""
+    if not folder.is_dir():
+        folder.mkdir(parents=True)
+        write_seeds(folder)
+    return sorted(folder.glob("*.satchel"))
 
 
 def run(command: list[str], seconds: float, **environment: str) -> dict[str, Any]:
@@ -111,7 +126,7 @@ def total(results: list[dict[str, Any]]) -> dict[str, Any]:
     """Sums of counts, and the slowest of all."""
     names = {name for counts in results for name in counts}
     return {
-        name: (max if name == "slowest" else sum)(counts.get(name, 0) for counts in results)
+        name: (max if name.startswith("slowest") else sum)(c.get(name, 0) for c in results)
         for name in sorted(names)
     }
 
@@ -130,14 +145,23 @@ def main() -> int:
         default="asan",
         help="asan, tsan, fuzz, which is soon built, or release, which tries many more files",
     )
+    parser.add_argument(
+        "--seeds",
+        type=Path,
+        metavar="FOLDER",
+        help="good programs to begin with, made there at first; native needs no other Satchel",
+    )
     options = parser.parse_args()
     results: dict[str, Any] = {"seed": options.seed, "seconds": options.seconds}
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        seeds = write_seeds(folder)
+        own_seeds = options.seeds and options.kind == "native"
+        seeds = kept_seeds(options.seeds) if own_seeds else write_seeds(folder)
         fuzzer = Path()
         if options.kind in ("native", "mixed"):
             fuzzer = build_fuzzer(options.preset)
+
+        begin = time.monotonic()
 
         def one(kind: str, seconds: float, number: int) -> dict[str, Any]:
             seed = options.seed + number
@@ -159,6 +183,8 @@ def main() -> int:
                         for number in range(options.jobs)
                     ]
                     results[kind] = total([job.result() for job in jobs])
+            results["files"] = sum(results[kind].get("files", 0) for kind in kinds)
+        results["wall_seconds"] = round(time.monotonic() - begin, 1)
     print(json.dumps(results))
     return 0
 

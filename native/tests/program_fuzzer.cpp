@@ -2,7 +2,9 @@
 // time and put together again with right places and checksums, so that the structure itself is what
 // is tried. With clang and -fsanitize=fuzzer this is a target of libFuzzer (SATCHEL_LIBFUZZER),
 // else a program that changes files by itself and prints counts as JSON:
-//   program_fuzzer [--seconds N] [--files N] [--seed N] PROGRAM…
+//   program_fuzzer [--seconds N] [--files N] [--seed N] [--keep-slow FOLDER] PROGRAM…
+// Times are those of the thread itself, whatever else the machine does. With --keep-slow, files
+// that take longer than a second to load or run are written there.
 
 #include <fcntl.h>
 #include <sys/mman.h>
@@ -13,6 +15,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <ctime>
 #include <fstream>
 #include <iterator>
 #include <memory>
@@ -32,8 +35,14 @@ using Bytes = std::vector<uint8_t>;
 
 struct Counts {
   uint64_t files = 0, refused = 0, loaded = 0, ran = 0;
-  double slowest = 0;
+  double slowest_load = 0, slowest = 0;
 };
+
+double thread_seconds() {
+  timespec now;
+  ::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+  return static_cast<double>(now.tv_sec) + static_cast<double>(now.tv_nsec) * 1e-9;
+}
 
 // A file that has no name, and is written anew for each try.
 class MemoryFile {
@@ -83,12 +92,18 @@ bool call(Instance& instance, const Program& program, size_t number, bool larges
   }
 }
 
-void try_file(const uint8_t* data, size_t size, Counts& counts) {
+// Returns how long it took.
+double try_file(const uint8_t* data, size_t size, Counts& counts) {
   static MemoryFile file;
-  const auto begin = std::chrono::steady_clock::now();
+  const std::string& path = file.write(data, size);
+  const double begin = thread_seconds();
+  const auto took_to_load = [&] {
+    counts.slowest_load = std::max(counts.slowest_load, thread_seconds() - begin);
+  };
   ++counts.files;
   try {
-    const auto program = std::make_shared<Program>(file.write(data, size));
+    const auto program = std::make_shared<Program>(path);
+    took_to_load();
     ++counts.loaded;
     uint64_t states = 0;
     for (const StateInfo& state : program->states()) states += state.bytes;
@@ -99,11 +114,13 @@ void try_file(const uint8_t* data, size_t size, Counts& counts) {
       }
     }
   } catch (const FormatError&) {
+    took_to_load();
     ++counts.refused;
   } catch (const ExecutionError&) {  // it asks for more memory than there is
   }
-  const std::chrono::duration<double> took = std::chrono::steady_clock::now() - begin;
-  counts.slowest = std::max(counts.slowest, took.count());
+  const double took = thread_seconds() - begin;
+  counts.slowest = std::max(counts.slowest, took);
+  return took;
 }
 
 // --- A file as its sections, docs/format.md ---
@@ -275,6 +292,7 @@ Bytes changed(const Parts& seed, std::mt19937_64& random) {
 int main(int argc, char** argv) {
   double seconds = 60;
   uint64_t files = ~uint64_t{0}, seed = 1;
+  std::string keep_slow;
   std::vector<Parts> seeds;
   for (int i = 1; i < argc; ++i) {
     const std::string argument = argv[i];
@@ -285,6 +303,8 @@ int main(int argc, char** argv) {
       files = std::strtoull(argv[++i], nullptr, 10);
     } else if (argument == "--seed" && has_value) {
       seed = std::strtoull(argv[++i], nullptr, 10);
+    } else if (argument == "--keep-slow" && has_value) {
+      keep_slow = argv[++i];
     } else {
       std::ifstream in(argument, std::ios::binary);
       const Bytes data((std::istreambuf_iterator<char>(in)), std::istreambuf_iterator<char>());
@@ -300,7 +320,9 @@ int main(int argc, char** argv) {
     }
   }
   if (seeds.empty()) {
-    std::fprintf(stderr, "usage: %s [--seconds N] [--files N] [--seed N] PROGRAM...\n", argv[0]);
+    std::fprintf(stderr,
+                 "usage: %s [--seconds N] [--files N] [--seed N] [--keep-slow FOLDER] PROGRAM...\n",
+                 argv[0]);
     return 2;
   }
   std::mt19937_64 random(seed);
@@ -309,15 +331,20 @@ int main(int argc, char** argv) {
   while (counts.files < files &&
          std::chrono::steady_clock::now() - begin < std::chrono::duration<double>(seconds)) {
     const Bytes data = changed(seeds[random() % seeds.size()], random);
-    try_file(data.data(), data.size(), counts);
+    if (try_file(data.data(), data.size(), counts) > 1.0 && !keep_slow.empty()) {
+      const std::string name = std::to_string(seed) + "-" + std::to_string(counts.files);
+      std::ofstream out(keep_slow + "/" + name + ".satchel", std::ios::binary);
+      out.write(reinterpret_cast<const char*>(data.data()),
+                static_cast<std::streamsize>(data.size()));
+    }
   }
   std::printf(
       "{\"files\": %llu, \"refused\": %llu, \"loaded\": %llu, \"ran\": %llu, "
-      "\"slowest\": %.3f}\n",
+      "\"slowest_load\": %.3f, \"slowest\": %.3f}\n",
       static_cast<unsigned long long>(counts.files),
       static_cast<unsigned long long>(counts.refused),
       static_cast<unsigned long long>(counts.loaded), static_cast<unsigned long long>(counts.ran),
-      counts.slowest);
+      counts.slowest_load, counts.slowest);
   return 0;
 }
 
