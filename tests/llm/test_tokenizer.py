@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ctypes
+import gc
 import json
 import subprocess
 import sys
@@ -138,3 +140,26 @@ def test_modules_load_heavy_libraries_only_on_use() -> None:
 def test_an_end_token_that_cannot_be_one(end: int) -> None:
     with pytest.raises(TokenizerError, match=f"names token {end}, which does not exist"):
         Tokenizer(TokenizerSpec(json=Backend(WordLevel({"a": 0}, "a")).to_str(), eos_ids=(end,)))
+
+
+class MallocCounts(ctypes.Structure):
+    _fields_ = (("numbers", ctypes.c_size_t * 10),)
+
+
+def test_opening_a_tokenizer_again_takes_no_memory() -> None:
+    """The library loses some with each tokenizer that encodes: see ``shared_backend``."""
+    libc = ctypes.CDLL(None)
+    if not hasattr(libc, "mallinfo2"):
+        pytest.skip("the system's library does not count memory")
+    libc.mallinfo2.restype = MallocCounts
+    spec = full_spec()
+    times = 200
+
+    def open_and_encode() -> int:
+        for _ in range(times):
+            assert Tokenizer(spec).encode("a text", parse_special=False)
+        gc.collect()
+        return int(libc.mallinfo2().numbers[7])  # uordblks: bytes in use
+
+    before = open_and_encode()
+    assert open_and_encode() - before < 100 * times

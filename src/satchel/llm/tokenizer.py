@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import copy
 import json
-import threading
 from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property
 from typing import Any
 
 from satchel.checkpoints.base import TokenizerSource
 from satchel.errors import TokenizerError, blaming
-from satchel.llm.tokenizer_sources.backend import check_special_ids, load_backend, panics
+from satchel.llm.tokenizer_sources.backend import check_special_ids, panics, shared_backend
 from satchel.llm.tokenizer_sources.spec import TokenizerSpec
 
 __all__ = ["Tokenizer", "TokenizerSpec", "read_tokenizer"]
@@ -65,8 +64,7 @@ class Tokenizer:
 
     def __init__(self, spec: TokenizerSpec) -> None:
         self.spec = spec
-        self._backend = load_backend(spec.json, "The tokenizer")
-        self._mode_lock = threading.Lock()
+        self._backend, self._mode_lock = shared_backend(spec.json)
         self._end_ids = frozenset(spec.eos_ids)
         check_special_ids(spec, self._backend)
 

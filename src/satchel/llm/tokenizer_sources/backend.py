@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from functools import lru_cache
+from typing import TYPE_CHECKING, NamedTuple
 
 from satchel.errors import TokenizerError
 from satchel.llm.tokenizer_sources.spec import TokenizerSpec
@@ -23,6 +25,31 @@ def load_backend(text: str, where: str) -> Backend:
         backend.no_truncation()
         backend.no_padding()
     return backend
+
+
+class SharedBackend(NamedTuple):
+    """A backend, and who encodes with it holds the lock: how it does is a setting of it."""
+
+    backend: Backend
+    mode_lock: threading.Lock
+
+
+_LARGEST_KEPT = 1 << 20  # letters; larger tokenizers take too much memory to be kept
+
+
+def shared_backend(text: str) -> SharedBackend:
+    """A backend that is not changed; the last ones of a small size are kept.
+
+    The library loses a kilobyte with each of its tokenizers that has encoded something, which
+    counts where one model is opened over and over.
+    """
+    make = _kept_backend if len(text) <= _LARGEST_KEPT else _kept_backend.__wrapped__
+    return make(text)
+
+
+@lru_cache(maxsize=2)
+def _kept_backend(text: str) -> SharedBackend:
+    return SharedBackend(load_backend(text, "The tokenizer"), threading.Lock())
 
 
 @contextmanager
