@@ -27,6 +27,8 @@ def answer(llm: LLM, prompt: str, arguments: argparse.Namespace) -> None:
     if raw and arguments.system:
         say("The system message is left out: a text that is continued has no place for it.")
     options = {"raw": raw, "system": system, **generation_options(arguments)}
+    if getattr(arguments, "image", None):
+        options["images"] = arguments.image
     if getattr(arguments, "iterations", None) and is_repeated(arguments):
         _answer_again(llm, prompt, options, arguments)
         return

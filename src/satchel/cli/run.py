@@ -31,6 +31,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "text file of numbers, - for stdin; repeatable",
     )
     parser.add_argument(
+        "--image",
+        action="append",
+        default=[],
+        metavar="FILE",
+        help="shown with the prompt, to a model that looks (LLaVA); repeatable",
+    )
+    parser.add_argument(
         "--raw", action="store_true", help="continue the text as it is, without the chat template"
     )
     add_generation_options(parser)

@@ -50,6 +50,7 @@ from satchel.quantize.recipe import Recipe, apply_recipe, store_steps
 from satchel.quantize.rotation.plan import HEAD_SUFFIX
 from satchel.remarks import remark
 from satchel.sources import known_entry, pull
+from satchel.vision_language.llava import LLAVA, PROJECTOR, TOWER, USUAL, Tower, open_llava
 
 if TYPE_CHECKING:
     from satchel.llm.tokenizer_sources.spec import TokenizerSpec
@@ -66,6 +67,7 @@ class OpenedModel:
     checkpoint: Checkpoint
     model: Decoder
     adapters: Adapters
+    tower: Tower | None = None  # that sees
 
     @property
     def context(self) -> int:
@@ -153,7 +155,14 @@ def open_model(
 ) -> OpenedModel:
     """Fetch a checkpoint if need be, and check it against the options."""
     path, checkpoint = find_checkpoint(source, options, progress)
-    options = with_usual_recipe(options, checkpoint)
+    tower = None
+    if checkpoint.config.get("model_type") == LLAVA:
+        checkpoint, tower = open_llava(checkpoint)
+        usual = USUAL.get(options.recipe_name)
+        seeing = {f"{part}.*": usual for part in (TOWER, PROJECTOR)} if usual else {}
+        options = replace(options, embeddings=True, overrides={**seeing, **options.overrides})
+    else:
+        options = with_usual_recipe(options, checkpoint)
     recipe = options.make_recipe()
     check_preq(checkpoint, options)
     check_prequantized(checkpoint, recipe)
@@ -164,7 +173,7 @@ def open_model(
     model = build_model(without_fields(whole.config, options.ignore_config))
     # With the weights given apart, SOURCE is only a name: llama3_2 may be of any size.
     name = model_name(source, path) if options.checkpoint is None else plain_name(source, path)
-    opened = OpenedModel(name, path, options, recipe, whole, model, adapters)
+    opened = OpenedModel(name, path, options, recipe, whole, model, adapters, tower)
     tell_context(options, model.context, opened.context)
     return opened
 
@@ -235,13 +244,16 @@ def build_graphs(opened: OpenedModel, wishes: Sequence[MethodWish]) -> list[Grap
         if wish.name == LOOKAHEAD_METHOD:
             assert isinstance(wish.tokens, Sym)
             graphs.append(accept_method(ACCEPT_METHOD, wish.tokens, graphs[0].states))
+    if opened.tower is not None:
+        graphs.append(opened.tower.see())
     return graphs
 
 
 def check_weights(opened: OpenedModel, encoded: EncodedModel) -> int:
     """Check every tensor's name and shape; the number of the model's parameters."""
     weights = {w.name: w for graph in encoded.graphs for w in graph.weights()}
-    check_tensors(encoded.checkpoint, weights.values(), opened.model.unused_tensors)
+    unused = (*opened.model.unused_tensors, *(opened.tower.unused_tensors if opened.tower else ()))
+    check_tensors(encoded.checkpoint, weights.values(), unused)
     # A head that is its own weight for this export only is no parameter of the model's.
     own = {
         w.source.tensor.removesuffix(HEAD_SUFFIX) for w in weights.values() if w.role != "adapter"
@@ -393,6 +405,7 @@ def _metadata(
             "merged": [adapter.path.name for adapter in opened.adapters.merged],
         },
         tokenizer=tokenizer.to_dict(),
+        more={"images": opened.tower.describe()} if opened.tower else {},
     )
 
 

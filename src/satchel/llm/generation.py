@@ -187,7 +187,7 @@ class Generation:
             stats.reused_tokens = session.position
             logits = yield Feed(self._prompt[session.position :])
             stats.prefill_s = time.perf_counter() - started
-            tokens = [self._sampler.next(logits, session.tokens)]
+            tokens = [self._sampler.next(logits, session.words)]
             stats.ttft_s = time.perf_counter() - started
             decoder = self._decoder(session)
             stats.lookahead = decoder.stats

@@ -24,6 +24,7 @@ from satchel.llm.tokenizer import Tokenizer
 from satchel.llm.tokenizer_sources.spec import TokenizerSpec
 from satchel.remarks import remark
 from satchel.runtime.program import Instance, Program
+from satchel.vision_language.pictures import Picture, Pictures, with_pictures
 
 Message = Mapping[str, Any]  # {"role": "user", "content": "…"}
 
@@ -151,8 +152,12 @@ class LLM:
         lookahead: str | None = None,
         lookahead_sizes: LookaheadSizes | None = None,
         template_variables: Mapping[str, Any] | None = None,
+        images: Sequence[Picture] = (),
     ) -> Generation:
         """Answer a prompt, or a list of messages. ``raw`` continues the text without a template.
+
+        ``images`` (paths, files' bytes, Pillow's) are shown with the prompt to models that look;
+        they stand where the prompt has the model's mark for them, or before it.
 
         The answer comes piece by piece as the result is iterated over; ``.finish().text`` is
         all of it. ``temperature`` and its like change the program's own way to sample
@@ -169,12 +174,20 @@ class LLM:
         if raw:
             if not isinstance(prompt, str):
                 raise TypeError("a raw prompt is a text")
-            tokens = self.tokenizer.encode(prompt)
+            text = self.pictures.message(prompt, len(images)) if images else prompt
+            tokens = self.tokenizer.encode(text if isinstance(text, str) else prompt)
         else:
             messages: list[Message] = [{"role": "system", "content": system}] if system else []
             messages += [{"role": "user", "content": prompt}] if isinstance(prompt, str) else prompt
+            if images:
+                messages = list(with_pictures(self.pictures, messages, len(images)))
             tokens = self.chat_tokens(messages, **(template_variables or {}))
             keep = self._system_length(messages, template_variables or {}, tokens)
+        if images:
+            if on_context_full != "stop":
+                raise ConfigError("a prompt with images cannot slide", "Leave on_context_full out.")
+            # Guesses are made of the text's tokens, and images have none.
+            tokens, lookahead = self.pictures.look(tokens, images), "off"
         sampling = (sampling or self.sampling).changed(
             temperature=temperature,
             top_k=top_k,
@@ -211,6 +224,11 @@ class LLM:
             logprobs,
             grammar=self.form(schema=schema, regex=regex, grammar=grammar),
         )
+
+    @cached_property
+    def pictures(self) -> Pictures:
+        """What the program sees; ConfigError if it does not look at images."""
+        return Pictures(self)
 
     @cached_property
     def grammars(self) -> Grammars:

@@ -71,6 +71,7 @@ class Session:
         self.mode = mode or available
         self.instance = instance or program.instance(threads)
         self.tokens: list[int] = []
+        self._has_rows = False  # whether some were fed as embeddings
         self._use_sequence(self.instance.open_sequence())
         self.adapter: str | None = None
         self.use_adapter(adapter)
@@ -126,6 +127,11 @@ class Session:
         forked._use_sequence(self.instance.fork_sequence(self.sequence, rows))
         forked.tokens = self.tokens[:rows]
         return forked
+
+    @property
+    def words(self) -> Sequence[int]:
+        """The tokens that are some: what stands for images and sounds is left out."""
+        return [t for t in self.tokens if t >= 0] if self._has_rows else self.tokens
 
     @property
     def position(self) -> int:
@@ -215,7 +221,7 @@ class Session:
         rows = np.ascontiguousarray(embedded, np.float32)
         if rows.ndim != 2:
             raise ExecutionError(f"embeddings are [n, hidden], not {list(rows.shape)}")
-        start = 0
+        self._has_rows, start = True, 0
         for count in self.pieces(len(rows)):
             block = rows[start : start + count]
             arrays = {
@@ -225,7 +231,7 @@ class Session:
                 "rows": np.array([count - 1], np.int32),
             }
             (logits,) = run_with_room(method, [arrays[name] for name in method.inputs], self)
-            self.tokens += [_number_of(row) for row in block]
+            self.tokens += [number_of(row) for row in block]
             start += count
         last: Array = logits[0]
         return last
@@ -342,7 +348,7 @@ def _most_tokens(method: Method) -> int:
     return int(tokens[1] if isinstance(tokens, tuple) else tokens)
 
 
-def _number_of(row: Array) -> int:
+def number_of(row: Array) -> int:
     """A number below zero that tells an embedding's content from others'."""
     digest = hashlib.blake2b(row.tobytes(), digest_size=7).digest()
     return -1 - int.from_bytes(digest, "little")

@@ -115,9 +115,10 @@ class Tokenizer:
         other.__dict__["_special_ids"] = self._special_ids - shown
         return other
 
-    def visible_token(self, token_id: int) -> str | None:
-        """A token as it is in the vocabulary; ``None`` for those that ``decode`` leaves out."""
-        if token_id in self._special_ids:
+    def visible_token(self, token_id: int, special: bool = False) -> str | None:
+        """A token as it is in the vocabulary; ``None`` for those that ``decode`` leaves out,
+        unless ``special``."""
+        if token_id in self._special_ids and not special:
             return None
         token: str | None = self._backend.id_to_token(token_id)
         return token

@@ -46,6 +46,7 @@ _SCHEMA: dict[str, Any] = {
     "provenance": {"format": str, "file": str},
     "tokenizer": dict,
     "vision": dict,
+    "images": {"token": int, "rows": int, "preprocessing": dict},
     "payloads": Each(dict, dict),
 }
 _NAMES = {

@@ -9,6 +9,7 @@ LOOKAHEAD_METHOD = "lookahead_forward"  # a tree of guesses
 ACCEPT_METHOD = "lookahead_accept"  # keeps the right ones
 EMBED_METHOD = "embed_tokens"  # what the layers see of tokens
 EMBEDDED_METHOD = "embedded_forward"  # up to AR-N tokens, images or sounds as the layers see them
+SEE_METHOD = "see"  # an image as rows that embedded_forward takes
 HIDDEN_METHOD = "hidden_forward"  # the last hidden states of up to AR-N tokens
 CALIBRATION_METHOD = "calibrate_forward"  # for a compiler that measures ranges; never kept
 

@@ -93,7 +93,7 @@ class PlainDecoder:
 def plain_step(session: Session, sampler: Sampler, token: int, stats: LookaheadStats) -> Steps[int]:
     started = time.perf_counter()
     logits = yield Feed([token])
-    chosen = sampler.next(logits, session.tokens)
+    chosen = sampler.next(logits, session.words)
     stats.plain_s += time.perf_counter() - started
     stats.steps += 1
     stats.tokens += 1
@@ -120,7 +120,7 @@ class GuidedDecoder(PlainDecoder):
             session.rewind(session.position - 1)
             return forced
         self.stats.tokens += 1
-        return [*forced, sampler.next(logits, session.tokens)]
+        return [*forced, sampler.next(logits, session.words)]
 
 
 def lookahead_for(

@@ -1,0 +1,1 @@
+"""Language models that look: what images become, and prompts with images in them."""

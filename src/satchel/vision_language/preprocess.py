@@ -1,0 +1,92 @@
+"""Images as CLIP's processor prepares them, bit by bit; the choices travel in the program file."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from satchel.errors import CheckpointError, ProgramFormatError
+
+CLIP_MEAN = (0.48145466, 0.4578275, 0.40821073)
+CLIP_STD = (0.26862954, 0.26130258, 0.27577711)
+_BICUBIC = 3  # Pillow's number
+_LARGEST = 1 << 12
+
+
+@dataclass(frozen=True)
+class ClipPreprocessing:
+    """Resize the shorter side, cut the middle out, and normalise each channel."""
+
+    resize: int  # of the shorter side
+    crop: tuple[int, int]  # height, width
+    mean: tuple[float, ...] = CLIP_MEAN
+    std: tuple[float, ...] = CLIP_STD
+    resample: int = _BICUBIC
+
+    def __post_init__(self) -> None:
+        sizes = (self.resize, *self.crop)
+        fits = len(self.crop) == 2 and all(isinstance(n, int) and 0 < n <= _LARGEST for n in sizes)
+        fits = fits and len(self.mean) == len(self.std) == 3 and all(s > 0 for s in self.std)
+        if not fits or self.resample not in range(6):
+            raise ProgramFormatError(f"the preprocessing {asdict(self)} is not possible")
+
+    @staticmethod
+    def from_processor(config: Mapping[str, Any], size: int) -> ClipPreprocessing:
+        """From preprocessor_config.json, whose fields may be absent; ``size`` is the model's."""
+        for name in ("do_resize", "do_center_crop", "do_rescale", "do_normalize"):
+            if config.get(name) is False:
+                raise CheckpointError(
+                    f"preprocessor_config.json: {name} is false, and must be true"
+                )
+        resize, crop = config.get("size", size), config.get("crop_size", size)
+        resize = resize.get("shortest_edge", size) if isinstance(resize, dict) else resize
+        sides = (crop.get("height"), crop.get("width")) if isinstance(crop, dict) else (crop, crop)
+        if sides != (size, size):
+            raise CheckpointError(
+                f"preprocessor_config.json cuts out {sides}, and the model sees {size} x {size}"
+            )
+        mean, std = config.get("image_mean", CLIP_MEAN), config.get("image_std", CLIP_STD)
+        return ClipPreprocessing(
+            resize, (size, size), tuple(mean), tuple(std), config.get("resample", _BICUBIC)
+        )
+
+    @staticmethod
+    def from_dict(parts: Mapping[str, Any]) -> ClipPreprocessing:
+        try:
+            fixed: dict[str, Any] = {
+                k: tuple(v) if isinstance(v, list) else v for k, v in parts.items()
+            }
+            return ClipPreprocessing(**fixed)
+        except TypeError as error:
+            raise ProgramFormatError(f"the preprocessing is damaged: {error}") from None
+
+    def to_dict(self) -> dict[str, Any]:
+        return {k: list(v) if isinstance(v, tuple) else v for k, v in asdict(self).items()}
+
+    def prepare(self, image: Any) -> NDArray[np.float32]:
+        """A Pillow image as [height, width, 3]."""
+        picture = image.convert("RGB")
+        width, height = picture.size
+        short, long = min(width, height), max(width, height)
+        scaled = int(self.resize * long / short)
+        size = (self.resize, scaled) if width <= height else (scaled, self.resize)
+        pixels = np.asarray(picture.resize(size, resample=self.resample))
+        pixels = _middle(pixels, *self.crop)
+        # In the processor's steps and widths, so that every bit is its.
+        scaled_pixels = (pixels.astype(np.float64) * (1 / 255)).astype(np.float32)
+        mean, std = np.array(self.mean, np.float32), np.array(self.std, np.float32)
+        return np.ascontiguousarray((scaled_pixels - mean) / std, np.float32)
+
+
+def _middle(pixels: NDArray[np.uint8], height: int, width: int) -> NDArray[np.uint8]:
+    """The middle of an image; what lies outside of a smaller one is black."""
+    have = pixels.shape[:2]
+    out = np.zeros((max(height, have[0]), max(width, have[1]), 3), np.uint8)
+    top, left = -(-(out.shape[0] - have[0]) // 2), -(-(out.shape[1] - have[1]) // 2)
+    out[top : top + have[0], left : left + have[1]] = pixels
+    top, left = (have[0] - height) // 2 + top, (have[1] - width) // 2 + left
+    return out[max(0, top) :][:height, max(0, left) :][:, :width]

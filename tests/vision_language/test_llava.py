@@ -1,0 +1,169 @@
+"""LLaVA against transformers: images as the processor prepares them, what is seen, and logits."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from transformers import CLIPImageProcessorPil
+
+import satchel
+from satchel.cli.main import main
+from satchel.errors import CheckpointError, ConfigError, InputError
+from satchel.vision_language.preprocess import ClipPreprocessing
+from support.tiny_llava import ROWS, SIZE, tiny_llava
+
+
+def photo(width: int, height: int, seed: int = 0, mode: str = "RGB") -> Image.Image:
+    """Smooth colours and some noise."""
+    rng = np.random.default_rng(seed)
+    coarse = rng.integers(0, 256, (5, 5, 3), dtype=np.uint8)
+    smooth = Image.fromarray(coarse).resize((width, height), Image.Resampling.BICUBIC)
+    noise = rng.integers(-20, 20, (height, width, 3))
+    pixels = np.clip(np.asarray(smooth).astype(int) + noise, 0, 255).astype(np.uint8)
+    return Image.fromarray(pixels).convert(mode)
+
+
+@pytest.mark.parametrize("size", [28, 336])
+@pytest.mark.parametrize(
+    ("width", "height"), [(640, 480), (481, 640), (333, 337), (20, 21), (1000, 37), (336, 336)]
+)
+def test_preprocessing_is_the_processors(size: int, width: int, height: int) -> None:
+    theirs = CLIPImageProcessorPil(
+        size={"shortest_edge": size}, crop_size={"height": size, "width": size}
+    )
+    ours = ClipPreprocessing.from_processor(json.loads(theirs.to_json_string()), size)
+    for mode in ("RGB", "L", "RGBA"):
+        image = photo(width, height, mode=mode)
+        wanted = theirs(image, return_tensors="np").pixel_values[0].transpose(1, 2, 0)
+        np.testing.assert_array_equal(ours.prepare(image), wanted)
+
+
+@pytest.fixture(scope="module")
+def llava(tmp_path_factory: pytest.TempPathFactory) -> tuple[Any, Path, satchel.LLM]:
+    folder = tmp_path_factory.mktemp("llava")
+    model, checkpoint = tiny_llava(folder)
+    path = satchel.export(checkpoint, folder / "llava.satchel", recipe="fp32", context=256)
+    return model, path, satchel.LLM(path, threads=1)
+
+
+def pixels_of(*images: Image.Image) -> torch.Tensor:
+    processor = CLIPImageProcessorPil(
+        size={"shortest_edge": SIZE}, crop_size={"height": SIZE, "width": SIZE}
+    )
+    return torch.from_numpy(processor(list(images), return_tensors="np").pixel_values)
+
+
+def test_what_is_seen_is_transformers(llava: tuple[Any, Path, satchel.LLM]) -> None:
+    model, _, llm = llava
+    for seed, size in ((0, (40, 30)), (1, (28, 90))):
+        image = photo(*size, seed)
+        with torch.no_grad():
+            wanted = model.model.get_image_features(pixels_of(image))
+        wanted = getattr(wanted, "pooler_output", wanted)[0].reshape(ROWS, -1).numpy()
+        np.testing.assert_allclose(llm.pictures.rows(image), wanted, atol=1e-4, rtol=1e-4)
+
+
+def their_answer(model: Any, tokens: list[int], images: list[Image.Image], count: int) -> list[int]:
+    """Greedy, with the mark of an image repeated for each of its rows."""
+    mark = model.config.image_token_index
+    ids = [t for token in tokens for t in ([mark] * ROWS if token == mark else [token])]
+    answer: list[int] = []
+    with torch.no_grad():
+        for _ in range(count):
+            given = torch.tensor([[*ids, *answer]])
+            logits = model(input_ids=given, pixel_values=pixels_of(*images)).logits[0, -1]
+            answer.append(int(logits.argmax()))
+    return answer
+
+
+def test_answers_are_transformers(llava: tuple[Any, Path, satchel.LLM]) -> None:
+    model, _, llm = llava
+    cases = [
+        ("<image>\nWhat is this?", [photo(40, 30)]),
+        ("First <image> and then <image>: which?", [photo(40, 30), photo(33, 50, 5)]),
+    ]
+    for prompt, images in cases:
+        made = llm.generate(prompt, raw=True, images=images, max_new_tokens=6, temperature=0)
+        tokens = llm.tokenizer.encode(prompt)
+        assert made.finish().tokens == their_answer(model, tokens, images, len(made.tokens))
+
+
+def test_the_same_image_is_read_once(llava: tuple[Any, Path, satchel.LLM]) -> None:
+    _, path, _ = llava
+    llm = satchel.LLM(path, threads=1)
+    image = photo(40, 30)
+    first = llm.generate("What is it?", raw=True, images=[image], max_new_tokens=4).finish()
+    again = llm.generate("What is that?", raw=True, images=[image], max_new_tokens=4).finish()
+    other = llm.generate("What is it?", raw=True, images=[photo(40, 30, 9)], max_new_tokens=4)
+    # Text before the mark, the image, and the beginning of the question.
+    assert again.stats.reused_tokens >= ROWS
+    assert other.finish().stats.reused_tokens < first.stats.prompt_tokens
+    alone = satchel.LLM(path, threads=1)
+    fresh = alone.generate("What is that?", raw=True, images=[image], max_new_tokens=4).finish()
+    assert fresh.tokens == again.tokens
+    # Penalties look at the text alone.
+    options = {"raw": True, "images": [image], "max_new_tokens": 4, "repetition_penalty": 1.3}
+    assert llm.generate("What is it?", **options).finish().tokens
+
+
+def test_recipes_keep_what_sees_in_8_bits(tmp_path: Path) -> None:
+    _, checkpoint = tiny_llava(tmp_path)
+    path = satchel.export(checkpoint, tmp_path / "q.satchel", recipe="8da4w", context=256)
+    llm = satchel.LLM(path, threads=1)
+    kinds = {w["name"]: w["encoding"] for w in llm.program.weights}
+    assert kinds["vision_tower.encoder.layers.0.mlp.fc1.weight"] == "matrix_q8"
+    assert kinds["model.layers.0.mlp.up_proj.weight"].startswith("matrix_q4")
+    assert llm.generate("Hi", images=[photo(30, 30)], raw=True, max_new_tokens=3).finish().tokens
+
+
+def test_the_command(
+    llava: tuple[Any, Path, satchel.LLM], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    _, path, llm = llava
+    photo(50, 40).save(tmp_path / "photo.png")
+    call = ["run", str(path), "--prompt", "What is it?", "--raw", "--temperature", "0"]
+    call += ["--max-new-tokens", "4", "--threads", "1", "--json"]
+    assert main([*call, "--image", str(tmp_path / "photo.png")]) == 0
+    told = json.loads(capsys.readouterr().out)
+    options: dict[str, Any] = {"max_new_tokens": 4, "temperature": 0}
+    wanted = llm.generate("What is it?", raw=True, images=[tmp_path / "photo.png"], **options)
+    assert told["tokens"] == wanted.finish().tokens
+    assert told["prompt_tokens"] > ROWS
+    assert main([*call, "--image", str(tmp_path / "none.png")]) == 1
+    assert "is not there" in capsys.readouterr().err
+    (tmp_path / "bad.png").write_bytes(b"no image")
+    assert main([*call, "--image", str(tmp_path / "bad.png")]) == 1
+    assert "not an image that can be read" in capsys.readouterr().err
+
+
+def test_what_cannot_be_done_is_told(llava: tuple[Any, Path, satchel.LLM], tmp_path: Path) -> None:
+    _, _, llm = llava
+    image = photo(30, 30)
+    with pytest.raises(ConfigError, match="1 places for 2 images"):
+        llm.generate("<image> one", raw=True, images=[image, image])
+    with pytest.raises(ConfigError, match="cannot slide"):
+        llm.generate("one", raw=True, images=[image], on_context_full="slide")
+    with pytest.raises(InputError, match="is no image"):
+        llm.generate("one", raw=True, images=[5])
+    _, checkpoint = tiny_llava(tmp_path)
+    config = json.loads((checkpoint / "config.json").read_text())
+    config["vision_config"]["model_type"] = "siglip_vision_model"
+    (checkpoint / "config.json").write_text(json.dumps(config))
+    with pytest.raises(ConfigError, match="seen by CLIP"):
+        satchel.export(checkpoint, tmp_path / "x.satchel")
+    with pytest.raises(CheckpointError, match="do_resize is false"):
+        ClipPreprocessing.from_processor({"do_resize": False}, 28)
+
+
+def test_programs_that_do_not_look_say_so(tmp_path: Path) -> None:
+    from support.tiny_llm import write_tiny_llm
+
+    path = satchel.export(write_tiny_llm(tmp_path / "a"), tmp_path / "a.satchel", context=64)
+    with pytest.raises(ConfigError, match="does not look at images"):
+        satchel.LLM(path, threads=1).generate("x", images=[photo(9, 9)])
