@@ -1,20 +1,43 @@
-// The native tokenizer for Python.
+// The native tokenizer, templates and sampling for Python.
 #include <nanobind/nanobind.h>
+#include <nanobind/ndarray.h>
+#include <nanobind/stl/map.h>
+#include <nanobind/stl/pair.h>
 #include <nanobind/stl/shared_ptr.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
 #include <cstring>
 
+#include "../llm/errors.h"
+#include "../llm/sampler.h"
+#include "../llm/template/template.h"
+#include "../llm/text_stream.h"
 #include "../llm/tokenizer.h"
-#include "../runtime/program.h"
 
 namespace nb = nanobind;
 using namespace satchel;
 
 namespace {
 
-// A text's UTF-8, which lives as long as the text; halves of characters are a UnicodeEncodeError.
+void translate(const std::exception_ptr& pointer, void*) {
+  const auto raise = [](const char* name, const AdvisedError& error) {
+    nb::object type = nb::module_::import_("satchel.errors").attr(name);
+    PyErr_SetObject(type.ptr(), type(error.what(), error.advice).ptr());
+  };
+  try {
+    std::rethrow_exception(pointer);
+  } catch (const TemplateError& e) {
+    raise("TemplateError", e);
+  } catch (const ContextFullError& e) {
+    raise("ContextFullError", e);
+  } catch (const ConfigError& e) {
+    raise("ConfigError", e);
+  }
+}
+
+// A text's UTF-8, which lives as long as the text; halves of characters are a
+// UnicodeEncodeError.
 std::string_view utf8_of(const nb::str& text) {
   Py_ssize_t size = 0;
   const char* data = PyUnicode_AsUTF8AndSize(text.ptr(), &size);
@@ -22,9 +45,15 @@ std::string_view utf8_of(const nb::str& text) {
   return {data, static_cast<size_t>(size)};
 }
 
-}  // namespace
+using Logits = nb::ndarray<float, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
+using ConstLogits = nb::ndarray<const float, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
 
-void bind_llm(nb::module_& m) {
+template <typename Array>
+auto span_of(const Array& array) {
+  return std::span(array.data(), array.shape(0));
+}
+
+void bind_tokenizer(nb::module_& m) {
   using llm::Tokenizer;
   nb::class_<Tokenizer>(m, "Tokenizer", "A compiled tokenizer: text to tokens and back.")
       .def_static("from_bytes",
@@ -59,4 +88,79 @@ void bind_llm(nb::module_& m) {
           nb::arg("ids"), nb::arg("skip_special") = true)
       .def("is_end", &Tokenizer::is_end)
       .def("is_visible", &Tokenizer::is_visible);
+
+  using llm::TextStream;
+  nb::class_<TextStream>(m, "TextStream", "Text from tokens as they come.")
+      .def(
+          "__init__",
+          [](TextStream* self, const Tokenizer& tokenizer, std::vector<std::string> stop,
+             const std::vector<uint32_t>& after) {
+            new (self) TextStream(tokenizer, std::move(stop), after);
+          },
+          nb::arg("tokenizer"), nb::arg("stop") = std::vector<std::string>(),
+          nb::arg("after") = std::vector<uint32_t>(), nb::keep_alive<1, 2>())
+      .def("push", &TextStream::push)
+      .def("finish", &TextStream::finish)
+      .def_prop_ro("stop_string", [](const TextStream& s) {
+        return s.stopped() ? nb::cast(*s.stopped()) : nb::none();
+      });
+}
+
+void bind_sampler(nb::module_& m) {
+  using llm::Sampler;
+  nb::class_<Sampler>(m, "Sampler", "Draws tokens; the same seed and logits give the same tokens.")
+      .def(
+          "__init__",
+          [](Sampler* self, double temperature, uint32_t top_k, double top_p, double min_p,
+             double repetition_penalty, double frequency_penalty, double presence_penalty,
+             std::vector<std::pair<uint32_t, float>> bias, const std::vector<uint32_t>& seed) {
+            llm::SamplingOptions options{temperature,
+                                         top_k,
+                                         top_p,
+                                         min_p,
+                                         repetition_penalty,
+                                         frequency_penalty,
+                                         presence_penalty,
+                                         std::move(bias)};
+            new (self) Sampler(std::move(options), seed);
+          },
+          nb::arg("temperature"), nb::arg("top_k"), nb::arg("top_p"), nb::arg("min_p"),
+          nb::arg("repetition_penalty"), nb::arg("frequency_penalty"), nb::arg("presence_penalty"),
+          nb::arg("bias"), nb::arg("seed"))
+      .def(
+          "penalize",
+          [](Sampler& s, const Logits& logits, const std::vector<uint32_t>& history,
+             size_t answer_from) { s.penalize(span_of(logits), history, answer_from); },
+          "Changes the logits in their place.")
+      .def("choose",
+           [](Sampler& s, const ConstLogits& logits) { return s.choose(span_of(logits)); })
+      .def("distribution",
+           [](Sampler& s, const ConstLogits& logits) { return s.distribution(span_of(logits)); });
+  nb::class_<llm::Random>(m, "Random", "numpy's Generator(PCG64(seed)).random(), one by one.")
+      .def("__init__", [](llm::Random* self,
+                          const std::vector<uint32_t>& seed) { new (self) llm::Random(seed); })
+      .def("next", &llm::Random::next);
+}
+
+}  // namespace
+
+void bind_llm(nb::module_& m) {
+  nb::register_exception_translator(translate);
+  bind_tokenizer(m);
+  bind_sampler(m);
+  using llm::jinja::Template;
+  nb::class_<Template>(m, "Template", "A chat template of the native engine.")
+      .def("__init__",
+           [](Template* self, const nb::str& source) { new (self) Template(utf8_of(source)); })
+      .def(
+          "render",
+          [](const Template& t, const nb::str& json) {
+            std::map<std::string, llm::jinja::Value> values;
+            const llm::Json document = llm::Json::parse(utf8_of(json), "values");
+            if (document.object() == nullptr) throw ConfigError("the values are not an object");
+            for (const auto& [name, value] : *document.object())
+              values[name] = llm::jinja::Value::from(value);
+            return t.render(std::move(values));
+          },
+          "The text for values, which are a JSON object.");
 }

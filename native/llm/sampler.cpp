@@ -1,0 +1,182 @@
+#include "sampler.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+#include <string>
+
+#include "errors.h"
+
+namespace satchel::llm {
+
+namespace {
+
+void require(bool good, const char* name, const char* allowed) {
+  if (!good) {
+    throw ConfigError(std::string("The sampling option ") + name + " cannot be",
+                      std::string("It must be ") + allowed);
+  }
+}
+
+void require_known(std::span<const uint32_t> tokens, size_t vocabulary) {
+  for (const uint32_t token : tokens) {
+    if (token >= vocabulary) {
+      throw ExecutionError("Token " + std::to_string(token) +
+                           " in the history is outside the vocabulary of " +
+                           std::to_string(vocabulary) + ": the tokenizer does not fit the model");
+    }
+  }
+}
+
+// The largest; the first NaN wins, so that one look at the answer finds NaN and
+// infinity both.
+size_t best_of(std::span<const float> logits) {
+  if (logits.empty()) throw ExecutionError("there are no logits");
+  size_t best = 0;
+  for (size_t i = 1; i < logits.size() && !std::isnan(logits[best]); ++i) {
+    if (logits[i] > logits[best] || std::isnan(logits[i])) best = i;
+  }
+  if (!std::isfinite(logits[best])) {
+    throw ExecutionError("The model gave a logit that is no number for token " +
+                         std::to_string(best) +
+                         ": its weights or recipe are broken, try `satchel verify`");
+  }
+  return best;
+}
+
+}  // namespace
+
+void SamplingOptions::check() const {
+  require(std::isfinite(temperature) && temperature >= 0, "temperature", "0 or more");
+  require(top_p > 0 && top_p <= 1, "top_p", "above 0 and at most 1");
+  require(min_p >= 0 && min_p <= 1, "min_p", "from 0 to 1");
+  require(std::isfinite(repetition_penalty) && repetition_penalty > 0, "repetition_penalty",
+          "above 0");
+  require(std::abs(frequency_penalty) <= 2, "frequency_penalty", "from -2 to 2");
+  require(std::abs(presence_penalty) <= 2, "presence_penalty", "from -2 to 2");
+  for (const auto& [token, bias] : bias) require(std::abs(bias) <= 100, "logit_bias", "within 100");
+}
+
+Sampler::Sampler(SamplingOptions options, std::span<const uint32_t> seed)
+    : options_(std::move(options)), random_(seed) {
+  options_.check();
+}
+
+void Sampler::penalize(std::span<float> logits, std::span<const uint32_t> history,
+                       size_t answer_from) {
+  if (options_.repetition_penalty != 1 && !history.empty()) {
+    require_known(history, logits.size());
+    const auto penalty = static_cast<float>(options_.repetition_penalty);
+    seen_.assign(history.begin(), history.end());
+    std::sort(seen_.begin(), seen_.end());
+    seen_.erase(std::unique(seen_.begin(), seen_.end()), seen_.end());
+    for (const uint32_t token : seen_) {
+      float& logit = logits[token];
+      logit = logit < 0 ? logit * penalty : logit / penalty;
+    }
+  }
+  const bool counts = options_.frequency_penalty != 0 || options_.presence_penalty != 0;
+  if (counts && answer_from < history.size()) {
+    const auto answer = history.subspan(answer_from);
+    require_known(answer, logits.size());
+    seen_.assign(answer.begin(), answer.end());
+    std::sort(seen_.begin(), seen_.end());
+    for (size_t i = 0; i < seen_.size();) {
+      size_t end = i;
+      while (end < seen_.size() && seen_[end] == seen_[i]) ++end;
+      const double times = static_cast<double>(end - i);
+      logits[seen_[i]] -=
+          static_cast<float>(options_.frequency_penalty * times + options_.presence_penalty);
+      i = end;
+    }
+  }
+  for (const auto& [token, bias] : options_.bias) {
+    require_known({&token, 1}, logits.size());
+    logits[token] += bias;
+  }
+}
+
+uint32_t Sampler::choose(std::span<const float> logits) {
+  const size_t best = best_of(logits);
+  if (options_.greedy()) return static_cast<uint32_t>(best);
+  find_candidates(logits, best);
+  chosen_.resize(weights_.size());
+  std::partial_sum(weights_.begin(), weights_.end(), chosen_.begin());
+  const double drawn = random_.next() * chosen_.back();
+  const auto at = std::upper_bound(chosen_.begin(), chosen_.end(), drawn) - chosen_.begin();
+  return ids_[std::min(static_cast<size_t>(at), ids_.size() - 1)];
+}
+
+std::vector<double> Sampler::distribution(std::span<const float> logits) {
+  const size_t best = best_of(logits);
+  std::vector<double> result(logits.size(), 0.0);
+  if (options_.greedy()) {
+    result[best] = 1;
+    return result;
+  }
+  find_candidates(logits, best);
+  const double sum = std::accumulate(weights_.begin(), weights_.end(), 0.0);
+  for (size_t i = 0; i < ids_.size(); ++i) result[ids_[i]] = weights_[i] / sum;
+  return result;
+}
+
+template <typename Keep>
+void Sampler::keep_if(const Keep& keep) {
+  size_t kept = 0;
+  for (size_t i = 0; i < ids_.size(); ++i) {
+    if (!keep(i)) continue;
+    ids_[kept] = ids_[i];
+    weights_[kept++] = weights_[i];
+  }
+  ids_.resize(kept);
+  weights_.resize(kept);
+}
+
+void Sampler::find_candidates(std::span<const float> logits, size_t best) {
+  ids_.clear();
+  weights_.clear();
+  float least = -INFINITY;
+  if (options_.top_k > 0 && options_.top_k < logits.size()) {
+    values_.assign(logits.begin(), logits.end());
+    const auto kth = values_.begin() + (options_.top_k - 1);
+    std::nth_element(values_.begin(), kth, values_.end(), std::greater<float>());
+    least = *kth;  // all that equal it stay
+  }
+  const auto top = static_cast<double>(logits[best]);
+  for (size_t i = 0; i < logits.size(); ++i) {
+    if (logits[i] < least) continue;
+    ids_.push_back(static_cast<uint32_t>(i));
+    weights_.push_back(std::exp((static_cast<double>(logits[i]) - top) / options_.temperature));
+  }
+  if (options_.top_p < 1) keep_nucleus();
+  if (options_.min_p > 0) keep_if([&](size_t i) { return weights_[i] >= options_.min_p; });
+}
+
+// The fewest tokens whose share reaches top_p. Of equal ones at the edge those
+// with higher ids stay, as in Hugging Face's.
+void Sampler::keep_nucleus() {
+  const double target = options_.top_p * std::accumulate(weights_.begin(), weights_.end(), 0.0);
+  order_.resize(weights_.size());
+  std::iota(order_.begin(), order_.end(), 0u);
+  const auto before = [&](uint32_t a, uint32_t b) {
+    return weights_[a] != weights_[b] ? weights_[a] > weights_[b] : a > b;
+  };
+  // Seldom more than a few are needed, so that they are not all sorted.
+  double reached = 0;
+  size_t sorted = 0, keep = 0, block = 256;
+  while (keep < order_.size() && reached < target) {
+    if (keep == sorted) {
+      sorted = std::min(order_.size(), sorted + block);
+      block *= 8;
+      const auto from = order_.begin() + static_cast<std::ptrdiff_t>(keep);
+      std::partial_sort(from, order_.begin() + static_cast<std::ptrdiff_t>(sorted), order_.end(),
+                        before);
+    }
+    reached += weights_[order_[keep++]];
+  }
+  chosen_.assign(weights_.size(), 0.0);
+  for (size_t i = 0; i < keep; ++i) chosen_[order_[i]] = 1;
+  keep_if([&](size_t i) { return chosen_[i] != 0; });
+}
+
+}  // namespace satchel::llm

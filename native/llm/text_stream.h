@@ -1,0 +1,38 @@
+// Text from tokens as they come: never half a character, never part of a stop
+// string.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "tokenizer.h"
+
+namespace satchel::llm {
+
+class TextStream {
+ public:
+  // With `after`, the tokens that went before, the text goes on from theirs.
+  // Throws ConfigError if a stop string is empty.
+  TextStream(const Tokenizer& tokenizer, std::vector<std::string> stop,
+             std::span<const uint32_t> after = {});
+
+  // Takes one token and gives the text that is certain now; often it is empty.
+  std::string push(uint32_t id);
+  // The rest of the text. Bytes that never became a character come out as
+  // U+FFFD.
+  std::string finish();
+  // The stop string that has come; what follows it is dropped.
+  const std::optional<std::string>& stopped() const { return stopped_; }
+
+ private:
+  std::string release(std::string text, bool last);
+  size_t possible_beginning() const;
+
+  TokenDecoder decoder_;
+  std::vector<std::string> stop_;
+  std::string held_;  // decoded, but perhaps the beginning of a stop string
+  std::optional<std::string> stopped_;
+};
+
+}  // namespace satchel::llm

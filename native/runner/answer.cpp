@@ -1,0 +1,253 @@
+// run and chat.
+#include <cstdio>
+#include <fstream>
+#include <iostream>
+#include <iterator>
+#include <memory>
+
+#include "../llm/chat.h"
+#include "../llm/errors.h"
+#include "../llm/generation.h"
+#include "../llm/verify.h"
+#include "arguments.h"
+#include "commands.h"
+
+namespace satchel::runner {
+
+namespace {
+
+using namespace satchel::llm;
+
+const std::vector<std::string> kFlags = {"prompt=",
+                                         "prompt-file=",
+                                         "raw",
+                                         "system=",
+                                         "max-new-tokens=",
+                                         "seq-len=",
+                                         "temperature=",
+                                         "top-k=",
+                                         "top-p=",
+                                         "min-p=",
+                                         "repetition-penalty=",
+                                         "seed=",
+                                         "stop=",
+                                         "on-context-full=",
+                                         "thinking=",
+                                         "adapter=",
+                                         "threads=",
+                                         "verify",
+                                         "json",
+                                         "lookahead="};
+
+std::string read_file(const std::string& path) {
+  if (path == "-")
+    return {std::istreambuf_iterator<char>(std::cin), std::istreambuf_iterator<char>()};
+  std::ifstream file(path, std::ios::binary);
+  if (!file) throw ConfigError("cannot open " + path, "Check the path.");
+  return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+}
+
+std::shared_ptr<Model> open_model(const Arguments& given) {
+  if (given.places().empty()) throw UsageError("a program is missing");
+  const auto threads = given.whole("threads", 1);
+  auto model = Model::open(given.places()[0], static_cast<int>(threads.value_or(0)));
+  if (given.has("verify")) llm::verify(model->program().file());
+  return model;
+}
+
+SamplingOptions sampling_of(const Arguments& given, const Model& model, bool chats) {
+  SamplingOptions sampling = model.usual_sampling(chats);
+  sampling.temperature = given.number("temperature").value_or(sampling.temperature);
+  if (const auto k = given.whole("top-k", 0)) sampling.top_k = static_cast<uint32_t>(*k);
+  sampling.top_p = given.number("top-p").value_or(sampling.top_p);
+  sampling.min_p = given.number("min-p").value_or(sampling.min_p);
+  sampling.repetition_penalty =
+      given.number("repetition-penalty").value_or(sampling.repetition_penalty);
+  sampling.check();
+  return sampling;
+}
+
+GenerationOptions options_of(const Arguments& given, const Model& model, bool chats) {
+  GenerationOptions options;
+  options.sampling = sampling_of(given, model, chats);
+  if (const auto seed = given.whole("seed", 0)) options.seed = static_cast<uint64_t>(*seed);
+  options.max_new_tokens = given.whole("max-new-tokens", 1).value_or(0);
+  options.stop = given.texts("stop");
+  const std::string policy = given.text("on-context-full").value_or(chats ? "slide" : "stop");
+  if (policy != "stop" && policy != "slide") throw UsageError("--on-context-full is stop or slide");
+  options.slides = policy == "slide";
+  return options;
+}
+
+// --seq-len counts prompt and answer together.
+void limit(const Arguments& given, const Tokens& prompt, GenerationOptions& options) {
+  const auto length = given.whole("seq-len", 1);
+  if (!length) return;
+  const int64_t room = *length - static_cast<int64_t>(prompt.size());
+  if (room <= 0) {
+    throw ConfigError("the prompt has " + std::to_string(prompt.size()) + " tokens, and seq_len " +
+                          std::to_string(*length) + " leaves no room",
+                      "Choose a larger one; it counts prompt and answer together.");
+  }
+  options.max_new_tokens =
+      options.max_new_tokens == 0 ? room : std::min(room, options.max_new_tokens);
+}
+
+ChatTemplate::Variables variables_of(const Arguments& given) {
+  const auto thinking = given.text("thinking");
+  if (!thinking) return {};
+  if (*thinking != "on" && *thinking != "off") throw UsageError("--thinking is on or off");
+  return {{"enable_thinking", jinja::Value::boolean(*thinking == "on")}};
+}
+
+Json sampling_json(const SamplingOptions& sampling, const GenerationOptions& options) {
+  return Json(JsonObject{
+      {"temperature", sampling.temperature},
+      {"top_k", static_cast<int64_t>(sampling.top_k)},
+      {"top_p", sampling.top_p},
+      {"min_p", sampling.min_p},
+      {"repetition_penalty", sampling.repetition_penalty},
+      {"seed", options.seed ? Json(static_cast<int64_t>(*options.seed)) : Json()},
+      {"frequency_penalty", sampling.frequency_penalty},
+      {"presence_penalty", sampling.presence_penalty},
+      {"logit_bias", JsonObject{}},
+  });
+}
+
+Json document(const std::string& text, const Generation& generation, Session& session,
+              const GenerationOptions& options) {
+  JsonList tokens;
+  for (const uint32_t id : generation.tokens()) tokens.emplace_back(static_cast<int64_t>(id));
+  const GenerationStats& stats = generation.stats();
+  CpuExecutor& cpu = session.model().instance().cpu();
+  return Json(JsonObject{
+      {"text", text},
+      {"tokens", std::move(tokens)},
+      {"stop_reason", stop_reason_name(generation.stop_reason())},
+      {"prompt_tokens", static_cast<int64_t>(stats.prompt_tokens)},
+      {"reused_tokens", static_cast<int64_t>(stats.reused_tokens)},
+      {"prefill_tok_s", stats.prefill_tok_s()},
+      {"decode_tok_s", stats.decode_tok_s()},
+      {"ttft_s", stats.ttft_s},
+      {"context_slides", static_cast<int64_t>(stats.slides)},
+      {"lookahead", Json()},
+      {"sampling", sampling_json(options.sampling, options)},
+      {"mode", session.model().find_method("prefill_forward") ? "hybrid" : "kv"},
+      {"adapter", session.adapter().empty() ? Json() : Json(session.adapter())},
+      {"threads", static_cast<int64_t>(cpu.threads())},
+      {"kernels", cpu.kernels()},
+      {"medians", Json()},
+  });
+}
+
+void summarize(const Generation& generation) {
+  const GenerationStats& stats = generation.stats();
+  char line[256];
+  std::snprintf(line, sizeof line,
+                "[%zu prompt tokens · read at %.1f tok/s · %zu new tokens · "
+                "first after %.2f s · "
+                "then %.1f tok/s]",
+                stats.prompt_tokens, stats.prefill_tok_s(), stats.new_tokens, stats.ttft_s,
+                stats.decode_tok_s());
+  say(line);
+}
+
+std::string stream(Generation& generation, bool shown) {
+  std::string whole, piece;
+  while (piece.clear(), generation.next(piece)) {
+    if (shown) {
+      std::fwrite(piece.data(), 1, piece.size(), stdout);
+      std::fflush(stdout);
+    }
+    whole += piece;
+  }
+  if (shown) std::fputc('\n', stdout);
+  return whole;
+}
+
+int answer(const Arguments& given, const std::string& text, bool may_be_raw) {
+  const auto model = open_model(given);
+  Session session(model, given.text("adapter").value_or(""));
+  bool raw = may_be_raw && given.has("raw");
+  if (may_be_raw && !raw && !has_chat_template(model->metadata())) {
+    say("This model has no chat template, so the prompt is continued as plain "
+        "text (--raw).");
+    raw = true;
+  }
+  GenerationOptions options = options_of(given, *model, false);
+  if (!given.text("on-context-full")) options.slides = false;
+  Tokens prompt;
+  if (raw) {
+    prompt = model->tokenizer().encode_prompt(text);
+  } else {
+    Conversation conversation(*model, variables_of(given));
+    if (const auto system = given.text("system")) conversation.add("system", *system);
+    Conversation::Turn turn = conversation.send(text);
+    prompt = std::move(turn.prompt);
+    options.keep = turn.keep;
+  }
+  limit(given, prompt, options);
+  Generation generation(session, std::move(prompt), options);
+  const bool json = given.has("json");
+  const std::string whole = stream(generation, !json);
+  if (json) {
+    print_json(document(whole, generation, session, options));
+  } else {
+    summarize(generation);
+  }
+  return 0;
+}
+
+int converse(const Arguments& given) {
+  const auto model = open_model(given);
+  Session session(model, given.text("adapter").value_or(""));
+  Conversation conversation(*model, variables_of(given));
+  if (const auto system = given.text("system")) conversation.add("system", *system);
+  say("An empty line is left out; Ctrl-D leaves.");
+  for (std::string line; std::fputs("> ", stderr), std::getline(std::cin, line);) {
+    if (line.empty()) continue;
+    GenerationOptions options = options_of(given, *model, true);
+    if (options.max_new_tokens == 0) options.max_new_tokens = model->context();
+    try {
+      Conversation::Turn turn = conversation.send(line);
+      options.keep = turn.keep;
+      Generation generation(session, std::move(turn.prompt), options);
+      conversation.hear(stream(generation, true));
+      summarize(generation);
+    } catch (const AdvisedError& error) {
+      conversation.retract();
+      say(std::string(error.what()) + ". " + error.advice);
+    }
+  }
+  std::fputc('\n', stderr);
+  return 0;
+}
+
+std::optional<std::string> prompt_of(const Arguments& given) {
+  if (given.places().size() > 2) throw UsageError("there is more than one prompt");
+  int count = given.places().size() == 2;
+  count += given.has("prompt") + given.has("prompt-file");
+  if (count > 1) throw UsageError("there are two things to answer");
+  if (given.places().size() == 2) return given.places()[1];
+  if (const auto file = given.text("prompt-file")) return read_file(*file);
+  return given.text("prompt");
+}
+
+}  // namespace
+
+int run(int argc, char** argv) {
+  const Arguments given(argc, argv, kFlags);
+  const auto prompt = prompt_of(given);
+  if (!prompt) throw UsageError("there is nothing to answer");
+  return answer(given, *prompt, true);
+}
+
+int chat(int argc, char** argv) {
+  const Arguments given(argc, argv, kFlags);
+  const auto prompt = prompt_of(given);
+  if (prompt) return answer(given, *prompt, false);
+  if (given.has("json")) throw UsageError("a conversation is not one JSON object: give --prompt");
+  return converse(given);
+}
+
+}  // namespace satchel::runner

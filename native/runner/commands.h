@@ -1,0 +1,33 @@
+// What satchel-run can do, one function for each command; they return the exit
+// status.
+#pragma once
+
+#include <stdexcept>
+#include <string>
+
+#include "../llm/json.h"
+
+namespace satchel::runner {
+
+// The command line is wrong; exit status 2.
+class UsageError : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
+
+int run(int argc, char** argv);
+int chat(int argc, char** argv);
+int bench(int argc, char** argv);
+int inspect(int argc, char** argv);
+int verify(int argc, char** argv);
+int tokenize(int argc, char** argv);
+
+// A remark on standard error, and a JSON document on standard output.
+void say(const std::string& text);
+void print_json(const llm::Json& document);
+std::string megabytes(uint64_t bytes);
+// The most memory that the process has had, in bytes; 0 if the system does not
+// tell.
+uint64_t peak_memory();
+
+}  // namespace satchel::runner

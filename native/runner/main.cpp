@@ -1,0 +1,78 @@
+// satchel-run: a program's commands without Python.
+#include <cstdio>
+#include <cstring>
+
+#include "../llm/errors.h"
+#include "commands.h"
+
+using namespace satchel;
+using namespace satchel::runner;
+
+namespace {
+
+constexpr const char* kUsage =
+    "usage: satchel-run COMMAND FILE …\n"
+    "\n"
+    "  run FILE TEXT      answer one prompt; --raw continues a text\n"
+    "  chat FILE          a conversation; --prompt TEXT answers one thing and "
+    "leaves\n"
+    "  bench FILE         prefill and decode speed, time to first token, "
+    "memory\n"
+    "  inspect FILE       what is in it\n"
+    "  verify FILE        every byte against its checksum\n"
+    "  tokenize FILE TEXT the tokens of a text\n"
+    "\n"
+    "run and chat: --system TEXT --max-new-tokens N --seq-len N --temperature "
+    "T --top-k K --top-p P\n"
+    "  --min-p P --repetition-penalty R --seed N --stop TEXT --on-context-full "
+    "stop|slide\n"
+    "  --thinking on|off --adapter NAME --prompt-file FILE\n"
+    "bench: --prompt-tokens N --new-tokens N --warmup N --runs N\n"
+    "all: --threads N --verify --json\n";
+
+struct Command {
+  const char* name;
+  int (*execute)(int, char**);
+};
+
+constexpr Command kCommands[] = {{"run", run},         {"chat", chat},     {"bench", bench},
+                                 {"inspect", inspect}, {"verify", verify}, {"tokenize", tokenize}};
+
+int failed(const char* message, const std::string& advice) {
+  say(std::string("satchel-run: ") + message + (advice.empty() ? "" : ". " + advice));
+  return 1;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  if (argc > 1 && std::strcmp(argv[1], "--version") == 0) {
+    std::printf("satchel-run %s\n", SATCHEL_VERSION);
+    return 0;
+  }
+  if (argc > 1 && (std::strcmp(argv[1], "--help") == 0 || std::strcmp(argv[1], "help") == 0)) {
+    std::fputs(kUsage, stdout);
+    return 0;
+  }
+  try {
+    for (const Command& command : kCommands) {
+      if (argc > 1 && std::strcmp(argv[1], command.name) == 0)
+        return command.execute(argc - 2, argv + 2);
+    }
+    throw UsageError(argc > 1 ? std::string("there is no command '") + argv[1] + "'"
+                              : std::string("a command is missing"));
+  } catch (const UsageError& error) {
+    say(std::string("satchel-run: ") + error.what() + "\n\n" + kUsage);
+    return 2;
+  } catch (const FormatError& error) {
+    return failed(
+        (error.section + ", offset " + std::to_string(error.offset) + ": " + error.what()).c_str(),
+        error.advice);
+  } catch (const AdvisedError& error) {
+    return failed(error.what(), error.advice);
+  } catch (const TokenizerError& error) {
+    return failed(error.what(), error.advice);
+  } catch (const std::exception& error) {
+    return failed(error.what(), "");
+  }
+}

@@ -1,0 +1,138 @@
+// bench.
+#include <sys/resource.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+
+#include "../llm/errors.h"
+#include "../llm/random.h"
+#include "../llm/session.h"
+#include "../llm/verify.h"
+#include "arguments.h"
+#include "commands.h"
+
+namespace satchel::runner {
+
+namespace {
+
+using namespace satchel::llm;
+using Clock = std::chrono::steady_clock;
+
+double since(Clock::time_point start) {
+  return std::chrono::duration<double>(Clock::now() - start).count();
+}
+
+struct Run {
+  double ttft_s, decode_s;
+};
+
+uint32_t best(std::span<const float> logits) {
+  return static_cast<uint32_t>(std::max_element(logits.begin(), logits.end()) - logits.begin());
+}
+
+// End tokens are ignored, so that every run does the same work.
+Run measure(Session& session, const Tokens& prompt, int64_t new_tokens) {
+  session.rewind(0);
+  const Clock::time_point start = Clock::now();
+  uint32_t token = best(session.feed(prompt));
+  const double first = since(start);
+  for (int64_t i = 1; i < new_tokens; ++i) token = best(session.feed(std::span(&token, 1)));
+  return {first, since(start) - first};
+}
+
+double median(std::vector<double> values) {
+  std::sort(values.begin(), values.end());
+  const size_t half = values.size() / 2;
+  return values.size() % 2 != 0 ? values[half] : (values[half - 1] + values[half]) / 2;
+}
+
+Json spread(const std::vector<double>& values) {
+  const auto [low, high] = std::minmax_element(values.begin(), values.end());
+  return Json(JsonList{*low, *high});
+}
+
+}  // namespace
+
+uint64_t peak_memory() {
+  rusage usage{};
+  if (getrusage(RUSAGE_SELF, &usage) != 0) return 0;
+#ifdef __APPLE__
+  return static_cast<uint64_t>(usage.ru_maxrss);
+#else
+  return static_cast<uint64_t>(usage.ru_maxrss) * 1024;
+#endif
+}
+
+int bench(int argc, char** argv) {
+  const Arguments given(argc, argv,
+                        {"prompt-tokens=", "new-tokens=", "warmup=", "runs=", "threads=", "json"});
+  if (given.places().size() != 1) throw UsageError("bench takes one program");
+  const int64_t prompt_tokens = given.whole("prompt-tokens", 1).value_or(256);
+  const int64_t new_tokens = given.whole("new-tokens", 1).value_or(64);
+  const int64_t warmup = given.whole("warmup", 0).value_or(1);
+  const int64_t runs = given.whole("runs", 1).value_or(3);
+
+  const Clock::time_point start = Clock::now();
+  auto model =
+      Model::open(given.places()[0], static_cast<int>(given.whole("threads", 1).value_or(0)));
+  Session session(model);
+  const uint32_t zero = 0;
+  const size_t vocabulary = session.feed(std::span(&zero, 1)).size();
+  const double load = since(start);
+  if (prompt_tokens + new_tokens > model->context()) {
+    throw ConfigError(std::to_string(prompt_tokens) + " prompt and " + std::to_string(new_tokens) +
+                          " new tokens are more than the context of " +
+                          std::to_string(model->context()),
+                      "Use fewer, or export with a larger --context.");
+  }
+  Random random(std::span(&zero, 1));
+  Tokens prompt;
+  for (int64_t i = 0; i < prompt_tokens; ++i)
+    prompt.push_back(static_cast<uint32_t>(random.next() * static_cast<double>(vocabulary)));
+  for (int64_t i = 0; i < warmup; ++i) measure(session, prompt, new_tokens);
+  std::vector<double> prefill, decode, ttft;
+  for (int64_t i = 0; i < runs; ++i) {
+    say("run " + std::to_string(i + 1) + " of " + std::to_string(runs));
+    const Run one = measure(session, prompt, new_tokens);
+    ttft.push_back(one.ttft_s);
+    prefill.push_back(static_cast<double>(prompt_tokens) / one.ttft_s);
+    decode.push_back(new_tokens > 1 ? static_cast<double>(new_tokens - 1) / one.decode_s : 0.0);
+  }
+  const uint64_t memory = peak_memory();
+  CpuExecutor& cpu = model->instance().cpu();
+  const ProgramFile& file = model->program().file();
+  const std::string mode = model->find_method("prefill_forward") ? "hybrid" : "kv";
+  if (given.has("json")) {
+    print_json(Json(JsonObject{
+        {"program", given.places()[0]},
+        {"checksum", checksum(file)},
+        {"mode", mode},
+        {"prompt_tokens", prompt_tokens},
+        {"new_tokens", new_tokens},
+        {"runs", runs},
+        {"threads", static_cast<int64_t>(cpu.threads())},
+        {"kernels", cpu.kernels()},
+        {"prefill_tok_s", median(prefill)},
+        {"prefill_tok_s_spread", spread(prefill)},
+        {"decode_tok_s", median(decode)},
+        {"decode_tok_s_spread", spread(decode)},
+        {"ttft_s", median(ttft)},
+        {"load_s", load},
+        {"peak_rss_bytes", static_cast<int64_t>(memory)},
+        {"file_size_bytes", static_cast<int64_t>(file.size())},
+    }));
+    return 0;
+  }
+  std::printf("prefill              %9.1f tok/s\n", median(prefill));
+  std::printf("decode               %9.1f tok/s\n", median(decode));
+  std::printf("time to first token  %9.3f s      %s, %lld prompt tokens\n", median(ttft),
+              mode.c_str(), static_cast<long long>(prompt_tokens));
+  std::printf("load to first token  %9.3f s      of a prompt of one token\n", load);
+  std::printf("peak memory          %12s  (file %s)\n", megabytes(memory).c_str(),
+              megabytes(file.size()).c_str());
+  std::printf("with                 %d threads, %s kernels\n", cpu.threads(), cpu.kernels());
+  return 0;
+}
+
+}  // namespace satchel::runner

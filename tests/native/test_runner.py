@@ -1,0 +1,187 @@
+"""satchel-run beside Python: the same tokens and texts, the same documents and errors."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from lora_files import write_lora
+from safetensors.torch import load_file
+
+import satchel
+from support import program_file as fm
+
+RunJson = Callable[..., dict[str, Any]]
+
+FLAGS: list[dict[str, Any]] = [
+    {},
+    {"temperature": 0.9, "seed": 3},
+    {"temperature": 1.2, "seed": 2**40 + 1, "top_k": 7, "top_p": 0.9, "min_p": 0.01},
+    {"repetition_penalty": 1.3},
+    {"temperature": 0.7, "seed": 5, "repetition_penalty": 1.1, "top_p": 0.5, "top_k": 0},
+]
+
+
+def as_flags(options: dict[str, Any]) -> list[object]:
+    return [
+        part for name, value in options.items() for part in (f"--{name.replace('_', '-')}", value)
+    ]
+
+
+@pytest.mark.parametrize("options", FLAGS, ids=lambda options: ",".join(options) or "greedy")
+def test_texts_are_pythons(options: dict[str, Any], program: Path, run_json: RunJson) -> None:
+    llm = satchel.LLM(program)
+    for text in ("Hello there, wörld!", "日本語 and <|end|> 12", "x" * 90):
+        for raw in (True, False):
+            wanted = llm.generate(text, raw=raw, max_new_tokens=30, **options).finish()
+            found = run_json(
+                "run", program, text, "--max-new-tokens", 30, *as_flags(options), *["--raw"] * raw
+            )
+            assert found["tokens"] == wanted.tokens
+            assert found["text"] == wanted.text
+            assert found["stop_reason"] == wanted.stop_reason
+            assert found["prompt_tokens"] == wanted.stats.prompt_tokens
+
+
+def test_documents_have_the_fields_of_pythons(
+    program: Path, run_json: RunJson, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from satchel.cli.main import main
+
+    main(["run", str(program), "Hi", "--max-new-tokens", "4", "--json"])
+    wanted = json.loads(capsys.readouterr().out)
+    found = run_json("run", program, "Hi", "--max-new-tokens", 4)
+    assert set(found) == set(wanted)
+    for name in ("text", "tokens", "stop_reason", "sampling", "mode", "adapter", "kernels"):
+        assert found[name] == wanted[name], name
+
+
+def test_stop_texts_and_limits(program: Path, run_json: RunJson) -> None:
+    llm = satchel.LLM(program)
+    whole = llm.generate("Hello", raw=True, max_new_tokens=40).finish().text
+    stop = whole[7:9]
+    wanted = llm.generate("Hello", raw=True, max_new_tokens=40, stop=[stop, "zzz"]).finish()
+    flags = ["--raw", "--max-new-tokens", 40, "--stop", stop, "--stop", "zzz"]
+    found = run_json("run", program, "Hello", *flags)
+    assert (found["text"], found["stop_reason"]) == (wanted.text, "stop_string")
+    prompt = llm.tokenizer.encode("Hello")
+    found = run_json("run", program, "Hello", "--raw", "--seq-len", len(prompt) + 3)
+    assert len(found["tokens"]) == 3
+
+
+@pytest.mark.parametrize("policy", ["stop", "slide"])
+def test_a_full_context(policy: str, program: Path, run_json: RunJson) -> None:
+    wanted = satchel.LLM(program).generate(
+        "Hello there", system="Be brief.", max_new_tokens=700, on_context_full=policy
+    )
+    wanted.finish()
+    flags = ["--system", "Be brief.", "--max-new-tokens", 700, "--on-context-full", policy]
+    found = run_json("run", program, "Hello there", *flags)
+    assert (found["tokens"], found["stop_reason"]) == (wanted.tokens, wanted.stop_reason)
+    assert found["context_slides"] == wanted.stats.slides
+    assert (found["context_slides"] > 0) == (policy == "slide")
+
+
+def test_adapters_and_small_caches(checkpoint: Path, tmp_path: Path, run_json: RunJson) -> None:
+    tensors = load_file(checkpoint / "model.safetensors")
+    adapter = write_lora(tmp_path / "lora", SimpleNamespace(state_dict=lambda: tensors))
+    path = satchel.export(
+        checkpoint, tmp_path / "a.satchel", context=96, kv_bits=8, adapters={"fr": adapter}
+    )
+    texts = {}
+    for name in (None, "fr"):
+        wanted = satchel.LLM(path, adapter=name).generate("Hello", max_new_tokens=20).finish()
+        flags = ["--adapter", name] if name else []
+        found = run_json("run", path, "Hello", "--max-new-tokens", 20, *flags)
+        assert found["tokens"] == wanted.tokens and found["adapter"] == name
+        texts[name] = found["text"]
+    assert texts[None] != texts["fr"]
+
+
+def test_conversations_are_pythons(program: Path, runner: Any) -> None:
+    said = ["Hello", "And now?", "Go on."]
+    chat = satchel.LLM(program).chat(system="Be brief.", max_new_tokens=12, on_context_full="slide")
+    wanted = [chat.send(text).finish().text for text in said]
+    flags = ["--system", "Be brief.", "--max-new-tokens", 12]
+    done = runner("chat", program, *flags, given="\n".join(said) + "\n")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == "".join(f"{text}\n" for text in wanted)
+
+
+def test_tokens(program: Path, run_json: RunJson) -> None:
+    text = "Hello <|user|> ünï\n"
+    wanted = satchel.LLM(program).tokenizer.encode(text, add_bos=False)
+    assert run_json("tokenize", program, text)["tokens"] == wanted
+
+
+def test_inspect_verify_and_bench(program: Path, run_json: RunJson) -> None:
+    loaded = satchel.load(program)
+    found = run_json("verify", program)
+    assert found == {"ok": True, "file_size_bytes": loaded.size, "checksum": loaded.checksum}
+    found = run_json("inspect", program)
+    assert found["metadata"] == loaded.metadata and found["checksum"] == loaded.checksum
+    assert [m["name"] for m in found["methods"]] == [m["name"] for m in loaded.methods]
+    found = run_json("bench", program, "--prompt-tokens", 70, "--new-tokens", 4, "--runs", 2)
+    assert found["prefill_tok_s"] > 0 and found["decode_tok_s"] > 0 and found["peak_rss_bytes"] > 0
+
+
+def test_damaged_files(program: Path, tmp_path: Path, runner: Any) -> None:
+    data = bytearray(program.read_bytes())
+    data[-200] ^= 1  # in the metadata
+    path = tmp_path / "x.satchel"
+    path.write_bytes(data)
+    for command in ("verify", "inspect", "run"):
+        done = runner(command, path, *["Hi"] * (command == "run"))
+        assert done.returncode == 1 and "checksum is wrong" in done.stderr, done.stderr
+    path.write_bytes(program.read_bytes()[:1000])
+    done = runner("run", path, "Hi")
+    assert done.returncode == 1 and "not as long as it says" in done.stderr
+    model = fm.read(program.read_bytes())
+    model.text = model.text[:-64]
+    path.write_bytes(fm.write(model))
+    done = runner("run", path, "Hi")
+    assert done.returncode == 1 and "compiled tokenizer" in done.stderr
+    model.text = b""
+    path.write_bytes(fm.write(model))
+    done = runner("run", path, "Hi")
+    assert (
+        done.returncode == 1 and "has no compiled tokenizer. Export the model again" in done.stderr
+    )
+
+
+@pytest.mark.parametrize(
+    ("arguments", "why"),
+    [
+        ([], "a command is missing"),
+        (["fly"], "there is no command 'fly'"),
+        (["run"], "there is nothing to answer"),
+        (["run", "FILE", "Hi", "--fast"], "there is no option --fast"),
+        (["run", "FILE", "Hi", "--top-k", "x"], "--top-k is a whole number"),
+        (["run", "FILE", "Hi", "--prompt", "Ho"], "two things"),
+        (["bench"], "bench takes one program"),
+    ],
+)
+def test_wrong_usage(arguments: list[str], why: str, program: Path, runner: Any) -> None:
+    done = runner(*[str(program) if a == "FILE" else a for a in arguments])
+    assert done.returncode == 2 and why in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "why"),
+    [
+        (["run", "nowhere.satchel", "Hi"], "nowhere.satchel"),
+        (["run", "FILE", "Hi", "--top-p", "2"], "top_p cannot be. It must be above 0"),
+        (["run", "FILE", "Hi", "--adapter", "fr"], "has no adapter 'fr'. It has none"),
+        (["run", "FILE", "x" * 900], "the prompt has"),
+        (["run", "FILE", ""], "the prompt is empty"),
+    ],
+)
+def test_what_fails_says_what_to_do(
+    arguments: list[str], why: str, program: Path, runner: Any
+) -> None:
+    done = runner(*[str(program) if a == "FILE" else a for a in arguments])
+    assert done.returncode == 1 and why in done.stderr, done.stderr
