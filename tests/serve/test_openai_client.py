@@ -160,6 +160,28 @@ def test_completions(server: Running, program: Path) -> None:
     assert chunks[-1].choices[0].finish_reason == "length"
 
 
+def test_how_likely_a_prompt_is(server: Running, program: Path) -> None:
+    """As lm-eval asks; against the probabilities that the model has without a server."""
+    llm = LLM(program)
+    texts = ["abcdef", "x" * 200]
+    options: Any = {"model": "tiny", "prompt": texts, "max_tokens": 1, "echo": True, "logprobs": 2}
+    made = server.client.completions.create(**options)
+    for choice, text in zip(made.choices, texts, strict=True):
+        told = choice.logprobs
+        assert told and told.token_logprobs and told.top_logprobs and told.tokens
+        wanted = llm.logprobs(text[0], text[1:])
+        assert told.token_logprobs[0] is None and told.top_logprobs[0] is None
+        assert told.tokens[:-1] == [text[0], *(token for token, _ in wanted)]
+        assert told.token_logprobs[1:-1] == pytest.approx([ln for _, ln in wanted], abs=1e-4)
+        judged = zip(told.top_logprobs[1:], told.token_logprobs[1:], strict=True)
+        assert all(1 <= len(top) <= 2 and max(top.values()) >= ln for top, ln in judged)
+        assert told.token_logprobs[-1] == max(told.top_logprobs[-1].values())  # it is greedy
+        assert len(told.tokens) == len(text) + 1 and choice.text.startswith(text)
+    streamed = list(server.client.completions.create(**{**options, "prompt": "ab"}, stream=True))
+    found = [v for c in streamed if c.choices[0].logprobs for v in c.choices[0].logprobs.tokens]
+    assert found[:2] == ["a", "b"] and len(found) == 3
+
+
 def test_many_clients_get_what_each_would_get_alone(server: Running, program: Path) -> None:
     prompts = [f"{number} " + "word " * (number * 13 % 90) for number in range(16)]
 

@@ -63,6 +63,12 @@ def test_tokens_there_and_back(server: Running, program: Path) -> None:
     assert request(server, "/detokenize", {"tokens": [1, -5]})[0] == 400
 
 
+def test_what_the_tokenizer_is_like(server: Running) -> None:
+    _, told, _ = request(server, "/tokenizer_info")
+    assert told["eos_token"] == "<|end|>" and told["bos_token"] == "<s>"
+    assert "messages" in told["chat_template"]
+
+
 def test_the_prompt_of_a_conversation(server: Running) -> None:
     messages = [{"role": "user", "content": "hi"}]
     _, made, _ = request(server, "/apply-template", {"messages": messages})

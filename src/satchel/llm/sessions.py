@@ -86,6 +86,13 @@ class Sessions:
         first = self.first
         return Session(first.program, mode=first.mode, instance=first.instance, adapter=adapter)
 
+    def apart(self, adapter: str | None = None) -> Session:
+        """One that nobody else gets, for work that is no generation; to be closed at its end."""
+        first = self.first
+        session = Session(first.program, mode=first.mode, instance=first.instance, adapter=adapter)
+        session.make_room = self.drop_oldest
+        return session
+
     def give_back(self, session: Session) -> None:
         """The session is done; its cache is kept for texts that begin alike."""
         with self._lock:

@@ -8,7 +8,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from satchel.errors import ConfigError
-from satchel.llm.session import Session
 from satchel.llm.sessions import Sessions
 from satchel.program.names import HIDDEN_METHOD
 from satchel.runtime.program import Program
@@ -31,10 +30,8 @@ def text_vector(
     sessions: Sessions, tokens: Sequence[int], adapter: str | None = None
 ) -> Generator[None, None, Vector]:
     """Computes a text's vector, [hidden]: one step of the model each time that it goes on."""
-    first = sessions.first
-    pooling = pooling_of(first.program)
-    session = Session(first.program, mode=first.mode, instance=first.instance, adapter=adapter)
-    session.make_room = sessions.drop_oldest
+    pooling = pooling_of(sessions.first.program)
+    session = sessions.apart(adapter)
     total = np.zeros(0, np.float64)
     try:
         for hidden in session.hidden_states(tokens):

@@ -9,9 +9,9 @@ from typing import Any
 
 from satchel.llm.generation import Generation
 from satchel.llm.llm import LLM
+from satchel.llm.prompt_logprobs import LogProb
 from satchel.llm.token_text import token_bytes
 from satchel.llm.tokenizer import Tokenizer
-from satchel.serve.jobs import LogProb
 
 _FINISH = {"end_token": "stop", "stop_string": "stop"}
 
@@ -101,13 +101,23 @@ class TextLogprobs:
         self._tokenizer = tokenizer
         self._offset = 0
 
+    def take_prompt(self, prompt: Sequence[int], found: Sequence[LogProb]) -> dict[str, Any]:
+        """Those of an echo; nothing is known of its first token."""
+        made = self.take([(prompt[0], 0.0, []), *found])
+        made["token_logprobs"][0] = made["top_logprobs"][0] = None
+        return made
+
     def take(self, found: Iterable[LogProb]) -> dict[str, Any]:
-        tokens, values, tops, offsets = [], [], [], []
+        tokens: list[str] = []
+        values: list[float | None] = []
+        tops: list[dict[str, float] | None] = []
+        offsets: list[int] = []
         for token, value, best in found:
             text = self._text(token)
             tokens.append(text)
             values.append(value)
-            tops.append({self._text(each): ln for each, ln in best})
+            # Halves of characters look alike; then the likeliest counts.
+            tops.append({self._text(each): ln for each, ln in reversed(best)})
             offsets.append(self._offset)
             self._offset += len(text)
         return {

@@ -104,6 +104,7 @@ class App:
             "/v1/models/{name:path}": self._describe_model,
             "/v1/responses/{name}": self._kept_response,
             "/v1/responses/{name}/input_items": self._kept_input,
+            "/tokenizer_info": partial(self._tell, completions.tokenizer_info),
             "/props": partial(self._tell, llamacpp.props),
             "/slots": partial(self._tell, llamacpp.slots),
             "/api/tags": self._tags,

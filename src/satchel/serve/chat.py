@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from satchel.llm.generation import Generation
+from satchel.llm.prompt_logprobs import LogProb
 from satchel.serve.answer import (
     chat_logprobs,
     fingerprint,
@@ -27,7 +28,7 @@ from satchel.serve.errors import ApiError
 from satchel.serve.fields import Fields
 from satchel.serve.form import make_form, read_form
 from satchel.serve.http import EVENTS
-from satchel.serve.jobs import Job, LogProb
+from satchel.serve.jobs import Job
 from satchel.serve.messages import read_messages
 from satchel.serve.models import ServedModel
 from satchel.serve.settings import Settings

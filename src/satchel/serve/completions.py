@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from satchel.llm.generation import Generation
+from satchel.llm.prompt_logprobs import LogProb, prompt_logprobs
 from satchel.llm.token_text import token_bytes
 from satchel.llm.tokenizer import Tokenizer
 from satchel.serve.answer import (
@@ -22,7 +23,7 @@ from satchel.serve.errors import ApiError
 from satchel.serve.fields import Fields
 from satchel.serve.form import read_form
 from satchel.serve.http import EVENTS
-from satchel.serve.jobs import Job, LogProb
+from satchel.serve.jobs import Job
 from satchel.serve.models import ServedModel
 from satchel.serve.settings import Settings
 from satchel.serve.wanted import (
@@ -48,6 +49,7 @@ class CompletionAsk:
     wanted: Wanted
     generations: list[Generation]
     echoes: list[str]  # what each text begins with
+    echo: bool = False
 
 
 def prepare(model: ServedModel, fields: Fields, settings: Settings) -> CompletionAsk:
@@ -62,15 +64,13 @@ def prepare(model: ServedModel, fields: Fields, settings: Settings) -> Completio
     wanted = without_end(wanted, model, fields)
     wanted = replace(wanted, grammar=read_form(fields, model))
     echo = fields.switch("echo")
-    if echo and wanted.logprobs is not None:
-        raise fields.wrong("echo", "goes without logprobs")
     generations, echoes = [], []
     for prompt in read_prompts(model, fields, settings):
         generations += wanted.generations(model, prompt)
         text = model.llm.tokenizer.decode(prompt) if echo else ""
         echoes += [text] * wanted.count
     name = fields.text("model") or model.name
-    return CompletionAsk(model, name, wanted, generations, echoes)
+    return CompletionAsk(model, name, wanted, generations, echoes, echo)
 
 
 def read_prompts(
@@ -117,25 +117,44 @@ def _head(ask: CompletionAsk) -> dict[str, Any]:
 
 
 class _Logprobs:
-    """Those of one text; None where they were not asked for."""
+    """Those of one text; None where they were not asked for. An echo's come first."""
 
-    def __init__(self, ask: CompletionAsk) -> None:
+    def __init__(self, ask: CompletionAsk, index: int, echoed: list[LogProb] | None) -> None:
         self._wanted = ask.wanted.logprobs is not None
         self._made = TextLogprobs(ask.model.llm.tokenizer)
+        self._before: dict[str, Any] = {}
+        if echoed is not None:
+            self._before = self._made.take_prompt(ask.generations[index].prompt, echoed)
 
     def take(self, found: list[LogProb]) -> dict[str, Any] | None:
-        return self._made.take(found) if self._wanted else None
+        if not self._wanted:
+            return None
+        before, self._before = self._before, {}
+        return {name: before.get(name, []) + new for name, new in self._made.take(found).items()}
+
+
+async def _logprobs(ask: CompletionAsk) -> list[_Logprobs]:
+    """One for each text; where prompts are echoed, they are judged first."""
+    top, count = ask.wanted.logprobs, ask.wanted.count
+    echoed: list[list[LogProb] | None] = [None] * len(ask.generations)
+    if ask.echo and top is not None:
+        sessions, adapter = ask.model.llm.sessions, ask.model.adapter
+        for index in range(0, len(ask.generations), count):
+            work = prompt_logprobs(sessions, ask.generations[index].prompt, top, adapter)
+            echoed[index : index + count] = [await ask.model.engine.run(work)] * count
+    return [_Logprobs(ask, index, found) for index, found in enumerate(echoed)]
 
 
 async def whole(job: Job, ask: CompletionAsk) -> dict[str, Any]:
     """The response when all texts have ended."""
+    logprobs = await _logprobs(ask)
     async for _ in job:
         pass
     choices = [
         {
             "index": index,
             "text": ask.echoes[index] + generation.text,
-            "logprobs": _Logprobs(ask).take(generation.logprobs),
+            "logprobs": logprobs[index].take(generation.logprobs),
             "finish_reason": finish_reason(generation),
         }
         for index, generation in enumerate(ask.generations)
@@ -152,7 +171,7 @@ async def stream(job: Job, ask: CompletionAsk) -> AsyncIterator[dict[str, Any]]:
     head = _head(ask)
     if ask.wanted.include_usage:
         head["usage"] = None
-    logprobs = [_Logprobs(ask) for _ in ask.generations]
+    logprobs = await _logprobs(ask)
     held: list[list[LogProb]] = [[] for _ in ask.generations]
     texts = list(ask.echoes)
     async for progress in job:
@@ -194,6 +213,20 @@ def tokenize(model: ServedModel, fields: Fields, prompt: list[int] | None) -> di
     if fields.switch("with_pieces"):
         tokens = [{"id": token, "piece": _piece(tokenizer, token)} for token in prompt]
     return {"tokens": tokens, "count": len(prompt), "max_model_len": model.context}
+
+
+def tokenizer_info(model: ServedModel, _settings: Settings) -> dict[str, Any]:
+    """/tokenizer_info, as vLLM tells it."""
+    spec = model.llm.tokenizer.spec
+    names = [model.llm.tokenizer.decode([each], skip_special=False) for each in spec.eos_ids]
+    return {
+        "tokenizer_class": "PreTrainedTokenizerFast",
+        "bos_token": spec.special_tokens.get("bos_token"),
+        "eos_token": spec.special_tokens.get("eos_token") or (names[0] if names else None),
+        "pad_token": spec.special_tokens.get("pad_token"),
+        "chat_template": spec.chat_template,
+        "model_max_length": model.context,
+    }
 
 
 def _piece(tokenizer: Tokenizer, token: int) -> str | list[int]:

@@ -204,11 +204,12 @@ class Engine:
         for job in [*self._gone, *late]:
             for ticket in job.tickets:
                 self._queue.remove(ticket)
-                if self._running.pop(ticket.generation, None):
+                if ticket.generation in self._running:
                     self._batch.remove(ticket.generation)
                     self._metrics.count(
                         "satchel_answers_total", model=self.name, reason="cancelled"
                     )
+                    del self._running[ticket.generation]  # others see it when all is done
                 if job in late:
                     error = ApiError(408, "the answer took too long", code="timeout")
                     self._give(ticket, Progress(ticket.index, "", 0, (), True, error))

@@ -8,8 +8,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass, field
 
 from satchel.llm.generation import Generation
-
-LogProb = tuple[int, float, list[tuple[int, float]]]
+from satchel.llm.prompt_logprobs import LogProb
 
 
 @dataclass(frozen=True)

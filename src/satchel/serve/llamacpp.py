@@ -7,11 +7,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from satchel.llm.generation import Generation
+from satchel.llm.prompt_logprobs import LogProb
 from satchel.serve import completions
 from satchel.serve.answer import probabilities, timings
 from satchel.serve.fields import Fields
 from satchel.serve.http import OWN_END
-from satchel.serve.jobs import Job, LogProb
+from satchel.serve.jobs import Job
 from satchel.serve.models import ServedModel
 from satchel.serve.settings import Settings
 from satchel.serve.wanted import Wanted
