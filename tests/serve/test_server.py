@@ -63,6 +63,21 @@ def test_tokens_there_and_back(server: Running, program: Path) -> None:
     assert request(server, "/detokenize", {"tokens": [1, -5]})[0] == 400
 
 
+def test_going_on_with_the_last_message(server: Running) -> None:
+    messages = [{"role": "user", "content": "hi"}, {"role": "assistant", "content": "He "}]
+    body: Any = {"messages": messages, "continue_final_message": True}
+    _, made, _ = request(server, "/apply-template", body)
+    assert made == {"prompt": "<|user|>hi<|end|><|assistant|>He"}
+    wrong = (
+        {"add_generation_prompt": True},
+        {"messages": messages[:1]},
+        {"messages": [*messages, {"role": "assistant", "content": " "}]},
+    )
+    for change in wrong:
+        status, made, _ = request(server, "/v1/chat/completions", {**body, **change})
+        assert status == 400 and made["error"]["param"] == "continue_final_message"
+
+
 def test_what_the_tokenizer_is_like(server: Running) -> None:
     _, told, _ = request(server, "/tokenizer_info")
     assert told["eos_token"] == "<|end|>" and told["bos_token"] == "<s>"

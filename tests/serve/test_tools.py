@@ -234,3 +234,24 @@ def test_marks_that_are_special_tokens_are_found(
     assert answer.message["content"] == "Well."
     (called,) = answer.message["tool_calls"]
     assert called["function"] == {"name": "wait", "arguments": '{"n": 1}'}
+
+
+def test_some_of_the_tools(server: Running) -> None:
+    def ask(mode: str, *names: str) -> Any:
+        tools = [{"type": "function", "function": {"name": name}} for name in names]
+        return server.client.chat.completions.create(
+            model="tiny",
+            messages=MESSAGES,
+            tools=TOOLS,
+            tool_choice={
+                "type": "allowed_tools",
+                "allowed_tools": {"mode": mode, "tools": tools},  # type: ignore[typeddict-item]
+            },
+            max_tokens=60,
+        )
+
+    (call,) = ask("required", "wait").choices[0].message.tool_calls
+    assert call.function.name == "wait"
+    assert ask("auto", "wait").choices[0].message
+    with pytest.raises(openai.BadRequestError, match="not among the tools"):
+        ask("auto", "wait", "sing")

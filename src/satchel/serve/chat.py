@@ -94,7 +94,23 @@ def chat_text(model: ServedModel, fields: Fields, tools: Tools) -> str:
     """The prompt as the model's template writes it."""
     messages, given = with_tools(model, read_messages(fields), tools)
     check_length(sum(len(m["content"] or "") for m in messages), model, "messages")
-    return model.llm.template.render(messages, **template_variables(fields), **given)
+    variables = {**template_variables(fields), **given}
+    if fields.switch("continue_final_message"):
+        return _continued(model, fields, messages, variables)
+    return model.llm.template.render(messages, **variables)
+
+
+def _continued(
+    model: ServedModel, fields: Fields, messages: list[dict[str, Any]], variables: dict[str, Any]
+) -> str:
+    """The prompt up to the end of the last message, which the model goes on with (as in vLLM)."""
+    last = (messages[-1]["content"] or "").strip()
+    if messages[-1]["role"] != "assistant" or not last:
+        raise fields.wrong("continue_final_message", "needs a last message of the assistant")
+    if fields.switch("add_generation_prompt"):
+        raise fields.wrong("continue_final_message", "goes without add_generation_prompt")
+    text = model.llm.template.render(messages, add_generation_prompt=False, **variables)
+    return text[: text.rindex(last) + len(last)] if last in text else text
 
 
 def chat_prompt(model: ServedModel, fields: Fields, settings: Settings, tools: Tools) -> list[int]:

@@ -64,6 +64,8 @@ def read_tools(fields: Fields) -> Tools:
     names = [tool["function"]["name"] for tool in given]
     most = 64 if fields.switch("parallel_tool_calls", True) else 1
     choice = fields.get("tool_choice")
+    if isinstance(choice, dict) and choice.get("type") == "allowed_tools":
+        return _allowed(fields, given, most)
     if isinstance(choice, dict):
         part = fields.part("tool_choice")
         function = part.part("function") if part else None
@@ -77,6 +79,20 @@ def read_tools(fields: Fields) -> Tools:
     if chosen == "required" and not given:
         raise fields.wrong("tool_choice", "is required, and there are no tools")
     return Tools(given, names if chosen == "required" else (), most)
+
+
+def _allowed(fields: Fields, given: list[dict[str, Any]], most: int) -> Tools:
+    """Some of the tools may be called, or one of them must be."""
+    part = fields.part("tool_choice")
+    inner = part and (part.part("allowed_tools") or part)
+    assert inner is not None
+    mode = inner.choice("mode", ("auto", "required"), "auto")
+    allowed = [(each.part("function") or each).text("name") for each in inner.parts("tools")]
+    chosen = [tool for tool in given if tool["function"]["name"] in allowed]
+    if len(chosen) < len(set(allowed)) or not chosen:
+        raise fields.wrong("tool_choice", "allows a tool that is not among the tools")
+    names = [tool["function"]["name"] for tool in chosen]
+    return Tools(chosen, names if mode == "required" else (), most)
 
 
 def _tool(fields: Fields) -> dict[str, Any]:
