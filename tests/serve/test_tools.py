@@ -79,6 +79,17 @@ def test_forms_of_calls(text: str, content: str | None, calls: Any) -> None:
         assert read(text, size) == (content, calls), size
 
 
+def test_letters_of_all_scripts_are_not_escaped() -> None:
+    for text in (
+        '{"arguments": {"n": "株"}, "name": "mul"}',
+        "<start_function_call>call:mul{n:株}",
+    ):
+        parser = ToolCalls(["mul"])
+        deltas = [*parser.push(text), *parser.finish()]
+        written = "".join(d["tool_calls"][0]["function"]["arguments"] for d in deltas)
+        assert written == '{"n": "株"}'
+
+
 def test_one_call_where_only_one_is_wanted() -> None:
     assert read(f"[{ADD}, {MUL}]", 3, most=1) == (None, CALLS[:1])
 

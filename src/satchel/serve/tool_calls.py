@@ -93,7 +93,10 @@ class ToolCalls:
         if self._state == self._in_arguments:
             return self._argument_delta(rest[self._sent :])
         if self._state == self._in_gemma_call and (called := function_gemma.parse_call(rest)):
-            return [*self._begin_call(called[0]), *self._argument_delta(json.dumps(called[1]))]
+            return [
+                *self._begin_call(called[0]),
+                *self._argument_delta(json.dumps(called[1], ensure_ascii=False)),
+            ]
         if self._calls and not rest.strip(_BETWEEN):
             return []
         return _content(rest)
@@ -158,7 +161,10 @@ class ToolCalls:
         self._state = self._between
         called = _parse(text)
         if called is not None and self._known(called[0]):
-            return [*self._begin_call(called[0]), *self._argument_delta(json.dumps(called[1]))]
+            return [
+                *self._begin_call(called[0]),
+                *self._argument_delta(json.dumps(called[1], ensure_ascii=False)),
+            ]
         self._state = self._in_content
         return _content(text)
 
@@ -172,7 +178,10 @@ class ToolCalls:
         if called is None:
             self._state = self._in_content
             return _content(text)
-        return [*self._begin_call(called[0]), *self._argument_delta(json.dumps(called[1]))]
+        return [
+            *self._begin_call(called[0]),
+            *self._argument_delta(json.dumps(called[1], ensure_ascii=False)),
+        ]
 
     def _in_arguments(self) -> list[Delta] | None:
         assert self._arguments is not None
