@@ -190,7 +190,8 @@ def hang_up_in_the_middle(server: Running, stream: bool, **fields: Any) -> None:
 @pytest.mark.parametrize("stream", [True, False])
 def test_a_client_that_goes_away_frees_its_sequence(serve: Serve, stream: bool) -> None:
     server = serve(max_sequences=1, queue=4)
-    hang_up_in_the_middle(server, stream)
+    # So that it takes long: not guessed ahead, and told in detail.
+    hang_up_in_the_middle(server, stream, temperature=1.0, ignore_eos=True, logprobs=20)
     wait_until(lambda: server.engine.running + server.engine.waiting == 0, 5)
     metrics = request(server, "/metrics")[1]
     assert 'satchel_answers_total{model="tiny",reason="cancelled"} 1' in metrics

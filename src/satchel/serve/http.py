@@ -79,14 +79,13 @@ async def until_gone(receive: Receive) -> None:
 
 async def while_there(receive: Receive, job: Job, work: Awaitable[T]) -> T:
     """Work for a client that waits; ends, with all of the job, when it goes away."""
-    try:
-        return await unless_gone(receive, asyncio.ensure_future(work))
-    finally:
-        job.cancel()
+    return await unless_gone(receive, asyncio.ensure_future(work), job.cancel)
 
 
-async def unless_gone(receive: Receive, working: asyncio.Future[T]) -> T:
-    """What the work gives; it is cancelled when the client goes away."""
+async def unless_gone(
+    receive: Receive, working: asyncio.Future[T], at_end: Callable[[], None] = lambda: None
+) -> T:
+    """What the work gives; it is cancelled when the client goes away. ``at_end`` comes first."""
     gone = asyncio.ensure_future(until_gone(receive))
     both: set[asyncio.Future[Any]] = {working, gone}
     try:
@@ -95,6 +94,7 @@ async def unless_gone(receive: Receive, working: asyncio.Future[T]) -> T:
             raise ClientDisconnect
         return working.result()
     finally:
+        at_end()
         for task in both:
             task.cancel()
             with suppress(asyncio.CancelledError, Exception):

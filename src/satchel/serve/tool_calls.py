@@ -214,6 +214,10 @@ class ToolCalls:
         }
         return [{"tool_calls": [call]}]
 
+    def _whole_call(self, name: str, arguments: dict[str, Any]) -> list[Delta]:
+        written = json.dumps(arguments, ensure_ascii=False)
+        return [*self._begin_call(name), *self._argument_delta(written)]
+
     def _argument_delta(self, text: str) -> list[Delta]:
         if not text or self._calls > self._most:
             return []
