@@ -84,20 +84,23 @@ def run_step(parts: Sequence[Part]) -> list[Array]:
     method = session.method_for(
         sum(len(p.tokens) for p in parts), trees=not all(p.is_line for p in parts)
     )
-    tokens: list[int] = []
-    columns: dict[str, list[Any]] = {name: [] for name in ("sequence", "position", "parents")}
+    # Lists of numbers, since numpy's calls for each of many short parts would take longer.
+    columns: dict[str, list[int]] = {"tokens": [], "sequence": [], "position": [], "parents": []}
     rows: list[int] = []
     for part in parts:
-        first, count = len(tokens), len(part.tokens)
-        parents = np.arange(-1, count - 1) if part.parents is None else np.asarray(part.parents)
-        columns["sequence"].append(np.full(count, part.session.sequence))
-        columns["position"].append(part.session.position + tree_depths(parents))
-        columns["parents"].append(np.where(parents < 0, -1, parents + first))
+        first, count, start = len(columns["tokens"]), len(part.tokens), part.session.position
+        columns["tokens"] += part.tokens
+        columns["sequence"] += [part.session.sequence] * count
+        if part.parents is None:
+            columns["position"] += range(start, start + count)
+            columns["parents"] += [-1, *range(first, first + count - 1)]
+        else:
+            depths = tree_depths(np.asarray(part.parents)).tolist()
+            columns["position"] += [start + depth for depth in depths]
+            columns["parents"] += [-1 if p < 0 else first + p for p in part.parents]
         rows += [first + row for row in part.rows]
-        tokens += part.tokens
-    arrays: dict[str, Any] = {name: np.concatenate(c) for name, c in columns.items()}
-    arrays |= {"tokens": tokens, "rows": rows or [0]}
-    given = [np.asarray(arrays[name], np.int32) for name in method.inputs]
+    columns["rows"] = rows or [0]
+    given = [np.array(columns[name], np.int32) for name in method.inputs]
     (logits,) = run_with_room(method, given, session)
     results, at = [], 0
     for part in parts:
