@@ -13,6 +13,7 @@ from PIL import Image
 from transformers import CLIPImageProcessorPil
 
 import satchel
+from satchel.cli.conversation import Conversation
 from satchel.cli.main import main
 from satchel.errors import CheckpointError, ConfigError, InputError
 from satchel.vision_language.preprocess import ClipPreprocessing
@@ -66,7 +67,9 @@ def test_what_is_seen_is_transformers(llava: tuple[Any, Path, satchel.LLM]) -> N
         with torch.no_grad():
             wanted = model.model.get_image_features(pixels_of(image))
         wanted = getattr(wanted, "pooler_output", wanted)[0].reshape(ROWS, -1).numpy()
-        np.testing.assert_allclose(llm.pictures.rows(image), wanted, atol=1e-4, rtol=1e-4)
+        np.testing.assert_allclose(
+            llm.pictures.rows(llm.pictures.frames(image).pixels[0]), wanted, atol=1e-4, rtol=1e-4
+        )
 
 
 def their_answer(model: Any, tokens: list[int], images: list[Image.Image], count: int) -> list[int]:
@@ -140,6 +143,41 @@ def test_the_command(
     (tmp_path / "bad.png").write_bytes(b"no image")
     assert main([*call, "--image", str(tmp_path / "bad.png")]) == 1
     assert "not an image that can be read" in capsys.readouterr().err
+
+
+def test_images_in_a_conversation(
+    llava: tuple[Any, Path, satchel.LLM],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    _, path, _ = llava
+    llm = satchel.LLM(path, threads=1)
+    llm.use_chat_template(
+        "{% for m in messages %}{{ m['role'] }}: {{ m['content'] }} {% endfor %}assistant:"
+    )
+    photo(50, 40).save(tmp_path / "a.png")
+    options = {"max_new_tokens": 3, "temperature": 0, "on_context_full": "slide"}
+    talk = Conversation(llm, None, {"sampling": llm.chat_sampling, **options})
+    talk.take(f"/image {tmp_path / 'none.png'}")
+    assert "is not there" in capsys.readouterr().err
+    talk.take(f"/image {tmp_path / 'a.png'}")
+    talk.take("What is it?")
+    first = talk.messages[-1]["content"]
+    wanted = llm.generate(
+        "What is it?", images=[tmp_path / "a.png"], max_new_tokens=3, temperature=0
+    )
+    assert wanted.finish().text == first
+    # The image stays in the conversation, is read once, and goes with its message.
+    talk.take("And now?")
+    assert talk._turns[-1].stats.reused_tokens >= ROWS
+    talk.take(f"/save {tmp_path / 'talk.json'}")
+    talk.take("/undo")
+    talk.take("/undo")
+    assert talk.messages == []
+    talk.take(f"/load {tmp_path / 'talk.json'}")
+    assert talk.messages[0]["images"] == [str(tmp_path / "a.png")]
+    talk.take("/regen")
+    assert talk._turns[-1].text == talk._turns[-2].text
 
 
 def test_what_cannot_be_done_is_told(llava: tuple[Any, Path, satchel.LLM], tmp_path: Path) -> None:

@@ -76,6 +76,7 @@ class Conversation:
         self._options = options
         self.messages: list[Message] = []
         self.done = False
+        self._shown: list[Path] = []  # images that go with the next message
         self._turns: list[Generation] = []
         self._set_system(system or "")
 
@@ -106,15 +107,23 @@ class Conversation:
         getattr(self, "_" + word[1:])(rest)
 
     def _say(self, text: str) -> None:
-        self.messages.append({"role": "user", "content": text})
+        message: dict[str, Any] = {"role": "user", "content": text}
+        if self._shown:
+            message["content"] = self._llm.pictures.message(text, len(self._shown))
+            message["images"] = [str(path) for path in self._shown]
+        self.messages.append(message)
         try:
             self._answer()
         except SatchelError:
             self.messages.pop()  # a turn that could not start must not be in the way of the next
             raise
+        self._shown = []
 
     def _answer(self) -> None:
-        generation = self._llm.generate(self.messages, **self._options)
+        images = [image for message in self.messages for image in message.get("images", ())]
+        # The oldest half cannot be forgotten of a conversation with images.
+        seen = {"images": images, "on_context_full": "stop"} if images else {}
+        generation = self._llm.generate(self.messages, **{**self._options, **seen})
         try:
             if sys.stdout.isatty():
                 _show(generation)
@@ -208,13 +217,17 @@ class Conversation:
         try:
             messages = json.loads(path.read_text(encoding="utf-8"))["messages"]
             good = isinstance(messages, list) and all(
-                isinstance(m["role"], str) and isinstance(m["content"], str) for m in messages
+                isinstance(m["role"], str)
+                and (isinstance(m["content"], str) or m.get("images"))
+                and all(isinstance(image, str) for image in m.get("images", ()))
+                for m in messages
             )
         except (ValueError, KeyError, TypeError):
             good = False
         if not good:
             raise InputError(f"{path} is not a conversation that /save wrote")
-        self.messages = [{"role": m["role"], "content": m["content"]} for m in messages]
+        kept = ("role", "content", "images")
+        self.messages = [{key: m[key] for key in kept if key in m} for m in messages]
         say(f"{len(self.messages)} messages from {path}.")
 
     def _stats(self, _: str) -> None:
@@ -232,9 +245,13 @@ class Conversation:
         )
 
     def _image(self, name: str) -> None:
-        _file(name)
-        model = self._llm.program.metadata.get("name", self._llm.program.path.name)
-        raise InputError(f"{model} reads text only", "It cannot be shown an image.")
+        path = _file(name)
+        if not self._llm.program.metadata.get("images"):
+            model = self._llm.program.metadata.get("name", self._llm.program.path.name)
+            raise InputError(f"{model} reads text only", "It cannot be shown an image.")
+        self._llm.pictures.frames(path)  # what cannot be read is said now
+        self._shown.append(path)
+        say(f"{path.name} goes with your next message.")
 
     def _exit(self, _: str) -> None:
         self.done = True

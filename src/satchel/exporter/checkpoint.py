@@ -50,7 +50,7 @@ from satchel.quantize.recipe import Recipe, apply_recipe, store_steps
 from satchel.quantize.rotation.plan import HEAD_SUFFIX
 from satchel.remarks import remark
 from satchel.sources import known_entry, pull
-from satchel.vision_language.llava import LLAVA, PROJECTOR, TOWER, USUAL, Tower, open_llava
+from satchel.vision_language.towers import Tower, split_tower, usual_overrides
 
 if TYPE_CHECKING:
     from satchel.llm.tokenizer_sources.spec import TokenizerSpec
@@ -155,12 +155,10 @@ def open_model(
 ) -> OpenedModel:
     """Fetch a checkpoint if need be, and check it against the options."""
     path, checkpoint = find_checkpoint(source, options, progress)
-    tower = None
-    if checkpoint.config.get("model_type") == LLAVA:
-        checkpoint, tower = open_llava(checkpoint)
-        usual = USUAL.get(options.recipe_name)
-        seeing = {f"{part}.*": usual for part in (TOWER, PROJECTOR)} if usual else {}
-        options = replace(options, embeddings=True, overrides={**seeing, **options.overrides})
+    checkpoint, tower = split_tower(checkpoint)
+    if tower is not None:
+        overrides = {**usual_overrides(tower, options.recipe_name), **options.overrides}
+        options = replace(options, embeddings=True, overrides=overrides)
     else:
         options = with_usual_recipe(options, checkpoint)
     recipe = options.make_recipe()

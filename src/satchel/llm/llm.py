@@ -174,20 +174,23 @@ class LLM:
         if raw:
             if not isinstance(prompt, str):
                 raise TypeError("a raw prompt is a text")
-            text = self.pictures.message(prompt, len(images)) if images else prompt
-            tokens = self.tokenizer.encode(text if isinstance(text, str) else prompt)
+            text = self.pictures.plain(prompt, len(images)) if images else prompt
+            tokens = self._with_images(text, images, None)
         else:
             messages: list[Message] = [{"role": "system", "content": system}] if system else []
             messages += [{"role": "user", "content": prompt}] if isinstance(prompt, str) else prompt
             if images:
                 messages = list(with_pictures(self.pictures, messages, len(images)))
-            tokens = self.chat_tokens(messages, **(template_variables or {}))
+            text = self.template.render(
+                messages, add_generation_prompt=True, **(template_variables or {})
+            )
+            # The template writes the beginning-of-text token itself.
+            tokens = self._with_images(text, images, False)
             keep = self._system_length(messages, template_variables or {}, tokens)
         if images:
             if on_context_full != "stop":
                 raise ConfigError("a prompt with images cannot slide", "Leave on_context_full out.")
-            # Guesses are made of the text's tokens, and images have none.
-            tokens, lookahead = self.pictures.look(tokens, images), "off"
+            lookahead = "off"  # guesses are made of the text's tokens, and images have none
         sampling = (sampling or self.sampling).changed(
             temperature=temperature,
             top_k=top_k,
@@ -224,6 +227,11 @@ class LLM:
             logprobs,
             grammar=self.form(schema=schema, regex=regex, grammar=grammar),
         )
+
+    def _with_images(self, text: str, images: Sequence[Picture], add_bos: bool | None) -> list[int]:
+        if images:
+            return self.pictures.tokens(text, images, add_bos)
+        return self.tokenizer.encode(text, add_bos)
 
     @cached_property
     def pictures(self) -> Pictures:

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -30,13 +30,13 @@ from satchel.vision_language.preprocess import ClipPreprocessing
 LLAVA = "llava"  # the model_type
 TOWER, PROJECTOR = "vision_tower", "multi_modal_projector"
 KERNEL = f"{TOWER}.embeddings.patch_embedding.weight"
-# With 4-bit weights, those that see stay in 8: they are bound by arithmetic.
-USUAL = {"8da4w": "8a8w", "16a4w": "16a8w"}
 _QUICK = 1.702  # of CLIP's GELU: x * sigmoid(1.702 x)
 
 
-class Tower:
+class LlavaTower:
     """The part of a configuration that sees."""
+
+    parts = (TOWER, PROJECTOR)
 
     def __init__(self, config: Mapping[str, Any], preprocessing: Mapping[str, Any]) -> None:
         vision = config.get("vision_config")
@@ -86,6 +86,7 @@ class Tower:
 
     def describe(self) -> dict[str, Any]:
         return {
+            "kind": LLAVA,
             "token": self.token,
             "rows": self.rows,
             "preprocessing": self.preprocessing.to_dict(),
@@ -146,7 +147,7 @@ class Tower:
 
 @dataclass(frozen=True)
 class PatchTensor(FloatTensor):
-    """CLIP's kernel [out, 3, p, p] as rows of windows, [out, p * p * 3]."""
+    """A kernel [out, 3, p, p] as rows of windows, [out, p * p * 3]."""
 
     base: Checkpoint
     own_name: str
@@ -165,11 +166,13 @@ class PatchTensor(FloatTensor):
         return np.ascontiguousarray(kernels).reshape(len(kernels), -1)
 
 
-class LlavaCheckpoint(Checkpoint):
+class TextCheckpoint(Checkpoint):
     """The language model's tensors under the names that it has alone, and those of the tower."""
 
-    def __init__(self, base: Checkpoint) -> None:
-        self.base = base
+    def __init__(
+        self, base: Checkpoint, plain_name: Callable[[str], str], kernel_name: str
+    ) -> None:
+        self.base, self._kernel_name = base, kernel_name
         self.format, self.path = base.format, base.path
         self.generation, self.tokenizer = base.generation, base.tokenizer
         text = base.config.get("text_config")
@@ -178,18 +181,18 @@ class LlavaCheckpoint(Checkpoint):
         self.config = {"tie_word_embeddings": False, "model_type": "llama", **text}
         self._names = {plain_name(name): name for name in base.tensors}
         self._tensors = {plain: base.tensors[name] for plain, name in self._names.items()}
-        kernel = self._tensors.get(KERNEL)
+        kernel = self._tensors.get(kernel_name)
         if kernel is None or len(kernel.shape) != 4:
-            raise CheckpointError(f"{base.path} lacks the kernel of CLIP's patches")
-        self._kernel = PatchTensor(base, self._names[KERNEL], kernel)
-        self._tensors[KERNEL] = TensorInfo(self._kernel.shape, kernel.dtype)
+            raise CheckpointError(f"{base.path} lacks the kernel of an image's patches")
+        self._kernel = PatchTensor(base, self._names[kernel_name], kernel)
+        self._tensors[kernel_name] = TensorInfo(self._kernel.shape, kernel.dtype)
 
     @property
     def tensors(self) -> Mapping[str, TensorInfo]:
         return self._tensors
 
     def read(self, name: str, rows: slice | None = None) -> NDArray[np.float32]:
-        if name == KERNEL:
+        if name == self._kernel_name:
             return self._kernel.read(name, rows)
         return self.base.read(self._names.get(name, name), rows)
 
@@ -213,8 +216,10 @@ def plain_name(name: str) -> str:
     return re.sub(r"^vision_tower\.vision_model\.", f"{TOWER}.", name)
 
 
-def open_llava(checkpoint: Checkpoint) -> tuple[Checkpoint, Tower]:
+def open_llava(checkpoint: Checkpoint) -> tuple[Checkpoint, LlavaTower]:
     """A LLaVA checkpoint as that of its language model, and what sees."""
     folder = checkpoint.path if checkpoint.path.is_dir() else checkpoint.path.parent
     preprocessing = read_json_if_there(folder / "preprocessor_config.json") or {}
-    return LlavaCheckpoint(checkpoint), Tower(checkpoint.config, preprocessing)
+    return TextCheckpoint(checkpoint, plain_name, KERNEL), LlavaTower(
+        checkpoint.config, preprocessing
+    )

@@ -16,7 +16,8 @@ from satchel.errors import ConfigError, InputError
 from satchel.llm.session import Session, number_of
 from satchel.program.names import SEE_METHOD
 from satchel.vision.images import open_image
-from satchel.vision_language.preprocess import ClipPreprocessing
+from satchel.vision_language.preprocess import Frames
+from satchel.vision_language.towers import read_preprocessing
 
 if TYPE_CHECKING:
     from satchel.llm.llm import LLM
@@ -36,7 +37,7 @@ class Pictures:
                 f"{llm.program.path} does not look at images", "Export a model that does: LLaVA."
             )
         self._llm, self.token = llm, int(about["token"])
-        self.preprocessing = ClipPreprocessing.from_dict(about["preprocessing"])
+        self.preprocessing = read_preprocessing(about)
         self._method = llm.sessions.first.instance.method(SEE_METHOD)
         self._seen: OrderedDict[bytes, Rows] = OrderedDict()
 
@@ -48,9 +49,12 @@ class Pictures:
             raise ConfigError(f"the tokenizer has no token {self.token} for images")
         return token
 
-    def rows(self, picture: Picture) -> Rows:
-        """What stands for an image in the prompt, [rows, hidden]."""
-        pixels = self.preprocessing.prepare(read_picture(picture))
+    def frames(self, picture: Picture) -> Frames:
+        """What the model sees of an image: the whole, and tiles of it in some families."""
+        return self.preprocessing.frames(read_picture(picture))
+
+    def rows(self, pixels: Rows) -> Rows:
+        """What stands for a frame in the prompt, [rows, hidden]."""
         digest = hashlib.sha256(pixels.tobytes()).digest()
         if digest not in self._seen:
             (self._seen[digest],) = self._method.run(pixels)
@@ -66,21 +70,34 @@ class Pictures:
         template = self._llm.tokenizer.spec.chat_template or ""
         if "'image'" in template or '"image"' in template:
             return [*[{"type": "image"}] * count, {"type": "text", "text": text}]
-        return f"{self.mark}\n" * count + text
+        return self.plain(text, count)
 
-    def look(self, tokens: Sequence[int], pictures: Sequence[Picture]) -> list[int]:
-        """The prompt with a number for each row of its images, which are in a cache then."""
-        places = [at for at, token in enumerate(tokens) if token == self.token]
-        if len(places) != len(pictures):
+    def plain(self, text: str, count: int) -> str:
+        """A text with images before it, unless it says where they are."""
+        return text if self.mark in text else f"{self.mark}\n" * count + text
+
+    def tokens(self, text: str, pictures: Sequence[Picture], add_bos: bool | None) -> list[int]:
+        """The tokens of a prompt with its images, whose rows are in a cache then."""
+        parts = text.split(self.mark)
+        if len(parts) != len(pictures) + 1:
             raise ConfigError(
-                f"the prompt has {len(places)} places for {len(pictures)} images",
+                f"the prompt has {len(parts) - 1} places for {len(pictures)} images",
                 f"Write {self.mark} once for each, or not at all.",
             )
+        seen = [self.frames(picture) for picture in pictures]
+        marks = [self.preprocessing.text_of(frames, self.mark) for frames in seen]
+        whole = "".join(part + mark for part, mark in zip(parts, [*marks, ""], strict=True))
+        tokens = self._llm.tokenizer.encode(whole, add_bos)
+        return self._read(tokens, [pixels for frames in seen for pixels in frames.pixels])
+
+    def _read(self, tokens: Sequence[int], frames: Sequence[Rows]) -> list[int]:
+        """The prompt with a number for each row of its frames, which are in a cache then."""
+        places = [at for at, token in enumerate(tokens) if token == self.token]
         parts: list[list[int] | Rows] = []
         numbers: list[int] = []
         start = 0
-        for at, picture in zip(places, pictures, strict=True):
-            rows = self.rows(picture)
+        for at, pixels in zip(places, frames, strict=True):
+            rows = self.rows(pixels)
             parts += [list(tokens[start:at]), rows]
             numbers += [*tokens[start:at], *map(number_of, rows)]
             start = at + 1
@@ -121,11 +138,21 @@ def read_picture(picture: Picture) -> Any:
     return picture
 
 
+def _marks(content: Any, mark: str) -> int:
+    """How many images a message's content has a place for."""
+    if isinstance(content, str):
+        return content.count(mark)
+    parts = content if isinstance(content, list) else []
+    return sum(isinstance(part, dict) and part.get("type") == "image" for part in parts)
+
+
 def with_pictures(
     pictures: Pictures, messages: Sequence[Mapping[str, Any]], count: int
 ) -> list[dict[str, Any]]:
-    """Messages of which the last one of the user shows images."""
+    """Messages of which the last one of the user shows images, unless they say where these are."""
     made = [dict(message) for message in messages]
+    if sum(_marks(message.get("content"), pictures.mark) for message in made) == count:
+        return made
     for message in reversed(made):
         if message.get("role") == "user" and isinstance(message.get("content"), str):
             message["content"] = pictures.message(message["content"], count)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,6 +15,31 @@ CLIP_MEAN = (0.48145466, 0.4578275, 0.40821073)
 CLIP_STD = (0.26862954, 0.26130258, 0.27577711)
 _BICUBIC = 3  # Pillow's number
 _LARGEST = 1 << 12
+
+
+@dataclass(frozen=True)
+class Frames:
+    """What a model sees of an image: tiles row by row, if there are some, and then the whole."""
+
+    pixels: list[NDArray[np.float32]]  # [height, width, 3] each
+    rows: int = 0
+    columns: int = 0
+
+
+class Preprocessing(Protocol):
+    """How images become frames, and what stands for them in a text."""
+
+    def frames(self, image: Any) -> Frames: ...
+    def text_of(self, frames: Frames, mark: str) -> str: ...
+
+
+def normalized(
+    pixels: NDArray[np.uint8], mean: Sequence[float], std: Sequence[float]
+) -> NDArray[np.float32]:
+    """In the processors' steps and widths, so that every bit is theirs."""
+    scaled = (pixels.astype(np.float64) * (1 / 255)).astype(np.float32)
+    made = (scaled - np.array(mean, np.float32)) / np.array(std, np.float32)
+    return np.ascontiguousarray(made, np.float32)
 
 
 @dataclass(frozen=True)
@@ -67,6 +92,14 @@ class ClipPreprocessing:
     def to_dict(self) -> dict[str, Any]:
         return {k: list(v) if isinstance(v, tuple) else v for k, v in asdict(self).items()}
 
+    def frames(self, image: Any) -> Frames:
+        """The one view of an image that the model has."""
+        return Frames([self.prepare(image)])
+
+    def text_of(self, frames: Frames, mark: str) -> str:
+        """What stands for an image in a prompt: a mark for each frame."""
+        return mark
+
     def prepare(self, image: Any) -> NDArray[np.float32]:
         """A Pillow image as [height, width, 3]."""
         picture = image.convert("RGB")
@@ -76,10 +109,7 @@ class ClipPreprocessing:
         size = (self.resize, scaled) if width <= height else (scaled, self.resize)
         pixels = np.asarray(picture.resize(size, resample=self.resample))
         pixels = _middle(pixels, *self.crop)
-        # In the processor's steps and widths, so that every bit is its.
-        scaled_pixels = (pixels.astype(np.float64) * (1 / 255)).astype(np.float32)
-        mean, std = np.array(self.mean, np.float32), np.array(self.std, np.float32)
-        return np.ascontiguousarray((scaled_pixels - mean) / std, np.float32)
+        return normalized(pixels, self.mean, self.std)
 
 
 def _middle(pixels: NDArray[np.uint8], height: int, width: int) -> NDArray[np.uint8]:
