@@ -301,6 +301,12 @@ def test_programs_have_the_section(tmp_path: Path) -> None:
     assert ours.encode(line) == oracle.encode(line, add_special_tokens=False).ids
 
 
+def test_an_export_says_which_template_only_python_reads(tmp_path: Path) -> None:
+    checkpoint = write_tiny_llm(tmp_path / "tiny", template="{{ 9 | filesizeformat }}")
+    with pytest.warns(UserWarning, match="cannot chat.*the filter 'filesizeformat' is not done"):
+        satchel.export(checkpoint, tmp_path / "a.satchel", context=64)
+
+
 def test_an_export_says_what_the_native_tokenizer_lacks(tmp_path: Path) -> None:
     checkpoint = write_tiny_llm(tmp_path / "tiny")
     file = checkpoint / "tokenizer.json"

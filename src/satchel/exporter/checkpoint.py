@@ -9,11 +9,12 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from satchel import _native
 from satchel.backends.target import LanguageModelRequest, MethodWish, Samples
 from satchel.checkpoints import open_checkpoint
 from satchel.checkpoints.base import Checkpoint
 from satchel.encodings.encoding import Encoding
-from satchel.errors import CheckpointError, ConfigError
+from satchel.errors import CheckpointError, ConfigError, TemplateError
 from satchel.exporter.adapters import Adapters, add_branches
 from satchel.exporter.checks import check_sizes, check_tensors
 from satchel.exporter.context import chosen_context, tell_context
@@ -290,13 +291,24 @@ def _compiled(tokenizer: TokenizerSpec) -> bytes:
     from satchel.llm.compiled import NotCompiled, compile_tokenizer
 
     try:
-        return compile_tokenizer(tokenizer)
+        section = compile_tokenizer(tokenizer)
+        _check_template(tokenizer.chat_template)
+        return section
     except NotCompiled as reason:
         remark(
             f"The native tokenizer does not do {reason}: satchel-run and the C API cannot use this "
             "file as a language model; Python can."
         )
         return b""
+
+
+def _check_template(source: str | None) -> None:
+    """Tell if the native engine cannot read a chat template."""
+    try:
+        if source:
+            _native.Template(source)
+    except TemplateError as error:
+        remark(f"satchel-run and the C API cannot chat with this file; Python may. {error.message}")
 
 
 def _end_tokens(
