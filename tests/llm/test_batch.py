@@ -59,6 +59,17 @@ def test_a_common_beginning_is_computed_and_kept_once(program: Path) -> None:
     assert llm.session.instance.cache_usage.pages <= 3 + 8 * 2
 
 
+def test_short_texts_that_are_kept_do_not_hide_a_long_beginning(program: Path) -> None:
+    """What an idle session has in common counts less than what a running one has."""
+    llm = LLM(program)
+    system = "You are a pirate and answer in rhymes. " * 6
+    # Each is kept, and begins as the long ones do.
+    llm.generate_many([f"You are {word}" for word in "abcd"], raw=True, max_new_tokens=2)
+    together = llm.generate_many([f"{system}{i}" for i in range(4)], raw=True, max_new_tokens=2)
+    reused = [generation.stats.reused_tokens for generation in together]
+    assert reused[0] < 64 and min(reused[1:]) >= 192
+
+
 def test_two_generations_at_once_do_not_disturb_each_other(program: Path) -> None:
     llm = LLM(program)
     wanted = [alone(program, p, max_new_tokens=15, lookahead="off") for p in PROMPTS[:2]]

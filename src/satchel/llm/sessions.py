@@ -56,13 +56,13 @@ class Sessions:
             return max(same, key=lambda pair: pair[0], default=(0, None))
 
         length, idle = common(self._idle)
+        shared, owner = common([*self._idle, *self._busy])
+        pages = shared - shared % PAGE
         # Going on with a session costs the rest of its text, which is not worth a copy if short.
-        if idle is not None and (length and idle.position - length < PAGE):
+        if idle is not None and length >= max(1, pages) and idle.position - length < PAGE:
             self._idle.remove(idle)
             idle.rewind(length)
             return idle
-        shared, owner = common([*self._idle, *self._busy])
-        pages = shared - shared % PAGE
         try:
             if owner is not None and pages:
                 return owner.fork(pages)
