@@ -56,6 +56,7 @@ RECIPES = {
     "onnxruntime": Recipe(
         (TORCH, "onnxruntime>=1.31", "onnx", "onnxscript", "pillow", "sympy"), extra=_VISION
     ),
+    "xllamacpp": Recipe(("xllamacpp",)),  # llama.cpp's HTTP server, for benchmarks/serve_load.py
     "openvino": Recipe(("openvino>=2026.4", "nncf>=3.4")),
     "ncnn": Recipe(("ncnn", "numpy"), extra=("pnnx",)),
 }
