@@ -41,6 +41,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="FOLDER",
         help="word and character error rates of a model that hears, on NAME.wav with NAME.txt",
     )
+    what.add_argument(
+        "--vqa",
+        metavar="FILE",
+        help="exact answers of a model that looks; on each line a JSON object with image, "
+        "question and answer (or answers)",
+    )
     what.add_argument("--task-path", metavar="FOLDER", help="tasks of your own, as lm-eval's YAML")
     what.add_argument(
         "--download", action="store_true", help="fetch the data of tasks that are not cached"
@@ -98,6 +104,9 @@ def execute(arguments: argparse.Namespace) -> None:
 
     if arguments.speech:
         _speech(arguments)
+        return
+    if arguments.vqa:
+        _vqa(arguments)
         return
     checkpoint = arguments.checkpoint
     if checkpoint is None and not is_program(Path(arguments.model)):
@@ -163,6 +172,27 @@ def _speech(arguments: argparse.Namespace) -> None:
         f"word error rate {document['wer']:.2%}, character error rate {document['cer']:.2%}, "
         f"{document['words']} words; {document['audio_seconds']:.0f} s of sound in "
         f"{document['seconds']:.1f} s"
+    )
+
+
+def _vqa(arguments: argparse.Namespace) -> None:
+    from pathlib import Path
+
+    from satchel.cli.programs import open_llm
+    from satchel.eval.vqa import evaluate_vqa
+
+    bar = ProgressBar(whole)
+    document = evaluate_vqa(
+        open_llm(arguments), Path(arguments.vqa), limit=arguments.limit, progress=bar
+    )
+    bar.close()
+    if arguments.json:
+        print_json(document)
+        return
+    emit(f"{document['program']}  {document['recipe']}")
+    emit(
+        f"{document['right']} of {document['questions']} answers are right "
+        f"({document['exact_match']:.1%}), in {document['seconds']:.1f} s"
     )
 
 

@@ -1,0 +1,52 @@
+"""Questions about images from a file, and which answers are right."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+import satchel
+from satchel.cli.main import main
+from satchel.errors import InputError
+from satchel.eval.vqa import is_right, plain_answer, read_questions
+from support.tiny_llava import tiny_llava
+from vision_language.test_llava import photo
+
+
+def test_answers_are_compared_as_they_are_meant() -> None:
+    assert is_right(" Two cats.", ["a dog", "2 cats"])
+    assert is_right("Yes!", ["yes"]) and not is_right("yes and no", ["yes"])
+    assert plain_answer("It's 3.5 m") == "it s 3.5 m"
+
+
+def test_exact_match(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    _, checkpoint = tiny_llava(tmp_path)
+    path = satchel.export(checkpoint, tmp_path / "l.satchel", recipe="fp32", context=256)
+    llm = satchel.LLM(path, threads=1)
+    raw = not llm.has_chat_template
+    photo(40, 30).save(tmp_path / "a.png")
+    options = {"max_new_tokens": 32, "temperature": 0, "raw": raw}
+    said = llm.generate("What?", images=[tmp_path / "a.png"], **options).finish().text
+    lines = [
+        {"image": "a.png", "question": "What?", "answer": said},
+        {"image": "a.png", "question": "What?", "answers": ["never", "that"]},
+    ]
+    file = tmp_path / "q.jsonl"
+    file.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    assert main(["eval", str(path), "--vqa", str(file), "--json", "--threads", "1"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert [item["right"] for item in document["items"]] == [True, False]
+    assert document["exact_match"] == 0.5
+    assert main(["eval", str(path), "--vqa", str(file), "--threads", "1", "--limit", "1"]) == 0
+    assert "1 of 1 answers are right" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    "line", ["no json", "{}", '{"image": 1, "question": "", "answer": ""}', ""]
+)
+def test_files_that_hold_no_questions(line: str, tmp_path: Path) -> None:
+    (tmp_path / "q.jsonl").write_text(line)
+    with pytest.raises(InputError, match="is not a question|no questions"):
+        read_questions(tmp_path / "q.jsonl")
