@@ -1,8 +1,5 @@
 // run and chat.
 #include <cstdio>
-#include <fstream>
-#include <iostream>
-#include <iterator>
 #include <memory>
 
 #include "../llm/chat.h"
@@ -39,12 +36,23 @@ const std::vector<std::string> kFlags = {"prompt=",
                                          "json",
                                          "lookahead="};
 
+// Not by streams: these would make a static binary a third larger.
 std::string read_file(const std::string& path) {
-  if (path == "-")
-    return {std::istreambuf_iterator<char>(std::cin), std::istreambuf_iterator<char>()};
-  std::ifstream file(path, std::ios::binary);
-  if (!file) throw ConfigError("cannot open " + path, "Check the path.");
-  return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+  std::FILE* file = path == "-" ? stdin : std::fopen(path.c_str(), "rb");
+  if (file == nullptr) throw ConfigError("cannot open " + path, "Check the path.");
+  std::string text;
+  char block[4096];
+  for (size_t count; (count = std::fread(block, 1, sizeof block, file)) > 0;)
+    text.append(block, count);
+  if (file != stdin) std::fclose(file);
+  return text;
+}
+
+bool read_line(std::string& line) {
+  line.clear();
+  int c;
+  while ((c = std::fgetc(stdin)) != EOF && c != '\n') line.push_back(static_cast<char>(c));
+  return c != EOF || !line.empty();
 }
 
 std::shared_ptr<Model> open_model(const Arguments& given) {
@@ -204,7 +212,7 @@ int converse(const Arguments& given) {
   Conversation conversation(*model, variables_of(given));
   if (const auto system = given.text("system")) conversation.add("system", *system);
   say("An empty line is left out; Ctrl-D leaves.");
-  for (std::string line; std::fputs("> ", stderr), std::getline(std::cin, line);) {
+  for (std::string line; std::fputs("> ", stderr), read_line(line);) {
     if (line.empty()) continue;
     GenerationOptions options = options_of(given, *model, true);
     if (options.max_new_tokens == 0) options.max_new_tokens = model->context();

@@ -6,8 +6,8 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cstdio>
 #include <cstdlib>
-#include <fstream>
 #include <string>
 #include <system_error>
 
@@ -23,22 +23,38 @@ bool switched_off() {
   return value && std::string(value) == "0";
 }
 
+// What one of the system's small files says; empty if it is not there. Not by streams, which would
+// make a static binary a third larger.
+std::string contents(const std::string& path) {
+  std::string text;
+  if (std::FILE* file = std::fopen(path.c_str(), "r")) {
+    char block[4096];
+    for (size_t count; (count = std::fread(block, 1, sizeof block, file)) > 0;)
+      text.append(block, count);
+    std::fclose(file);
+  }
+  return text;
+}
+
 bool system_has_them() {
-  std::ifstream in("/sys/kernel/mm/transparent_hugepage/enabled");
-  std::string line;
-  return std::getline(in, line) && line.find("[never]") == std::string::npos;
+  const std::string text = contents("/sys/kernel/mm/transparent_hugepage/enabled");
+  return !text.empty() && text.find("[never]") == std::string::npos;
 }
 
 // The least that this process and the groups of processes around it are limited to.
 uint64_t group_limit() {
   uint64_t least = UINT64_MAX;
-  std::ifstream groups("/proc/self/cgroup");
-  for (std::string line; std::getline(groups, line);) {
+  const std::string groups = contents("/proc/self/cgroup");
+  for (size_t at = 0; at < groups.size();) {
+    const size_t end = std::min(groups.find('\n', at), groups.size());
+    const std::string line = groups.substr(at, end - at);
+    at = end + 1;
     if (line.rfind("0::/", 0) != 0) continue;
     for (std::string path = line.substr(3);; path.resize(path.rfind('/'))) {
-      uint64_t limit;  // the file may also say "max"
-      if (std::ifstream("/sys/fs/cgroup" + path + "/memory.max") >> limit)
-        least = std::min(least, limit);
+      // The file may also say "max".
+      const std::string limit = contents("/sys/fs/cgroup" + path + "/memory.max");
+      if (!limit.empty() && limit[0] >= '0' && limit[0] <= '9')
+        least = std::min<uint64_t>(least, std::strtoull(limit.c_str(), nullptr, 10));
       if (path.empty()) break;
     }
   }
@@ -47,15 +63,11 @@ uint64_t group_limit() {
 
 // Bytes that can be had without pushing others out.
 uint64_t available_memory() {
-  uint64_t bytes = 0;
-  std::ifstream info("/proc/meminfo");
-  for (std::string name, rest; info >> name; std::getline(info, rest)) {
-    if (name != "MemAvailable:") continue;
-    info >> bytes;
-    bytes <<= 10;
-    break;
-  }
-  return std::min(bytes, group_limit());
+  const std::string info = contents("/proc/meminfo"), name = "MemAvailable:";
+  const size_t at = info.find(name);
+  if (at == std::string::npos) return 0;
+  const uint64_t kilobytes = std::strtoull(info.c_str() + at + name.size(), nullptr, 10);
+  return std::min<uint64_t>(kilobytes << 10, group_limit());
 }
 
 // Reads the whole range or says that it cannot.
