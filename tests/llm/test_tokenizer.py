@@ -146,18 +146,20 @@ class MallocCounts(ctypes.Structure):
     _fields_ = (("numbers", ctypes.c_size_t * 10),)
 
 
-def test_opening_a_tokenizer_again_takes_no_memory() -> None:
+def test_opening_a_tokenizer_again_takes_no_memory(tmp_path: Path) -> None:
     """The library loses some with each tokenizer that encodes: see ``shared_backend``."""
     libc = ctypes.CDLL(None)
     if not hasattr(libc, "mallinfo2"):
         pytest.skip("the system's library does not count memory")
     libc.mallinfo2.restype = MallocCounts
     spec = full_spec()
+    (tmp_path / "tokenizer.json").write_text(spec.json)
     times = 200
 
     def open_and_encode() -> int:
         for _ in range(times):
             assert Tokenizer(spec).encode("a text", parse_special=False)
+            assert read_tokenizer(TokenizerSource("huggingface", tmp_path)).json
         gc.collect()
         return int(libc.mallinfo2().numbers[7])  # uordblks: bytes in use
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from satchel.checkpoints.base import TokenizerSource
 from satchel.errors import TokenizerError
-from satchel.llm.tokenizer_sources.backend import check_special_ids, load_backend
+from satchel.llm.tokenizer_sources.backend import check_special_ids, load_backend, shared_backend
 from satchel.llm.tokenizer_sources.files import read_json_object, read_text
 from satchel.llm.tokenizer_sources.spec import TokenizerSpec
 
@@ -23,7 +23,7 @@ def read_huggingface(source: TokenizerSource) -> TokenizerSpec:
     text = read_text(path)
     backend = load_backend(text, str(path))
     spec = apply_folder_settings(TokenizerSpec(json=text), path.parent, backend)
-    spec = _with_surroundings(spec, backend, path)
+    spec = _with_surroundings(spec, path)
     check_special_ids(spec, backend)
     return spec
 
@@ -168,8 +168,9 @@ def _templates(folder: Path, config: Mapping[str, Any]) -> dict[str, str]:
     return templates
 
 
-def _with_surroundings(spec: TokenizerSpec, backend: Backend, path: Path) -> TokenizerSpec:
+def _with_surroundings(spec: TokenizerSpec, path: Path) -> TokenizerSpec:
     """What plain text gets before and after it: the post-processor decides, not the config."""
+    backend, _ = shared_backend(spec.json)
     bare = backend.encode("a", add_special_tokens=False).ids
     full = backend.encode("a", add_special_tokens=True).ids
     for before in range(len(full) - len(bare) + 1):
