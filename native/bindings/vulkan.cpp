@@ -20,6 +20,10 @@ nb::list devices() {
     d["api"] = info.api_version();
     d["memory_bytes"] = info.memory_bytes();
     d["largest_binding"] = info.largest_binding();
+    nb::list features;
+    if (info.features.integer_dot) features.append("integer dot products");
+    if (info.features.cooperative_matrix) features.append("cooperative matrices");
+    d["features"] = features;
     list.append(d);
   }
   return list;

@@ -34,6 +34,7 @@ HANDLE(VkPipelineCache);
 HANDLE(VkPipeline);
 HANDLE(VkCommandPool);
 HANDLE(VkFence);
+HANDLE(VkQueryPool);
 #undef HANDLE
 
 using VkDeviceSize = uint64_t;
@@ -63,6 +64,7 @@ enum VkStructureType : int32_t {
   VK_STRUCTURE_TYPE_SUBMIT_INFO = 4,
   VK_STRUCTURE_TYPE_MEMORY_ALLOCATE_INFO = 5,
   VK_STRUCTURE_TYPE_FENCE_CREATE_INFO = 8,
+  VK_STRUCTURE_TYPE_QUERY_POOL_CREATE_INFO = 11,
   VK_STRUCTURE_TYPE_BUFFER_CREATE_INFO = 12,
   VK_STRUCTURE_TYPE_SHADER_MODULE_CREATE_INFO = 16,
   VK_STRUCTURE_TYPE_PIPELINE_CACHE_CREATE_INFO = 17,
@@ -77,6 +79,15 @@ enum VkStructureType : int32_t {
   VK_STRUCTURE_TYPE_COMMAND_BUFFER_ALLOCATE_INFO = 40,
   VK_STRUCTURE_TYPE_COMMAND_BUFFER_BEGIN_INFO = 42,
   VK_STRUCTURE_TYPE_MEMORY_BARRIER = 46,
+  VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_FEATURES_2 = 1000059000,
+  VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_PROPERTIES_2 = 1000059001,
+  VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_SUBGROUP_PROPERTIES = 1000094000,
+  VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_16BIT_STORAGE_FEATURES = 1000083000,
+  VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_SHADER_FLOAT16_INT8_FEATURES = 1000082000,
+  VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_VULKAN_MEMORY_MODEL_FEATURES = 1000211000,
+  VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_SHADER_INTEGER_DOT_PRODUCT_FEATURES = 1000280000,
+  VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_COOPERATIVE_MATRIX_FEATURES_KHR = 1000506000,
+  VK_STRUCTURE_TYPE_COOPERATIVE_MATRIX_PROPERTIES_KHR = 1000506001,
 };
 
 enum VkPhysicalDeviceType : int32_t {
@@ -98,7 +109,8 @@ inline constexpr VkFlags VK_BUFFER_USAGE_TRANSFER_SRC_BIT = 1, VK_BUFFER_USAGE_T
 inline constexpr VkFlags VK_SHADER_STAGE_COMPUTE_BIT = 0x20;
 inline constexpr VkFlags VK_PIPELINE_STAGE_COMPUTE_SHADER_BIT = 0x800,
                          VK_PIPELINE_STAGE_TRANSFER_BIT = 0x1000,
-                         VK_PIPELINE_STAGE_HOST_BIT = 0x4000;
+                         VK_PIPELINE_STAGE_HOST_BIT = 0x4000,
+                         VK_PIPELINE_STAGE_BOTTOM_OF_PIPE_BIT = 0x2000;
 inline constexpr VkFlags VK_ACCESS_SHADER_READ_BIT = 0x20, VK_ACCESS_SHADER_WRITE_BIT = 0x40,
                          VK_ACCESS_TRANSFER_READ_BIT = 0x800, VK_ACCESS_TRANSFER_WRITE_BIT = 0x1000,
                          VK_ACCESS_HOST_READ_BIT = 0x2000;
@@ -199,6 +211,73 @@ struct VkPhysicalDeviceProperties {
   uint32_t sparseProperties[5];
 };
 static_assert(sizeof(VkPhysicalDeviceProperties) == 824);
+
+struct VkPhysicalDeviceProperties2 {
+  VkStructureType sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_PROPERTIES_2;
+  void* pNext = nullptr;
+  VkPhysicalDeviceProperties properties = {};
+};
+
+struct VkPhysicalDeviceSubgroupProperties {
+  VkStructureType sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_SUBGROUP_PROPERTIES;
+  void* pNext = nullptr;
+  uint32_t subgroupSize = 0;
+  VkFlags supportedStages = 0, supportedOperations = 0;
+  uint32_t quadOperationsInAllStages = 0;
+};
+
+// Features are whether or not, in words. What every device has is not looked at.
+struct VkPhysicalDeviceFeatures2 {
+  VkStructureType sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_FEATURES_2;
+  void* pNext = nullptr;
+  uint32_t features[55] = {};
+};
+
+struct VkPhysicalDevice16BitStorageFeatures {
+  VkStructureType sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_16BIT_STORAGE_FEATURES;
+  void* pNext = nullptr;
+  uint32_t storageBuffer16BitAccess = 0, uniformAndStorageBuffer16BitAccess = 0;
+  uint32_t storagePushConstant16 = 0, storageInputOutput16 = 0;
+};
+
+struct VkPhysicalDeviceShaderFloat16Int8Features {
+  VkStructureType sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_SHADER_FLOAT16_INT8_FEATURES;
+  void* pNext = nullptr;
+  uint32_t shaderFloat16 = 0, shaderInt8 = 0;
+};
+
+struct VkPhysicalDeviceVulkanMemoryModelFeatures {
+  VkStructureType sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_VULKAN_MEMORY_MODEL_FEATURES;
+  void* pNext = nullptr;
+  uint32_t vulkanMemoryModel = 0, vulkanMemoryModelDeviceScope = 0;
+  uint32_t vulkanMemoryModelAvailabilityVisibilityChains = 0;
+};
+
+struct VkPhysicalDeviceShaderIntegerDotProductFeatures {
+  VkStructureType sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_SHADER_INTEGER_DOT_PRODUCT_FEATURES;
+  void* pNext = nullptr;
+  uint32_t shaderIntegerDotProduct = 0;
+};
+
+struct VkPhysicalDeviceCooperativeMatrixFeaturesKHR {
+  VkStructureType sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_COOPERATIVE_MATRIX_FEATURES_KHR;
+  void* pNext = nullptr;
+  uint32_t cooperativeMatrix = 0, cooperativeMatrixRobustBufferAccess = 0;
+};
+
+struct VkCooperativeMatrixPropertiesKHR {
+  VkStructureType sType = VK_STRUCTURE_TYPE_COOPERATIVE_MATRIX_PROPERTIES_KHR;
+  void* pNext = nullptr;
+  uint32_t MSize = 0, NSize = 0, KSize = 0;
+  int32_t AType = 0, BType = 0, CType = 0, ResultType = 0;  // VkComponentTypeKHR
+  uint32_t saturatingAccumulation = 0;
+  int32_t scope = 0;  // 3: a subgroup
+};
+
+struct VkExtensionProperties {
+  char extensionName[256];
+  uint32_t specVersion;
+};
 
 struct VkQueueFamilyProperties {
   VkFlags queueFlags;
@@ -434,21 +513,34 @@ struct VkFenceCreateInfo {
   VkFlags flags = 0;
 };
 
+struct VkQueryPoolCreateInfo {
+  VkStructureType sType = VK_STRUCTURE_TYPE_QUERY_POOL_CREATE_INFO;
+  const void* pNext = nullptr;
+  VkFlags flags = 0;
+  int32_t queryType = 2;  // timestamps
+  uint32_t queryCount = 0;
+  VkFlags pipelineStatistics = 0;
+};
+
 using VoidFunction = void(SATCHEL_VKAPI*)();
 using GetInstanceProcAddr = VoidFunction(SATCHEL_VKAPI*)(VkInstance, const char*);
 
 // X(result, name, parameters) for the functions of an instance and of a device. `A` stands for
 // allocation callbacks, of which there are none.
 using A = const void*;
-#define SATCHEL_INSTANCE_FUNCTIONS(X)                                                      \
-  X(void, vkDestroyInstance, (VkInstance, A))                                              \
-  X(VkResult, vkEnumeratePhysicalDevices, (VkInstance, uint32_t*, VkPhysicalDevice*))      \
-  X(void, vkGetPhysicalDeviceProperties, (VkPhysicalDevice, VkPhysicalDeviceProperties*))  \
-  X(void, vkGetPhysicalDeviceMemoryProperties,                                             \
-    (VkPhysicalDevice, VkPhysicalDeviceMemoryProperties*))                                 \
-  X(void, vkGetPhysicalDeviceQueueFamilyProperties,                                        \
-    (VkPhysicalDevice, uint32_t*, VkQueueFamilyProperties*))                               \
-  X(VkResult, vkCreateDevice, (VkPhysicalDevice, const VkDeviceCreateInfo*, A, VkDevice*)) \
+#define SATCHEL_INSTANCE_FUNCTIONS(X)                                                       \
+  X(void, vkDestroyInstance, (VkInstance, A))                                               \
+  X(VkResult, vkEnumeratePhysicalDevices, (VkInstance, uint32_t*, VkPhysicalDevice*))       \
+  X(void, vkGetPhysicalDeviceProperties, (VkPhysicalDevice, VkPhysicalDeviceProperties*))   \
+  X(void, vkGetPhysicalDeviceMemoryProperties,                                              \
+    (VkPhysicalDevice, VkPhysicalDeviceMemoryProperties*))                                  \
+  X(void, vkGetPhysicalDeviceQueueFamilyProperties,                                         \
+    (VkPhysicalDevice, uint32_t*, VkQueueFamilyProperties*))                                \
+  X(void, vkGetPhysicalDeviceFeatures2, (VkPhysicalDevice, VkPhysicalDeviceFeatures2*))     \
+  X(void, vkGetPhysicalDeviceProperties2, (VkPhysicalDevice, VkPhysicalDeviceProperties2*)) \
+  X(VkResult, vkEnumerateDeviceExtensionProperties,                                         \
+    (VkPhysicalDevice, const char*, uint32_t*, VkExtensionProperties*))                     \
+  X(VkResult, vkCreateDevice, (VkPhysicalDevice, const VkDeviceCreateInfo*, A, VkDevice*))  \
   X(VoidFunction, vkGetDeviceProcAddr, (VkDevice, const char*))
 
 #define SATCHEL_DEVICE_FUNCTIONS(X)                                                               \
@@ -506,6 +598,12 @@ using A = const void*;
      const void*, uint32_t, const void*))                                                         \
   X(void, vkCmdCopyBuffer, (VkCommandBuffer, VkBuffer, VkBuffer, uint32_t, const VkBufferCopy*))  \
   X(void, vkCmdFillBuffer, (VkCommandBuffer, VkBuffer, VkDeviceSize, VkDeviceSize, uint32_t))     \
+  X(VkResult, vkCreateQueryPool, (VkDevice, const VkQueryPoolCreateInfo*, A, VkQueryPool*))       \
+  X(void, vkDestroyQueryPool, (VkDevice, VkQueryPool, A))                                         \
+  X(void, vkCmdResetQueryPool, (VkCommandBuffer, VkQueryPool, uint32_t, uint32_t))                \
+  X(void, vkCmdWriteTimestamp, (VkCommandBuffer, VkFlags, VkQueryPool, uint32_t))                 \
+  X(VkResult, vkGetQueryPoolResults,                                                              \
+    (VkDevice, VkQueryPool, uint32_t, uint32_t, size_t, void*, VkDeviceSize, VkFlags))            \
   X(VkResult, vkCreateFence, (VkDevice, const VkFenceCreateInfo*, A, VkFence*))                   \
   X(void, vkDestroyFence, (VkDevice, VkFence, A))                                                 \
   X(VkResult, vkResetFences, (VkDevice, uint32_t, const VkFence*))                                \

@@ -30,13 +30,19 @@ Buffer::Buffer(const Device& device, uint64_t bytes, Where where)
     allocate.allocationSize = needs.size;
     constexpr VkFlags seen =
         VK_MEMORY_PROPERTY_HOST_VISIBLE_BIT | VK_MEMORY_PROPERTY_HOST_COHERENT_BIT;
-    allocate.memoryTypeIndex =
-        where == Where::host
-            ? device.memory_type(needs.memoryTypeBits, seen, VK_MEMORY_PROPERTY_HOST_CACHED_BIT)
-            : device.memory_type(needs.memoryTypeBits, 0, VK_MEMORY_PROPERTY_DEVICE_LOCAL_BIT);
-    require_success(f.vkAllocateMemory(device.handle(), &allocate, nullptr, &memory_), what);
+    const VkFlags wanted = where == Where::device ? 0 : seen;
+    const VkFlags liked = where == Where::host ? VK_MEMORY_PROPERTY_HOST_CACHED_BIT
+                                               : VK_MEMORY_PROPERTY_DEVICE_LOCAL_BIT;
+    allocate.memoryTypeIndex = device.memory_type(needs.memoryTypeBits, wanted, liked);
+    VkResult result = f.vkAllocateMemory(device.handle(), &allocate, nullptr, &memory_);
+    if (result == VK_ERROR_OUT_OF_DEVICE_MEMORY && where == Where::upload) {
+      // What of a device's memory the host sees may be little.
+      allocate.memoryTypeIndex = device.memory_type(needs.memoryTypeBits, wanted, 0);
+      result = f.vkAllocateMemory(device.handle(), &allocate, nullptr, &memory_);
+    }
+    require_success(result, what);
     require_success(f.vkBindBufferMemory(device.handle(), buffer_, memory_, 0), what);
-    if (where == Where::host) {
+    if (where != Where::device) {
       void* mapped = nullptr;
       require_success(f.vkMapMemory(device.handle(), memory_, 0, VK_WHOLE_SIZE, 0, &mapped), what);
       mapped_ = static_cast<uint8_t*>(mapped);
@@ -46,6 +52,7 @@ Buffer::Buffer(const Device& device, uint64_t bytes, Where where)
     f.vkFreeMemory(device.handle(), memory_, nullptr);
     throw;
   }
+  device.count_buffer();
 }
 
 Buffer::~Buffer() {
@@ -89,15 +96,17 @@ Place Weights::of(const uint8_t* bytes, uint64_t size) {
   const auto found = places_.find(bytes);
   if (found != places_.end()) return found->second;
   const uint64_t needed = round_up(size, kOffsetStep);
-  if (blocks_.empty() || used_ + needed > blocks_.back()->size()) {
-    blocks_.push_back(
-        std::make_unique<Buffer>(device_, std::max(needed, kBlockBytes), Where::device));
-    used_ = 0;
-  }
+  make_room(needed);
   const Place place{blocks_.back()->handle(), used_, size};
   used_ += needed;
   transfers_.write(place, bytes);
   return places_[bytes] = place;
+}
+
+void Weights::make_room(uint64_t bytes) {
+  if (!blocks_.empty() && used_ + bytes <= blocks_.back()->size()) return;
+  blocks_.push_back(std::make_unique<Buffer>(device_, std::max(bytes, kBlockBytes), Where::device));
+  used_ = 0;
 }
 
 DeviceState::DeviceState(Device& device, Transfers& transfers, uint64_t most_bytes)

@@ -14,7 +14,8 @@ namespace satchel::vulkan {
 inline constexpr uint64_t kOffsetStep = 256;
 inline uint64_t round_up(uint64_t bytes, uint64_t step) { return (bytes + step - 1) / step * step; }
 
-enum class Where { device, host };  // host: mapped, and seen by both
+// host: mapped, and read by the host; upload: mapped, and near to the device if it can be.
+enum class Where { device, host, upload };
 
 class Buffer {
  public:
@@ -60,6 +61,8 @@ class Weights {
   Weights(Device& device, Transfers& transfers) : device_(device), transfers_(transfers) {}
   // The place of these bytes of the file, which are copied when they are asked for first.
   Place of(const uint8_t* bytes, uint64_t size);
+  // The next `bytes` that are asked for will lie in one buffer.
+  void make_room(uint64_t bytes);
 
  private:
   Device& device_;

@@ -30,6 +30,17 @@ Device::Device(const DeviceInfo& info) : info_(info) {
   VkDeviceCreateInfo create;
   create.queueCreateInfoCount = 1;
   create.pQueueCreateInfos = &queue;
+  const Features& wanted = info.features;
+  EnabledFeatures enabled(wanted.cooperative_matrix);
+  enabled.dot.shaderIntegerDotProduct = wanted.integer_dot;
+  if (wanted.cooperative_matrix) {
+    enabled.matrix.cooperativeMatrix = enabled.halves.shaderFloat16 = 1;
+    enabled.halves.shaderInt8 = wanted.cooperative_bytes;
+    enabled.storage.storageBuffer16BitAccess = enabled.model.vulkanMemoryModel = 1;
+    create.enabledExtensionCount = 1;
+    create.ppEnabledExtensionNames = &kCooperativeMatrixExtension;
+  }
+  if (wanted.integer_dot || wanted.cooperative_matrix) create.pNext = &enabled.head;
   require_success(instance.vkCreateDevice(info.handle, &create, nullptr, &device_),
                   "opening " + info.name());
 #define LOAD(result, name, parameters) \
@@ -68,20 +79,28 @@ void Device::close() {
 void Device::run(const std::function<void(VkCommandBuffer)>& record, const char* what) {
   if (lost_) require_success(VK_ERROR_DEVICE_LOST, what);
   require_success(functions_.vkResetCommandPool(device_, pool_, 0), what);
-  VkCommandBufferBeginInfo begin;
-  begin.flags = VK_COMMAND_BUFFER_USAGE_ONE_TIME_SUBMIT_BIT;
+  const VkCommandBufferBeginInfo begin;
   require_success(functions_.vkBeginCommandBuffer(commands_, &begin), what);
   record(commands_);
+  finish(commands_, what);
+  submit(commands_, what);
+}
+
+void Device::finish(VkCommandBuffer commands, const char* what) const {
   VkMemoryBarrier to_host;
   to_host.srcAccessMask = VK_ACCESS_SHADER_WRITE_BIT | VK_ACCESS_TRANSFER_WRITE_BIT;
   to_host.dstAccessMask = VK_ACCESS_HOST_READ_BIT;
   functions_.vkCmdPipelineBarrier(
-      commands_, VK_PIPELINE_STAGE_COMPUTE_SHADER_BIT | VK_PIPELINE_STAGE_TRANSFER_BIT,
+      commands, VK_PIPELINE_STAGE_COMPUTE_SHADER_BIT | VK_PIPELINE_STAGE_TRANSFER_BIT,
       VK_PIPELINE_STAGE_HOST_BIT, 0, 1, &to_host, 0, nullptr, 0, nullptr);
-  require_success(functions_.vkEndCommandBuffer(commands_), what);
+  require_success(functions_.vkEndCommandBuffer(commands), what);
+}
+
+void Device::submit(VkCommandBuffer commands, const char* what) {
+  if (lost_) require_success(VK_ERROR_DEVICE_LOST, what);
   VkSubmitInfo submit;
   submit.commandBufferCount = 1;
-  submit.pCommandBuffers = &commands_;
+  submit.pCommandBuffers = &commands;
   VkResult result = functions_.vkQueueSubmit(queue_, 1, &submit, fence_);
   if (result == VK_SUCCESS)
     result = functions_.vkWaitForFences(device_, 1, &fence_, 1, patience_in_nanoseconds());

@@ -23,11 +23,18 @@ class Device {
   // Records commands, runs them and waits, at most SATCHEL_VULKAN_PATIENCE seconds (300). Throws
   // ExecutionError; a device that was lost or does not answer stays so.
   void run(const std::function<void(VkCommandBuffer)>& record, const char* what);
+  // The same in two steps, for commands that are run more than once.
+  void finish(VkCommandBuffer commands, const char* what) const;
+  void submit(VkCommandBuffer commands, const char* what);
   // Whether it may still be at work that nobody waits for any more: what it uses is then left as it
   // is, for good.
   bool is_abandoned() const { return abandoned_; }
   // What was written so far can be read by what follows.
   void barrier(VkCommandBuffer commands) const;
+
+  // How many buffers were ever made: commands that were recorded before name none that is gone.
+  uint64_t buffers_made() const { return buffers_made_; }
+  void count_buffer() const { ++buffers_made_; }
 
   // The kind of memory among `allowed` (bits) that has all of `wanted` and, if there is one, what
   // is `liked` too. Throws ExecutionError if there is none.
@@ -44,6 +51,7 @@ class Device {
   VkCommandBuffer commands_ = nullptr;
   VkFence fence_ = nullptr;
   bool lost_ = false, abandoned_ = false;
+  mutable uint64_t buffers_made_ = 0;
 };
 
 }  // namespace satchel::vulkan

@@ -2,8 +2,11 @@
 
 #include <algorithm>
 #include <cstring>
+#include <cstdio>
+#include <cstdlib>
 
 #include "../runtime/errors.h"
+#include "fusion.h"
 
 namespace satchel::vulkan {
 
@@ -32,53 +35,69 @@ uint64_t bytes_of(const Tensor& t) {
 
 }  // namespace
 
-// Everything is recorded anew for each call: sizes and pages may be others.
+// Commands are recorded when sizes or buffers are others than before; what differs from step to
+// step lies in tables.
 class VulkanPart : public Part, private Work {
  public:
   VulkanPart(VulkanExecutor& executor, BoundMethod& method, const PartInfo& info)
-      : Work(executor.device_.info(), executor.recorder_, executor.tables_),
+      : Work(executor.device_.info(), recorder_, tables_),
         executor_(executor),
         method_(method),
-        info_(info) {
+        info_(info),
+        recorder_(executor.device_, executor.pipelines_),
+        tables_(executor.device_),
+        steps_(fuse({method, info, executor.device_.info()}, executor.weights_)),
+        places_({method, info, executor.device_.info()}, steps_) {
     for (size_t n = info.first; n < info.last; ++n) {
-      ops_.push_back(find_op(method.calls()[n].info->op->name));
       for (const Tensor* t : method.calls()[n].inputs) {
         if (t && t->weight) load(*t->weight);
       }
     }
-    for (const uint32_t id : info.takes) add_crossing(id);
-    for (const uint32_t id : info.gives) add_crossing(id);
-    crossings_ = std::make_unique<Buffer>(executor.device_, crossing_bytes_, Where::host);
+    uint64_t taken = 0, given = 0;
+    for (const uint32_t id : info.takes) add_crossing(id, taken);
+    for (const uint32_t id : info.gives) add_crossing(id, given);
+    taken_ = std::make_unique<Buffer>(executor.device_, taken, Where::upload);
+    given_ = std::make_unique<Buffer>(executor.device_, given, Where::host);
+    executor.need_arena(places_.bytes());
   }
 
-  void bind() override {}
+  void bind() override { commands_ = nullptr; }
 
   void take(uint32_t value, const uint8_t* from) override {
-    std::memcpy(crossings_->data() + offsets_.at(value), from, bytes_of(method_.tensor(value)));
+    std::memcpy(taken_->data() + offsets_.at(value), from, bytes_of(method_.tensor(value)));
   }
 
   void give(uint32_t value, uint8_t* to) override {
-    std::memcpy(to, crossings_->data() + offsets_.at(value), bytes_of(method_.tensor(value)));
+    std::memcpy(to, given_->data() + offsets_.at(value), bytes_of(method_.tensor(value)));
   }
 
   void run(Sequences& of_instance) override {
     sequences = &of_instance;
-    tables.clear();
-    uint64_t needed = 0;
-    for (size_t i = 0; i < ops_.size(); ++i) {
-      if (ops_[i]->prepare) ops_[i]->prepare(call(i), *this);
-      if (ops_[i]->scratch) needed = std::max(needed, ops_[i]->scratch(call(i)));
-    }
-    tables.publish(executor_.device_);
-    if (needed > 0 && (!executor_.scratch_ || executor_.scratch_->size() < needed))
-      executor_.scratch_ = std::make_unique<Buffer>(executor_.device_, needed, Where::device);
-    executor_.device_.run([this](VkCommandBuffer commands) { record(commands); },
-                          method_.method().name.c_str());
-    executor_.pipelines_.keep();
+    tables_.clear();
+    for (const FusedStep& fused : steps_) fused.step->prepare(*this);
+    Device& device = executor_.device_;
+    if (!tables_.publish()) commands_ = nullptr;
+    if (!commands_ || recorded_with_ != device.buffers_made()) record();
+    device.submit(commands_, method_.method().name.c_str());
+    if (tells_times()) print_times();
   }
 
  private:
-  NodeCall& call(size_t i) { return method_.calls()[info_.first + i]; }
+  // SATCHEL_VULKAN_TIMES=1: what each shader took, by the device's clock. Nothing overlaps then.
+  static bool tells_times() { return std::getenv("SATCHEL_VULKAN_TIMES"); }
+
+  void print_times() const {
+    std::map<std::string, std::pair<int, double>> sums;
+    for (const Recorder::Timing& timing : recorder_.timings()) {
+      auto& [count, seconds] = sums[timing.shader];
+      ++count, seconds += timing.seconds;
+    }
+    std::fprintf(stderr, "%s:\n", method_.method().name.c_str());
+    for (const auto& [shader, sum] : sums) {
+      std::fprintf(stderr, "  %-28s %4d x %8.1f us\n", shader.c_str(), sum.first,
+                   sum.second / sum.first * 1e6);
+    }
+  }
 
   void load(const WeightEntry& weight) {
     executor_.weights_.of(weight.codes, weight.codes_size);
@@ -87,35 +106,47 @@ class VulkanPart : public Part, private Work {
 
   // A value that comes from the host or goes to it has a place that both see. Inputs of the method
   // are used there.
-  void add_crossing(uint32_t id) {
-    offsets_[id] = crossing_bytes_;
-    crossing_bytes_ += round_up(method_.tensor(id).info->max_bytes, kOffsetStep);
+  void add_crossing(uint32_t id, uint64_t& bytes) {
+    offsets_[id] = bytes;
+    bytes += round_up(method_.tensor(id).info->max_bytes, kOffsetStep);
   }
 
-  Place crossing(uint32_t id) {
-    return {crossings_->handle(), offsets_.at(id), bytes_of(method_.tensor(id))};
+  Place crossing(const Buffer& buffer, uint32_t id) {
+    return {buffer.handle(), offsets_.at(id), bytes_of(method_.tensor(id))};
   }
 
-  void record(VkCommandBuffer commands) {
-    recorder.begin(commands);
+  void record() {
+    uint64_t needed = 0;
+    for (const FusedStep& fused : steps_) needed = std::max(needed, fused.step->scratch(*this));
+    if (needed > 0 && (!executor_.scratch_ || executor_.scratch_->size() < needed))
+      executor_.scratch_ = std::make_unique<Buffer>(executor_.device_, needed, Where::device);
+    recorder_.set_timed(tells_times());
+    recorder_.begin();
     for (const uint32_t id : info_.takes) {
-      if (!is_input(method_.tensor(id))) recorder.copy(crossing(id), place(method_.tensor(id)));
+      if (!is_input(method_.tensor(id)))
+        recorder_.copy(crossing(*taken_, id), place(method_.tensor(id)));
     }
-    for (size_t i = 0; i < ops_.size(); ++i) ops_[i]->record(call(i), *this);
-    for (const uint32_t id : info_.gives) recorder.copy(place(method_.tensor(id)), crossing(id));
+    for (const FusedStep& fused : steps_) fused.step->record(*this);
+    for (const uint32_t id : info_.gives)
+      recorder_.copy(place(method_.tensor(id)), crossing(*given_, id));
+    commands_ = recorder_.finish(method_.method().name.c_str());
+    recorded_with_ = executor_.device_.buffers_made();
+    executor_.pipelines_.keep();
   }
 
   Place place(const Tensor& t) override {
+    const auto id = static_cast<uint32_t>(&t - method_.tensors().data());
     switch (t.info->storage) {
       case Storage::input:
-        return crossing(static_cast<uint32_t>(&t - method_.tensors().data()));
+        return crossing(*taken_, id);
       case Storage::weight:
         return bytes_of_file(t.weight->codes, t.weight->codes_size);
       case Storage::state:
         if (t.paged) return state(t).place();
         return {state(t).place().buffer, 0, bytes_of(t)};
       default:
-        return {executor_.arena_->handle(), t.info->location, bytes_of(t)};
+        return {executor_.arena_->handle(), places_.bytes() ? places_.offset(id) : t.info->location,
+                bytes_of(t)};
     }
   }
 
@@ -130,16 +161,19 @@ class VulkanPart : public Part, private Work {
   VulkanExecutor& executor_;
   BoundMethod& method_;
   PartInfo info_;
-  std::vector<const VulkanOp*> ops_;
-  std::map<uint32_t, uint64_t> offsets_;
-  uint64_t crossing_bytes_ = 0;
-  std::unique_ptr<Buffer> crossings_;
+  Recorder recorder_;
+  HostTables tables_;
+  std::vector<FusedStep> steps_;
+  Places places_;
+  std::map<uint32_t, uint64_t> offsets_;  // of values that cross
+  std::unique_ptr<Buffer> taken_, given_;
+  VkCommandBuffer commands_ = nullptr;  // null: to be recorded
+  uint64_t recorded_with_ = 0;          // how many buffers there had been
 };
 
 VulkanExecutor::VulkanExecutor(size_t device, std::string cache_folder)
     : device_(find_device(device)),
       pipelines_(device_, std::move(cache_folder)),
-      recorder_(device_, pipelines_),
       transfers_(device_),
       weights_(device_, transfers_) {
   if (device > 0) name_ += ":" + std::to_string(device);
@@ -173,6 +207,10 @@ void VulkanExecutor::open(std::shared_ptr<const Program> program, uint64_t arena
   program_ = std::move(program);
   arena_ = std::make_unique<Buffer>(device_, arena_bytes, Where::device);
   states_.assign(program_->states().size(), nullptr);
+}
+
+void VulkanExecutor::need_arena(uint64_t bytes) {
+  if (bytes > arena_->size()) arena_ = std::make_unique<Buffer>(device_, bytes, Where::device);
 }
 
 std::unique_ptr<StateMemory> VulkanExecutor::make_state(size_t state, uint64_t bytes) {

@@ -24,13 +24,14 @@ class VulkanExecutor : public Executor {
  private:
   friend class VulkanPart;
 
+  // Values of all methods share an arena, whose size is the largest of theirs.
+  void need_arena(uint64_t bytes);
+
   Device device_;
   std::string name_ = "vulkan";
   Pipelines pipelines_;
-  Recorder recorder_;
   Transfers transfers_;
   Weights weights_;
-  HostTables tables_;
   std::shared_ptr<const Program> program_;
   std::unique_ptr<Buffer> arena_, scratch_;
   std::vector<DeviceState*> states_;  // by their number; null: another executor's

@@ -19,7 +19,13 @@ namespace satchel::vulkan {
 
 namespace {
 
-constexpr uint32_t kVersion11 = 1u << 22 | 1u << 12;
+constexpr uint32_t kVersion11 = 1u << 22 | 1u << 12, kVersion13 = 1u << 22 | 3u << 12;
+
+// SATCHEL_VULKAN_WITHOUT=integer_dot,cooperative_matrix leaves features unused, for tests.
+bool is_unwanted(const char* feature) {
+  const char* without = std::getenv("SATCHEL_VULKAN_WITHOUT");
+  return without && std::strstr(without, feature);
+}
 
 #ifdef _WIN32
 constexpr const char* kLibrary = "vulkan-1.dll";
@@ -90,7 +96,7 @@ const Library& Library::get() {
 }
 
 Library::Library() {
-  const GetInstanceProcAddr find = find_entry();
+  const GetInstanceProcAddr find = find_ = find_entry();
   if (!find) {
     throw ExecutionError(std::string("there is no Vulkan here: ") + kLibrary +
                          " was not found. Install it with your GPU's driver (Debian: libvulkan1, "
@@ -101,7 +107,11 @@ Library::Library() {
           find(nullptr, "vkCreateInstance"));
   VkApplicationInfo application;
   application.pApplicationName = "satchel";
-  application.apiVersion = kVersion11;
+  const auto tell_version = reinterpret_cast<VkResult(SATCHEL_VKAPI*)(uint32_t*)>(
+      find(nullptr, "vkEnumerateInstanceVersion"));
+  if (!tell_version || tell_version(&version_) != VK_SUCCESS) version_ = kVersion11;
+  version_ = std::min(version_, kVersion13);
+  application.apiVersion = version_;
   VkInstanceCreateInfo info;
   info.pApplicationInfo = &application;
   const VkResult result =
@@ -119,6 +129,53 @@ Library::Library() {
 #undef LOAD
 }
 
+Features Library::features_of(VkPhysicalDevice device, uint32_t version) const {
+  Features found;
+  VkPhysicalDeviceSubgroupProperties subgroup;
+  VkPhysicalDeviceProperties2 properties;
+  properties.pNext = &subgroup;
+  functions_.vkGetPhysicalDeviceProperties2(device, &properties);
+  found.subgroup = subgroup.subgroupSize;
+  constexpr VkFlags arithmetic = 4, compute = VK_SHADER_STAGE_COMPUTE_BIT;
+  found.subgroup_sums =
+      (subgroup.supportedOperations & arithmetic) && (subgroup.supportedStages & compute);
+  if (std::min(version, version_) < kVersion13) return found;
+
+  uint32_t count = 0;
+  functions_.vkEnumerateDeviceExtensionProperties(device, nullptr, &count, nullptr);
+  std::vector<VkExtensionProperties> extensions(count);
+  functions_.vkEnumerateDeviceExtensionProperties(device, nullptr, &count, extensions.data());
+  const bool has_matrices =
+      std::any_of(extensions.begin(), extensions.end(), [](const VkExtensionProperties& e) {
+        return std::strcmp(e.extensionName, kCooperativeMatrixExtension) == 0;
+      });
+  EnabledFeatures all(has_matrices);
+  functions_.vkGetPhysicalDeviceFeatures2(device, &all.head);
+  found.integer_dot =
+      found.subgroup_sums && all.dot.shaderIntegerDotProduct && !is_unwanted("integer_dot");
+  if (!has_matrices || is_unwanted("cooperative_matrix") || !all.matrix.cooperativeMatrix ||
+      !all.halves.shaderFloat16 || !all.storage.storageBuffer16BitAccess ||
+      !all.model.vulkanMemoryModel || found.subgroup != 32)
+    return found;
+  const auto list = reinterpret_cast<VkResult(SATCHEL_VKAPI*)(VkPhysicalDevice, uint32_t*,
+                                                              VkCooperativeMatrixPropertiesKHR*)>(
+      find_(instance_, "vkGetPhysicalDeviceCooperativeMatrixPropertiesKHR"));
+  if (!list || list(device, &count, nullptr) != VK_SUCCESS) return found;
+  std::vector<VkCooperativeMatrixPropertiesKHR> kinds(count);
+  list(device, &count, kinds.data());
+  const auto has = [&](uint32_t depth, int32_t type, int32_t sum) {
+    return std::any_of(kinds.begin(), kinds.end(), [&](const VkCooperativeMatrixPropertiesKHR& k) {
+      return k.MSize == 16 && k.NSize == 16 && k.KSize == depth && k.AType == type &&
+             k.BType == type && k.CType == sum && k.ResultType == sum && k.scope == 3;
+    });
+  };
+  constexpr int32_t f16 = 0, f32 = 1, s8 = 3, s32 = 5;
+  found.cooperative_matrix = has(16, f16, f32);
+  found.cooperative_bytes = found.cooperative_matrix && all.halves.shaderInt8 && has(32, s8, s32) &&
+                            !is_unwanted("cooperative_bytes");
+  return found;
+}
+
 std::vector<DeviceInfo> Library::devices() const {
   uint32_t count = 0;
   functions_.vkEnumeratePhysicalDevices(instance_, &count, nullptr);
@@ -127,7 +184,7 @@ std::vector<DeviceInfo> Library::devices() const {
   handles.resize(count);
   std::vector<DeviceInfo> found;
   for (const VkPhysicalDevice handle : handles) {
-    DeviceInfo info{handle, {}, {}, UINT32_MAX};
+    DeviceInfo info{handle, {}, {}, UINT32_MAX, {}};
     functions_.vkGetPhysicalDeviceProperties(handle, &info.properties);
     functions_.vkGetPhysicalDeviceMemoryProperties(handle, &info.memory);
     uint32_t families = 0;
@@ -141,8 +198,9 @@ std::vector<DeviceInfo> Library::devices() const {
       if (info.queue_family == UINT32_MAX || alone) info.queue_family = i;
       if (alone) break;
     }
-    if (info.queue_family != UINT32_MAX && info.properties.apiVersion >= kVersion11)
-      found.push_back(info);
+    if (info.queue_family == UINT32_MAX || info.properties.apiVersion < kVersion11) continue;
+    info.features = features_of(handle, info.properties.apiVersion);
+    found.push_back(info);
   }
   std::stable_sort(found.begin(), found.end(), [](const DeviceInfo& a, const DeviceInfo& b) {
     return rank_of(a.properties.deviceType) < rank_of(b.properties.deviceType);

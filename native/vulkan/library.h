@@ -8,12 +8,43 @@
 
 namespace satchel::vulkan {
 
+// What a device can do beyond the least, and shaders make use of where it is there.
+struct Features {
+  bool subgroup_sums = false;
+  bool integer_dot = false;         // products of four bytes at once
+  bool cooperative_matrix = false;  // 16 x 16 x 16 of halves, summed up in floats, by subgroups
+  bool cooperative_bytes = false;   // and 16 x 16 x 32 of signed bytes
+  uint32_t subgroup = 0;            // threads
+};
+
+inline constexpr const char* kCooperativeMatrixExtension = "VK_KHR_cooperative_matrix";
+
+// The features that shaders may use, chained together, to ask for or to enable.
+struct EnabledFeatures {
+  explicit EnabledFeatures(bool with_matrices) {
+    head.pNext = &storage;
+    storage.pNext = &halves;
+    halves.pNext = &model;
+    model.pNext = &dot;
+    if (with_matrices) dot.pNext = &matrix;
+  }
+  EnabledFeatures(const EnabledFeatures&) = delete;
+
+  VkPhysicalDeviceFeatures2 head;
+  VkPhysicalDevice16BitStorageFeatures storage;
+  VkPhysicalDeviceShaderFloat16Int8Features halves;
+  VkPhysicalDeviceVulkanMemoryModelFeatures model;
+  VkPhysicalDeviceShaderIntegerDotProductFeatures dot;
+  VkPhysicalDeviceCooperativeMatrixFeaturesKHR matrix;
+};
+
 // What the shaders rely on beyond the least that the specification promises is asked for here.
 struct DeviceInfo {
   VkPhysicalDevice handle;
   VkPhysicalDeviceProperties properties;
   VkPhysicalDeviceMemoryProperties memory;
   uint32_t queue_family;
+  Features features;
 
   std::string name() const { return properties.deviceName; }
   const char* type() const;
@@ -36,6 +67,10 @@ class Library {
   Library();
 
   VkInstance instance_ = nullptr;
+  GetInstanceProcAddr find_ = nullptr;
+  Features features_of(VkPhysicalDevice device, uint32_t version) const;
+
+  uint32_t version_;  // of Vulkan, the highest that loader and code know
   InstanceFunctions functions_;
 };
 

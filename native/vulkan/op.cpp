@@ -1,6 +1,7 @@
 #include "op.h"
 
 #include <cstring>
+#include <utility>
 
 namespace satchel::vulkan {
 
@@ -30,31 +31,45 @@ std::vector<std::string> names_of_ops() {
 }
 
 const HostTables::Entry* HostTables::find(const char* kind, const Key& key) const {
-  const auto found = entries_.find({kind, key});
-  return found == entries_.end() ? nullptr : &found->second;
+  const auto found = slots_.find({kind, key});
+  return found == slots_.end() || !found->second.is_filled ? nullptr : &found->second.entry;
 }
 
 const HostTables::Entry& HostTables::add(const char* kind, const Key& key, const void* data,
-                                         uint64_t bytes, int64_t most) {
-  const uint64_t offset = round_up(bytes_.size(), kOffsetStep);
-  bytes_.resize(offset + bytes);
-  if (bytes > 0) std::memcpy(bytes_.data() + offset, data, bytes);
-  return entries_[{kind, key}] = {offset, bytes, most};
+                                         uint64_t bytes, int64_t most, uint64_t shape) {
+  const auto [found, is_new] = slots_.try_emplace({kind, key});
+  Slot& slot = found->second;
+  if (is_new || slot.entry.room < bytes) {
+    slot.entry.offset = round_up(bytes_.size(), kOffsetStep);
+    slot.entry.room = round_up(2 * bytes, kOffsetStep);
+    bytes_.resize(slot.entry.offset + slot.entry.room);
+    is_moved_ = true;
+  } else if (slot.entry.shape != shape) {
+    is_moved_ = true;
+  }
+  slot.entry.size = bytes;
+  slot.entry.most = most;
+  slot.entry.shape = shape;
+  slot.is_filled = true;
+  if (bytes > 0) std::memcpy(bytes_.data() + slot.entry.offset, data, bytes);
+  return slot.entry;
 }
 
 void HostTables::clear() {
-  entries_.clear();
-  bytes_.clear();
+  for (auto& [key, slot] : slots_) slot.is_filled = false;
 }
 
-void HostTables::publish(const Device& device) {
-  if (!buffer_ || buffer_->size() < bytes_.size())
-    buffer_ = std::make_unique<Buffer>(device, 2 * bytes_.size(), Where::host);
+bool HostTables::publish() {
+  if (!buffer_ || buffer_->size() < bytes_.size()) {
+    buffer_ = std::make_unique<Buffer>(device_, bytes_.size(), Where::upload);
+    is_moved_ = true;
+  }
   if (!bytes_.empty()) std::memcpy(buffer_->data(), bytes_.data(), bytes_.size());
+  return !std::exchange(is_moved_, false);
 }
 
 Place HostTables::place(const Entry& entry) const {
-  return {buffer_->handle(), entry.offset, entry.size};
+  return {buffer_->handle(), entry.offset, entry.room};
 }
 
 }  // namespace satchel::vulkan

@@ -5,6 +5,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <tuple>
 #include <vector>
 
@@ -14,27 +15,40 @@
 
 namespace satchel::vulkan {
 
-// What the host has worked out for the nodes of a step: numbers that shaders read.
+// What the host has worked out for the nodes of a step: numbers that shaders read. A table stays
+// where it is from step to step, so that recorded commands find the new numbers there.
 class HostTables {
  public:
-  // A table of the caller's, by a key that is the same where the table is.
+  explicit HostTables(const Device& device) : device_(device) {}
+
+  // A table of the caller's, by a key that is the same where the table is. Kinds are literals.
   using Key = std::tuple<const void*, const void*, const void*, int64_t>;
   struct Entry {
     uint64_t offset, size;
-    int64_t most = -1;  // the highest page in it
+    int64_t most = -1;   // the highest page in it
+    uint64_t room = 0;   // what it may grow to at this place
+    uint64_t shape = 0;  // what commands depend on
   };
   const Entry* find(const char* kind, const Key& key) const;
   const Entry& add(const char* kind, const Key& key, const void* data, uint64_t bytes,
-                   int64_t most = -1);
+                   int64_t most = -1, uint64_t shape = 0);
   void clear();
-  // In memory that the device sees, once all are there.
-  void publish(const Device& device);
-  Place place(const Entry& entry) const;
+  // In memory that the device sees, once all are there. Whether commands that were recorded before
+  // still fit.
+  bool publish();
+  Place place(const Entry& entry) const;  // with its room
 
  private:
-  std::map<std::pair<std::string, Key>, Entry> entries_;
+  struct Slot {
+    Entry entry;
+    bool is_filled;
+  };
+
+  const Device& device_;
+  std::map<std::pair<std::string_view, Key>, Slot> slots_;
   std::vector<uint8_t> bytes_;
   std::unique_ptr<Buffer> buffer_;
+  bool is_moved_ = true;
 };
 
 // A call's surroundings while a part runs: first every node is prepared, by the host, then every
@@ -58,6 +72,15 @@ class Work {
   Work(const DeviceInfo& d, Recorder& r, HostTables& t) : device(d), recorder(r), tables(t) {}
 };
 
+// Work of a device that is recorded in one go: a node, or several that were fused.
+class Step {
+ public:
+  virtual ~Step() = default;
+  virtual void prepare(Work&) {}  // the host's part, before anything is recorded
+  virtual uint64_t scratch(Work&) const { return 0; }
+  virtual void record(Work& work) = 0;
+};
+
 struct VulkanOp {
   const char* name;
   // Why it cannot run a call, whose sizes are the largest; empty if it can. Arrays are already
@@ -67,7 +90,7 @@ struct VulkanOp {
   // The host's part, before anything is recorded; null: none. Throws ExecutionError for values that
   // are out of range.
   void (*prepare)(const NodeCall& call, Work& work) = nullptr;
-  uint64_t (*scratch)(const NodeCall& call) = nullptr;  // bytes; null: none
+  uint64_t (*scratch)(const NodeCall& call, Work& work) = nullptr;  // bytes; null: none
   bool any_type = false;  // whether its arrays may have elements of other sizes
 };
 

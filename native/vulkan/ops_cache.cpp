@@ -4,30 +4,15 @@
 
 #include "../runtime/errors.h"
 #include "../runtime/step_runs.h"
-#include "op.h"
+#include "attention_step.h"
+#include "cache_rows.h"
 
 namespace satchel::vulkan {
 
 namespace {
 
-constexpr int64_t kMostDim = 512;  // of attention.comp
-
-// --- Where the rows of a cache lie ---
-
-uint32_t kind_of(const Tensor& cache) {
-  return cache.dtype == DType::f32 ? 0 : cache.dtype == DType::f16 ? 1 : 2;
-}
-
-// A row is at page * block_rows + head * head_rows + (its number within the page). A cache that is
-// a plain array has its pages one behind the other.
-struct Rows {
-  uint32_t head_rows, block_rows, words;
-
-  explicit Rows(const Tensor& cache)
-      : head_rows(word(cache.paged ? kKeyBlock : cache.shape[1])),
-        block_rows(word(cache.paged ? cache.shape[0] * kKeyBlock : kKeyBlock)),
-        words(word(cache.shape[2] * static_cast<int64_t>(dtype_size(cache.dtype)) / 4)) {}
-};
+constexpr int64_t kMostDim = 512, kBlock = 256;  // of attention.comp
+constexpr int64_t kFewHeads = 1024;              // of all tokens: with more no device is idle
 
 void reserve_pages(const Tensor& cache, int64_t most, Work& work) {
   if (!cache.paged) return;
@@ -63,11 +48,6 @@ std::string refuses_step(const NodeCall& call, size_t first) {
   return {};
 }
 
-HostTables::Key key_of(const NodeCall& call, size_t first, const Tensor& cache) {
-  return {&call.in(first), &call.in(first + 1), call.has(first + 2) ? &call.in(first + 2) : nullptr,
-          cache.paged ? -1 : cache.shape[1]};
-}
-
 // --- cache_write(cache, x, sequence, position, parents?) ---
 
 std::string refuses_cache_write(const NodeCall& call, const DeviceInfo&) {
@@ -79,7 +59,7 @@ std::string refuses_cache_write(const NodeCall& call, const DeviceInfo&) {
 void prepare_cache_write(const NodeCall& call, Work& work) {
   const Tensor& cache = call.in(0);
   const HostTables::Key key = key_of(call, 2, cache);
-  const HostTables::Entry* found = work.tables.find("rows to write", key);
+  const HostTables::Entry* found = work.tables.find(kRowsToWrite, key);
   if (!found) {
     // Pages are made for all of them first: what is shared is copied before anything is written.
     std::vector<Run> runs;
@@ -102,26 +82,26 @@ void prepare_cache_write(const NodeCall& call, Work& work) {
         most = std::max<int64_t>(most, page);
       }
     }
-    std::vector<uint32_t> items;
+    std::vector<uint32_t> places(2 * static_cast<size_t>(call.in(1).shape[0]), UINT32_MAX);
     for (const auto& [place, token] : tokens)
-      items.insert(items.end(), {token, place.first, place.second});
-    found = &work.tables.add("rows to write", key, items.data(), items.size() * 4, most);
+      places[2 * token] = place.first, places[2 * token + 1] = place.second;
+    found = &work.tables.add(kRowsToWrite, key, places.data(), places.size() * 4, most);
   }
   reserve_pages(cache, found->most, work);
 }
 
 void record_cache_write(const NodeCall& call, Work& work) {
   const Tensor &cache = call.in(0), &x = call.in(1);
-  const HostTables::Entry& entry = *work.tables.find("rows to write", key_of(call, 2, cache));
-  const View from = work.view(x), items = work.recorder.view(work.tables.place(entry)),
+  const HostTables::Entry& entry = *work.tables.find(kRowsToWrite, key_of(call, 2, cache));
+  const View from = work.view(x), places = work.recorder.view(work.tables.place(entry)),
              to = work.view(cache);
   const Rows rows(cache);
   const struct {
-    uint32_t heads, dim, head_rows, block_rows, x_first, items_first, cache_first;
+    uint32_t heads, dim, head_rows, block_rows, x_first, places_first, cache_first;
   } push{word(x.shape[1]), word(x.shape[2]), rows.head_rows, rows.block_rows,
-         from.first,       items.first,      to.first};
-  work.recorder.dispatch("cache_write", {kind_of(cache)}, {from, items, to}, push,
-                         {word(x.shape[1]), static_cast<uint32_t>(entry.size / 12)});
+         from.first,       places.first,     to.first};
+  work.recorder.dispatch("cache_write", {kind_of(cache)}, {from, places, written(to)}, push,
+                         {word(x.shape[1]), word(x.shape[0])});
 }
 
 // --- cache_move(cache, rows, sequence, start) ---
@@ -158,7 +138,8 @@ void prepare_cache_move(const NodeCall& call, Work& work) {
         items.push_back(word(row % kKeyBlock));
       }
     }
-    found = &work.tables.add("rows to move", moves_key(call), items.data(), items.size() * 4, most);
+    found = &work.tables.add("rows to move", moves_key(call), items.data(), items.size() * 4, most,
+                             items.size());
   }
   reserve_pages(cache, found->most, work);
 }
@@ -173,14 +154,16 @@ void record_cache_move(const NodeCall& call, Work& work) {
     uint32_t words, head_rows, block_rows, count, items_first, cache_first;
   } push{rows.words,  rows.head_rows, rows.block_rows, static_cast<uint32_t>(entry.size / 16),
          items.first, to.first};
-  work.recorder.dispatch("cache_move", {}, {to, items}, push, {word(cache.shape[0])});
+  work.recorder.dispatch("cache_move", {}, {written(to), items}, push, {word(cache.shape[0])});
 }
 
 // --- attention(q, k, v, sequence, position, parents?) ---
 
-std::string refuses_attention(const NodeCall& call, const DeviceInfo&) {
+std::string refuses_attention(const NodeCall& call, const DeviceInfo& device) {
+  if (!device.features.subgroup_sums) return "the GPU has no sums over subgroups";
   if (call.in(0).shape[0] > kMostGroups) return "the GPU takes at most 65535 tokens";
   if (call.in(0).shape[2] > kMostDim) return "the GPU takes heads of at most 512 numbers";
+  if (call.in(0).shape[2] % 2 != 0) return "the GPU takes heads of an even number of numbers";
   for (const size_t i : {1, 2}) {
     const std::string reason = refuses_cache(call.in(i));
     if (!reason.empty()) return reason;
@@ -192,14 +175,16 @@ std::string refuses_attention(const NodeCall& call, const DeviceInfo&) {
 void prepare_attention(const NodeCall& call, Work& work) {
   const Tensor& k = call.in(1);
   const HostTables::Key key = key_of(call, 3, k);
-  const HostTables::Entry* found = work.tables.find("keys to see", key);
+  const HostTables::Entry* found = work.tables.find(kKeysToSee, key);
   if (!found) {
     const auto tokens = static_cast<size_t>(call.in(0).shape[0]);
     std::vector<uint32_t> numbers(4 * tokens);
     std::vector<int32_t> parents(tokens), depths(tokens);
-    int64_t most = -1;
+    int64_t most = -1, most_keys = 0, runs = 0;
+    bool is_level = false;
     each_run(call.in(3), call.in(4), call.has(5), [&](const Run& run) {
       const int64_t rows = run.level ? 1 : run.count;
+      ++runs, is_level = is_level || run.level;
       require_rows(run.position, rows, k.shape[1]);
       const std::vector<uint32_t> pages = pages_of(k, run.sequence, run.position + rows, work);
       for (const uint32_t page : pages) most = std::max<int64_t>(most, page);
@@ -217,47 +202,21 @@ void prepare_attention(const NodeCall& call, Work& work) {
             numbers.push_back(word(run.position + at));
           std::reverse(numbers.begin() + path, numbers.end());
         }
+        most_keys = std::max<int64_t>(most_keys, line + ancestors);
         const uint32_t own[] = {list, line, path, ancestors};
         std::copy_n(own, 4, numbers.begin() + 4 * (run.first + i));
       }
     });
-    found = &work.tables.add("keys to see", key, numbers.data(), numbers.size() * 4, most);
+    found = &work.tables.add(kKeysToSee, key, numbers.data(), numbers.size() * 4, most,
+                             attention_shape(most_keys, runs == 1 && !is_level && !call.has(5)));
   }
   for (const size_t i : {1, 2}) reserve_pages(call.in(i), found->most, work);
-}
-
-void record_attention(const NodeCall& call, Work& work) {
-  const Tensor &q = call.in(0), &k = call.in(1), &v = call.in(2);
-  const HostTables::Entry& entry = *work.tables.find("keys to see", key_of(call, 3, k));
-  const View from = work.view(q), keys = work.view(k), values = work.view(v),
-             step = work.recorder.view(work.tables.place(entry)), to = work.view(*call.output);
-  const Rows rows(k);
-  const struct {
-    uint32_t heads, heads_per_kv, dim, head_rows, block_rows, window;
-    uint32_t q_first, k_first, v_first, step_first, y_first;
-    float scale, softcap;
-  } push{word(q.shape[1]),
-         word(q.shape[1] / k.shape[0]),
-         word(q.shape[2]),
-         rows.head_rows,
-         rows.block_rows,
-         word(std::min<int64_t>(call.params.integer[0], UINT32_MAX)),
-         from.first,
-         keys.first,
-         values.first,
-         step.first,
-         to.first,
-         static_cast<float>(call.params.number[0]),
-         static_cast<float>(call.params.number[1])};
-  work.recorder.dispatch("attention", {kind_of(k), call.params.number[1] > 0},
-                         {from, keys, values, step, to}, push,
-                         {word(q.shape[1]), word(q.shape[0])});
 }
 
 const VulkanOp kOps[] = {
     {"cache_write", refuses_cache_write, record_cache_write, prepare_cache_write},
     {"cache_move", refuses_cache_move, record_cache_move, prepare_cache_move},
-    {"attention", refuses_attention, record_attention, prepare_attention, nullptr, true},
+    {"attention", refuses_attention, record_attention, prepare_attention, attention_scratch, true},
 };
 
 }  // namespace

@@ -87,7 +87,8 @@ void record_elements(const NodeCall& call, Work& work) {
          y.first,
          static_cast<float>(call.params.number[0]),
          static_cast<float>(call.params.number[1])};
-  work.recorder.dispatch("elementwise", {kCode}, {a, b, y}, push, groups_for(push.count, 256));
+  work.recorder.dispatch("elementwise", {kCode}, {a, b, written(y)}, push,
+                         groups_for(push.count, 256));
 }
 
 // --- reshape, transpose, slice, concat ---
@@ -97,7 +98,7 @@ void record_move(const Walk& over, int64_t count, View from, View to, Work& work
     Walk over;
     uint32_t count, x_first, y_first;
   } push{over, word(count), from.first, to.first};
-  work.recorder.dispatch("move", {}, {from, to}, push, groups_for(push.count, 256));
+  work.recorder.dispatch("move", {}, {from, written(to)}, push, groups_for(push.count, 256));
 }
 
 std::string refuses_nothing(const NodeCall&, const DeviceInfo&) { return {}; }

@@ -75,7 +75,7 @@ uint64_t codes_bytes(const NodeCall& call) {
   return round_up(static_cast<uint64_t>(call.in(0).elements()) * sizeof(float), kOffsetStep);
 }
 
-uint64_t linear_scratch(const NodeCall& call) {
+uint64_t linear_scratch(const NodeCall& call, Work&) {
   if (!digits_of(call)) return 0;
   return codes_bytes(call) + static_cast<uint64_t>(tokens_of(call)) * sizeof(float);
 }
@@ -93,7 +93,7 @@ void record_linear(const NodeCall& call, Work& work) {
   const int64_t tokens = tokens_of(call);
   View from = work.view(x), x_scales = from;
   if (digits_of(call)) {
-    const Place codes = work.scratch(linear_scratch(call));
+    const Place codes = work.scratch(linear_scratch(call, work));
     const uint64_t apart = codes_bytes(call);
     const View rounded = work.recorder.view({codes.buffer, codes.offset, apart});
     x_scales = work.recorder.view({codes.buffer, codes.offset + apart, codes.size - apart});
@@ -101,7 +101,8 @@ void record_linear(const NodeCall& call, Work& work) {
       uint32_t cols, x_first, codes_first, scales_first;
     } push{word(x.last()), from.first, rounded.first, x_scales.first};
     const uint32_t largest = digits_of(call) == 2 ? kLargest16 : 127;
-    work.recorder.dispatch("quantize", {largest}, {from, rounded, x_scales}, push, {word(tokens)});
+    work.recorder.dispatch("quantize", {largest}, {from, written(rounded), written(x_scales)}, push,
+                           {word(tokens)});
     from = rounded;
   }
   const View y = work.view(*call.output), bias = call.has(2) ? work.view(call.in(2)) : from;
@@ -127,7 +128,8 @@ void record_linear(const NodeCall& call, Work& work) {
            x_scales.first,
            y.first};
     work.recorder.dispatch(
-        "linear", constants, {from, part.codes, part.scales, part.second, bias, x_scales, y}, push,
+        "linear", constants,
+        {from, part.codes, part.scales, part.second, bias, x_scales, written(y)}, push,
         {word(end - begin), word((tokens + kTokensTogether - 1) / kTokensTogether)});
   }
 }
@@ -165,7 +167,7 @@ void record_embedding(const NodeCall& call, Work& work) {
         part.scales.first, part.second.first, word(std::min(end * kTileRows, tiles.rows) - first),
         word(first),       ids.first,         y.first};
     work.recorder.dispatch("embedding", {tiles.encoding()},
-                           {ids, part.codes, part.scales, part.second, y}, push,
+                           {ids, part.codes, part.scales, part.second, written(y)}, push,
                            {word(call.in(0).elements())});
   }
 }

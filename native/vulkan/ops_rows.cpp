@@ -28,7 +28,7 @@ void record_norm(const NodeCall& call, Work& work) {
          bias.first,
          to.first,
          static_cast<float>(call.params.number[0])};
-  work.recorder.dispatch("norm", {kCentred, call.has(2)}, {from, weight, bias, to}, push,
+  work.recorder.dispatch("norm", {kCentred, call.has(2)}, {from, weight, bias, written(to)}, push,
                          groups_for(static_cast<uint64_t>(rows), 1));
 }
 
@@ -42,7 +42,7 @@ void record_softmax(const NodeCall& call, Work& work) {
   const struct {
     uint32_t size, inner, lines, x_first, y_first;
   } push{word(x.shape[axis]), word(inner), word(lines), from.first, to.first};
-  work.recorder.dispatch("softmax", {}, {from, to}, push,
+  work.recorder.dispatch("softmax", {}, {from, written(to)}, push,
                          groups_for(static_cast<uint64_t>(lines), 1));
 }
 
@@ -74,7 +74,8 @@ void prepare_rope_table(const NodeCall& call, Work& work) {
 
 void record_rope_table(const NodeCall& call, Work& work) {
   const HostTables::Entry& entry = *work.tables.find("cosines and sines", table_key(call));
-  work.recorder.copy(work.tables.place(entry), work.place(*call.output));
+  const Place table = work.tables.place(entry);
+  work.recorder.copy({table.buffer, table.offset, entry.size}, work.place(*call.output));
 }
 
 // --- rope(x, table) ---
@@ -86,7 +87,7 @@ void record_rope(const NodeCall& call, Work& work) {
     uint32_t count, heads, dim, rotary, x_first, table_first, y_first;
   } push{word(x.elements()), word(x.shape[1]), word(x.shape[2]), word(call.in(1).shape[1]),
          from.first,         table.first,      to.first};
-  work.recorder.dispatch("rope", {}, {from, table, to}, push, groups_for(push.count, 256));
+  work.recorder.dispatch("rope", {}, {from, table, written(to)}, push, groups_for(push.count, 256));
 }
 
 // --- take_rows(x, rows) ---
@@ -118,7 +119,8 @@ void record_take_rows(const NodeCall& call, Work& work) {
          from.first,
          rows.first,
          to.first};
-  work.recorder.dispatch("take_rows", {}, {from, rows, to}, push, groups_for(push.count, 256));
+  work.recorder.dispatch("take_rows", {}, {from, rows, written(to)}, push,
+                         groups_for(push.count, 256));
 }
 
 const VulkanOp kOps[] = {

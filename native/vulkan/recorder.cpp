@@ -9,7 +9,7 @@ namespace satchel::vulkan {
 
 namespace {
 
-constexpr uint32_t kSetsInPool = 256;
+constexpr uint32_t kSetsInPool = 256, kMostTimes = 8192;
 
 }  // namespace
 
@@ -19,8 +19,24 @@ Groups groups_for(uint64_t threads, uint32_t size) {
   return {static_cast<uint32_t>((groups + rows - 1) / rows), static_cast<uint32_t>(rows)};
 }
 
+Recorder::Recorder(const Device& device, Pipelines& pipelines)
+    : device_(device), pipelines_(pipelines) {
+  VkCommandPoolCreateInfo pool;
+  pool.queueFamilyIndex = device.info().queue_family;
+  require_success(device->vkCreateCommandPool(device.handle(), &pool, nullptr, &pool_), "a pool");
+  VkCommandBufferAllocateInfo commands;
+  commands.commandPool = pool_;
+  commands.commandBufferCount = 1;
+  const VkResult result = device->vkAllocateCommandBuffers(device.handle(), &commands, &commands_);
+  if (result == VK_SUCCESS) return;
+  device->vkDestroyCommandPool(device.handle(), pool_, nullptr);
+  require_success(result, "a command buffer");
+}
+
 Recorder::~Recorder() {
   if (device_.is_abandoned()) return;
+  device_->vkDestroyCommandPool(device_.handle(), pool_, nullptr);
+  device_->vkDestroyQueryPool(device_.handle(), times_, nullptr);
   for (const VkDescriptorPool pool : pools_)
     device_->vkDestroyDescriptorPool(device_.handle(), pool, nullptr);
 }
@@ -34,8 +50,22 @@ View Recorder::view(const Place& place) const {
   return {place.buffer, begin, range, static_cast<uint32_t>((place.offset - begin) / 4)};
 }
 
-void Recorder::begin(VkCommandBuffer commands) {
-  commands_ = commands;
+void Recorder::begin() {
+  require_success(device_->vkResetCommandPool(device_.handle(), pool_, 0), "commands");
+  const VkCommandBufferBeginInfo begin;
+  require_success(device_->vkBeginCommandBuffer(commands_, &begin), "commands");
+  uses_.clear();
+  device_.barrier(commands_);
+  timed_.clear();
+  if (is_timed_) {
+    VkQueryPoolCreateInfo create;
+    create.queryCount = kMostTimes;
+    if (!times_)
+      require_success(device_->vkCreateQueryPool(device_.handle(), &create, nullptr, &times_),
+                      "times");
+    device_->vkCmdResetQueryPool(commands_, times_, 0, kMostTimes);
+    write_time("");
+  }
   sets_used_ = 0;
   for (const VkDescriptorPool pool : pools_)
     require_success(device_->vkResetDescriptorPool(device_.handle(), pool, 0), "descriptors");
@@ -65,22 +95,38 @@ VkDescriptorSet Recorder::take_set() {
   return set;
 }
 
+void Recorder::wait_for(std::span<const Use> uses) {
+  const auto touches = [&](const Use& use) {
+    return std::any_of(uses_.begin(), uses_.end(), [&](const Use& earlier) {
+      return (use.is_written || earlier.is_written) && use.buffer == earlier.buffer &&
+             use.begin < earlier.end && earlier.begin < use.end;
+    });
+  };
+  if (std::any_of(uses.begin(), uses.end(), touches)) {
+    device_.barrier(commands_);
+    uses_.clear();
+  }
+  uses_.insert(uses_.end(), uses.begin(), uses.end());
+}
+
 void Recorder::dispatch(const char* shader, const Constants& constants,
                         std::initializer_list<View> views, const void* push, uint32_t push_bytes,
                         Groups groups) {
   const VkDescriptorSet set = take_set();
   std::array<VkDescriptorBufferInfo, kMostBindings> infos;
   std::array<VkWriteDescriptorSet, kMostBindings> writes;
+  std::array<Use, kMostBindings> uses;
   uint32_t count = 0;
   for (const View& view : views) {
     infos[count] = {view.buffer, view.offset, view.range};
     writes[count].dstSet = set;
     writes[count].dstBinding = count;
     writes[count].pBufferInfo = &infos[count];
+    uses[count] = {view.buffer, view.offset, view.offset + view.range, view.is_written};
     ++count;
   }
+  wait_for({uses.data(), count});
   device_->vkUpdateDescriptorSets(device_.handle(), count, writes.data(), 0, nullptr);
-  device_.barrier(commands_);
   device_->vkCmdBindPipeline(commands_, VK_PIPELINE_BIND_POINT_COMPUTE,
                              pipelines_.find(shader, constants));
   device_->vkCmdBindDescriptorSets(commands_, VK_PIPELINE_BIND_POINT_COMPUTE, pipelines_.layout(),
@@ -88,12 +134,47 @@ void Recorder::dispatch(const char* shader, const Constants& constants,
   device_->vkCmdPushConstants(commands_, pipelines_.layout(), VK_SHADER_STAGE_COMPUTE_BIT, 0,
                               push_bytes, push);
   device_->vkCmdDispatch(commands_, groups.x, groups.y, 1);
+  if (is_timed_) {
+    write_time(std::string(shader) + " " + std::to_string(groups.x) + "x" +
+               std::to_string(groups.y));
+  }
+}
+
+void Recorder::write_time(std::string shader) {
+  if (timed_.size() == kMostTimes) return;
+  device_.barrier(commands_);
+  uses_.clear();
+  device_->vkCmdWriteTimestamp(commands_, VK_PIPELINE_STAGE_BOTTOM_OF_PIPE_BIT, times_,
+                               static_cast<uint32_t>(timed_.size()));
+  timed_.push_back(std::move(shader));
+}
+
+std::vector<Recorder::Timing> Recorder::timings() const {
+  std::vector<uint64_t> ticks(timed_.size());
+  std::vector<Timing> found;
+  constexpr VkFlags wide_and_waiting = 1 | 2;
+  if (ticks.empty() || device_->vkGetQueryPoolResults(
+                           device_.handle(), times_, 0, static_cast<uint32_t>(ticks.size()),
+                           ticks.size() * 8, ticks.data(), 8, wide_and_waiting) != VK_SUCCESS)
+    return found;
+  const double tick = device_.info().properties.limits.timestampPeriod * 1e-9;
+  for (size_t i = 1; i < ticks.size(); ++i)
+    found.push_back({timed_[i], static_cast<double>(ticks[i] - ticks[i - 1]) * tick});
+  return found;
 }
 
 void Recorder::copy(const Place& from, const Place& to) {
-  device_.barrier(commands_);
+  const Use uses[] = {{from.buffer, from.offset, from.offset + from.size, false},
+                      {to.buffer, to.offset, to.offset + to.size, true}};
+  wait_for(uses);
   const VkBufferCopy piece{from.offset, to.offset, from.size};
   device_->vkCmdCopyBuffer(commands_, from.buffer, to.buffer, 1, &piece);
+  if (is_timed_) write_time("copy");
+}
+
+VkCommandBuffer Recorder::finish(const char* what) {
+  device_.finish(commands_, what);
+  return commands_;
 }
 
 }  // namespace satchel::vulkan

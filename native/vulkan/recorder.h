@@ -1,7 +1,9 @@
-// Writes dispatches into a command buffer.
+// Writes dispatches into a command buffer of its own, which can then be run any number of times.
 #pragma once
 
 #include <initializer_list>
+#include <span>
+#include <string>
 #include <vector>
 
 #include "buffer.h"
@@ -15,7 +17,12 @@ struct View {
   VkBuffer buffer = nullptr;
   uint64_t offset = 0, range = 0;
   uint32_t first = 0;
+  bool is_written = false;
 };
+inline View written(View view) {
+  view.is_written = true;
+  return view;
+}
 
 struct Groups {
   uint32_t x, y = 1;
@@ -26,15 +33,17 @@ inline constexpr uint32_t kMostGroups = 65535;  // in each dimension, on every d
 
 class Recorder {
  public:
-  Recorder(const Device& device, Pipelines& pipelines) : device_(device), pipelines_(pipelines) {}
+  Recorder(const Device& device, Pipelines& pipelines);
   ~Recorder();
   Recorder(const Recorder&) = delete;
 
   // Bytes of a place. Throws ExecutionError if they are more than a shader can see.
   View view(const Place& place) const;
 
-  void begin(VkCommandBuffer commands);
-  // Behind all that was recorded before. `push` are the shader's push constants.
+  // What was recorded before is gone.
+  void begin();
+  // `push` are the shader's push constants. It waits for what was recorded before where that
+  // touches the same bytes, and only there.
   template <typename Push>
   void dispatch(const char* shader, const Constants& constants, std::initializer_list<View> views,
                 const Push& push, Groups groups) {
@@ -42,17 +51,41 @@ class Recorder {
     dispatch(shader, constants, views, &push, sizeof push, groups);
   }
   void copy(const Place& from, const Place& to);
+  VkCommandBuffer finish(const char* what);
+
+  // From the next begin() on dispatches are timed, one after the other.
+  void set_timed(bool timed) { is_timed_ = timed; }
+  struct Timing {
+    std::string shader;  // with the number of its workgroups
+    double seconds;
+  };
+  // Of the commands' last run, if they were timed.
+  std::vector<Timing> timings() const;
 
  private:
+  struct Use {
+    VkBuffer buffer;
+    uint64_t begin, end;
+    bool is_written;
+  };
+
   void dispatch(const char* shader, const Constants& constants, std::initializer_list<View> views,
                 const void* push, uint32_t push_bytes, Groups groups);
+  void wait_for(std::span<const Use> uses);
   VkDescriptorSet take_set();
 
   const Device& device_;
   Pipelines& pipelines_;
+  VkCommandPool pool_ = nullptr;
   VkCommandBuffer commands_ = nullptr;
   std::vector<VkDescriptorPool> pools_;
   size_t sets_used_ = 0;
+  void write_time(std::string shader);
+
+  std::vector<Use> uses_;  // since the last barrier
+  bool is_timed_ = false;
+  VkQueryPool times_ = nullptr;
+  std::vector<std::string> timed_;  // the shaders between two times
 };
 
 }  // namespace satchel::vulkan

@@ -1,21 +1,27 @@
 // Attention over the rows of caches: a workgroup for each head of each token, which goes through
-// its keys in blocks of 64.
+// its keys in blocks of 256; or, where that would leave most of a device idle, one for each block,
+// and attention_join puts them together. Sums are the same either way.
 #version 450
 #extension GL_GOOGLE_include_directive : require
-layout(local_size_x = 64) in;
+#extension GL_EXT_control_flow_attributes : require
+layout(local_size_x = 256) in;
 
 layout(constant_id = 1) const bool HAS_SOFTCAP = false;
+layout(constant_id = 2) const uint DIM = 64;  // of a head; even
+layout(constant_id = 3) const bool IS_SPLIT = false;
+layout(constant_id = 4) const bool HAS_WIDE_ROWS = false;  // rows begin at multiples of 16 bytes
 
 layout(binding = 0) readonly buffer Q { float q[]; };
 layout(binding = 1) readonly buffer K { uint k[]; };
+layout(binding = 1) readonly buffer K4 { uvec4 k4[]; };
 layout(binding = 2) readonly buffer V { uint v[]; };
 // Of each token four numbers, then lists: where its pages begin, how many keys it sees one after
 // the other, and where the rows that it sees behind them begin, and their number.
 layout(binding = 3) readonly buffer Step { uint numbers[]; };
-layout(binding = 4) writeonly buffer Y { float y[]; };
+layout(binding = 4) writeonly buffer Y { float y[]; };  // the result, or what is joined
 
 layout(push_constant) uniform Constants {
-  uint heads, heads_per_kv, dim, head_rows, block_rows, window;
+  uint heads, heads_per_kv, splits, head_rows, block_rows, window;
   uint q_first, k_first, v_first, step_first, y_first;
   float scale, softcap;
 } c;
@@ -23,95 +29,128 @@ layout(push_constant) uniform Constants {
 #include "common.glsl"
 #include "activations.glsl"
 #include "cache.glsl"
+#include "joined.glsl"
+#include "row_sums.glsl"
 
-const uint BLOCK = 64, MOST_DIM = 512;
-shared float query[MOST_DIM];
+const uint BLOCK = 256, PAGE = 64;
+const uint PAIRS = DIM / 2, SLICES = 256 / PAIRS;  // a thread has two numbers of some values
+shared float query[DIM];
 shared float scores[BLOCK];
-shared float parts[BLOCK];
 shared uint rows[BLOCK];
+shared vec2 parts[SLICES][PAIRS];
 
 float key_dot(uint at) {
   float sum = 0.0;
   if (KIND == FLOATS) {
-    for (uint i = 0; i < c.dim; ++i) sum += query[i] * uintBitsToFloat(k[at + i]);
+    for (uint i = 0; i < DIM; ++i) sum += query[i] * uintBitsToFloat(k[at + i]);
+  } else if (KIND == HALVES && HAS_WIDE_ROWS) {
+    uvec4 read[DIM / 8];
+    [[unroll]] for (uint i = 0; i < DIM / 8; ++i) read[i] = k4[at / 4 + i];
+    [[unroll]] for (uint i = 0; i < DIM / 8; ++i) {
+      const uvec4 words = read[i];
+      [[unroll]] for (uint j = 0; j < 4; ++j) {
+        const vec2 pair = unpackHalf2x16(words[j]);
+        sum += query[8 * i + 2 * j] * pair.x + query[8 * i + 2 * j + 1] * pair.y;
+      }
+    }
   } else if (KIND == HALVES) {
-    for (uint i = 0; i < c.dim / 2; ++i) {
-      const uint word = k[at + i];
-      sum += query[2 * i] * half_of(word, 0) + query[2 * i + 1] * half_of(word, 1);
+    for (uint i = 0; i < DIM / 2; ++i) {
+      const vec2 pair = unpackHalf2x16(k[at + i]);
+      sum += query[2 * i] * pair.x + query[2 * i + 1] * pair.y;
     }
   } else {
-    const float scale = uintBitsToFloat(k[at + c.dim / 4]);
-    const float zero = uintBitsToFloat(k[at + c.dim / 4 + 1]);
-    for (uint i = 0; i < c.dim; ++i)
+    const float scale = uintBitsToFloat(k[at + DIM / 4]);
+    const float zero = uintBitsToFloat(k[at + DIM / 4 + 1]);
+    for (uint i = 0; i < DIM; ++i)
       sum += query[i] * (float(k[at + i / 4] >> 8 * (i % 4) & 255u) * scale + zero);
   }
   return sum;
 }
 
-float value_at(uint at, uint i) {
-  if (KIND == FLOATS) return uintBitsToFloat(v[at + i]);
-  if (KIND == HALVES) return half_of(v[at + i / 2], i % 2);
-  return float(v[at + i / 4] >> 8 * (i % 4) & 255u) * uintBitsToFloat(v[at + c.dim / 4]) +
-         uintBitsToFloat(v[at + c.dim / 4 + 1]);
+vec2 values_at(uint at, uint pair) {
+  if (KIND == FLOATS) return uintBitsToFloat(uvec2(v[at + 2 * pair], v[at + 2 * pair + 1]));
+  if (KIND == HALVES) return unpackHalf2x16(v[at + pair]);
+  const uint word = v[at + pair / 2] >> 16 * (pair % 2);
+  return vec2(word & 255u, word >> 8 & 255u) * uintBitsToFloat(v[at + DIM / 4]) +
+         uintBitsToFloat(v[at + DIM / 4 + 1]);
 }
 
-void main() {
-  const uint head = gl_WorkGroupID.x, token = gl_WorkGroupID.y, thread = gl_LocalInvocationID.x;
-  const uint own = c.step_first + token * 4;
+// A block's largest score, and its sums of powers and of values; each thread of the first slice
+// has its pair.
+float largest, total;
+vec2 values;
+
+void do_block(uint token, uint kv_head, uint first) {
+  const uint thread = gl_LocalInvocationID.x, own = c.step_first + token * 4;
   const uint pages = c.step_first + numbers[own], line = numbers[own + 1];
   const uint others = c.step_first + numbers[own + 2], keys = line + numbers[own + 3];
   const uint from = c.window > 0 && keys > c.window ? keys - c.window : 0;
-  const uint words = row_words(c.dim), kv_head = head / c.heads_per_kv;
-  const uint at = (token * c.heads + head) * c.dim;
-  for (uint i = thread; i < c.dim; i += BLOCK) query[i] = q[c.q_first + at + i];
-  float result[MOST_DIM / BLOCK];
-  for (uint j = 0; j < MOST_DIM / BLOCK; ++j) result[j] = 0.0;
-  float largest = uintBitsToFloat(0xFF800000u), total = 0.0;
-  // Blocks begin where those of all tokens do, so that a token has the same sums in any step.
-  for (uint first = from / BLOCK * BLOCK; first < keys; first += BLOCK) {
-    barrier();
-    const uint key = first + thread;
-    const bool seen = key >= from && key < keys;
-    float score = uintBitsToFloat(0xFF800000u);
-    if (seen) {
-      const uint row = key < line ? key : numbers[others + key - line];
-      const uint place =
-          numbers[pages + row / BLOCK] * c.block_rows + kv_head * c.head_rows + row % BLOCK;
-      rows[thread] = place * words;
-      score = key_dot(c.k_first + place * words) * c.scale;
-      if (HAS_SOFTCAP) score = c.softcap * tanh_of(score / c.softcap);
-    }
-    scores[thread] = score;
-    parts[thread] = score;
-    for (uint half_size = BLOCK / 2; half_size > 0; half_size /= 2) {
-      barrier();
-      if (thread < half_size) parts[thread] = max(parts[thread], parts[thread + half_size]);
-    }
-    barrier();
-    const float new_largest = max(largest, parts[0]);
-    barrier();
-    const float power = seen ? exp(score - new_largest) : 0.0;
-    scores[thread] = power;
-    parts[thread] = power;
-    for (uint half_size = BLOCK / 2; half_size > 0; half_size /= 2) {
-      barrier();
-      if (thread < half_size) parts[thread] += parts[thread + half_size];
-    }
-    barrier();
-    const float correction = exp(largest - new_largest);
-    largest = new_largest;
-    total = total * correction + parts[0];
-    const uint begin = from > first ? from - first : 0, end = min(BLOCK, keys - first);
-    for (uint j = 0; j < MOST_DIM / BLOCK; ++j) {
-      const uint i = j * BLOCK + thread;
-      if (i >= c.dim) break;
-      float sum = result[j] * correction;
-      for (uint n = begin; n < end; ++n) sum += scores[n] * value_at(c.v_first + rows[n], i);
-      result[j] = sum;
-    }
+  const uint words = row_words(DIM), key = first + thread;
+  const bool seen = key >= from && key < keys;
+  float score = uintBitsToFloat(0xFF800000u);
+  // Threads without a key read the last one's values, and take none of them.
+  const uint near = clamp(key, from, keys - 1), row = near < line ? near : numbers[others + near - line];
+  const uint place =
+      (numbers[pages + row / PAGE] * c.block_rows + kv_head * c.head_rows + row % PAGE) * words;
+  rows[thread] = c.v_first + place;
+  if (seen) {
+    score = key_dot(c.k_first + place) * c.scale;
+    if (HAS_SOFTCAP) score = c.softcap * tanh_of(score / c.softcap);
   }
-  for (uint j = 0; j < MOST_DIM / BLOCK; ++j) {
-    const uint i = j * BLOCK + thread;
-    if (i < c.dim) y[c.y_first + at + i] = result[j] / total;
+  largest = sum_and_largest(0, 0.0, score).y;
+  const float power = seen ? exp(score - largest) : 0.0;
+  scores[thread] = power;
+  total = sum_and_largest(1, power, 0.0).x;
+  const uint pair = thread % PAIRS, slice = thread / PAIRS, end = min(BLOCK, keys - first);
+  if (slice < SLICES) {
+    // Eight values are on their way at a time.
+    vec2 sum = vec2(0.0);
+    for (uint n = slice; n < end; n += SLICES * 8) {
+      vec2 read[8];
+      [[unroll]] for (uint i = 0; i < 8; ++i)
+        read[i] = values_at(rows[min(n + i * SLICES, BLOCK - 1)], pair);
+      [[unroll]] for (uint i = 0; i < 8; ++i)
+        sum += n + i * SLICES < BLOCK ? scores[n + i * SLICES] * read[i] : vec2(0.0);
+    }
+    parts[slice][pair] = sum;
+  }
+  barrier();
+  values = vec2(0.0);
+  if (thread < PAIRS) {
+    for (uint s = 0; s < SLICES; ++s) values += parts[s][thread];
+  }
+}
+
+void main() {
+  const uint head = gl_WorkGroupID.x % c.heads, split = gl_WorkGroupID.x / c.heads;
+  const uint token = gl_WorkGroupID.y, thread = gl_LocalInvocationID.x;
+  const uint own = c.step_first + token * 4, kv_head = head / c.heads_per_kv;
+  const uint keys = numbers[own + 1] + numbers[own + 3];
+  const uint from = c.window > 0 && keys > c.window ? keys - c.window : 0;
+  const uint at = token * c.heads + head;
+  if (IS_SPLIT && (split * BLOCK >= keys || (split + 1) * BLOCK <= from)) return;
+  for (uint i = thread; i < DIM; i += 256) query[i] = q[c.q_first + at * DIM + i];
+  barrier();
+  if (IS_SPLIT) {
+    do_block(token, kv_head, split * BLOCK);
+    const uint to = c.y_first + (at * c.splits + split) * (DIM + 2);
+    if (thread < PAIRS) {
+      y[to + 2 + 2 * thread] = values.x;
+      y[to + 3 + 2 * thread] = values.y;
+    }
+    if (thread == 0) {
+      y[to] = largest;
+      y[to + 1] = total;
+    }
+    return;
+  }
+  Joined joined = nothing_joined();
+  for (uint first = from / BLOCK * BLOCK; first < keys; first += BLOCK) {
+    do_block(token, kv_head, first);
+    joined = join(joined, largest, total, values);
+  }
+  if (thread < PAIRS) {
+    y[c.y_first + at * DIM + 2 * thread] = joined.values.x / joined.total;
+    y[c.y_first + at * DIM + 2 * thread + 1] = joined.values.y / joined.total;
   }
 }

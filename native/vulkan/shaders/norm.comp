@@ -1,6 +1,6 @@
 // rms_norm and layer_norm: a workgroup for each row.
 #version 450
-layout(local_size_x = 128) in;
+layout(local_size_x = 256) in;
 
 layout(constant_id = 0) const bool CENTRED = false;  // layer_norm
 layout(constant_id = 1) const bool HAS_BIAS = false;
@@ -15,13 +15,13 @@ layout(push_constant) uniform Constants {
   float eps;
 } c;
 
-shared float sums[128];
+shared float sums[256];
 
 float sum_of_all(float own) {
   const uint thread = gl_LocalInvocationID.x;
   barrier();
   sums[thread] = own;
-  for (uint half_size = 64; half_size > 0; half_size /= 2) {
+  for (uint half_size = 128; half_size > 0; half_size /= 2) {
     barrier();
     if (thread < half_size) sums[thread] += sums[thread + half_size];
   }
@@ -36,16 +36,16 @@ void main() {
   const uint at = c.x_first + row * c.cols;
   float mean = 0.0;
   if (CENTRED) {
-    for (uint i = thread; i < c.cols; i += 128) mean += x[at + i];
+    for (uint i = thread; i < c.cols; i += 256) mean += x[at + i];
     mean = sum_of_all(mean) / float(c.cols);
   }
   float squares = 0.0;
-  for (uint i = thread; i < c.cols; i += 128) {
+  for (uint i = thread; i < c.cols; i += 256) {
     const float off = x[at + i] - mean;
-    squares += off * off;
+    squares = fma(off, off, squares);
   }
   const float inverse = 1.0 / sqrt(sum_of_all(squares) / float(c.cols) + c.eps);
-  for (uint i = thread; i < c.cols; i += 128) {
+  for (uint i = thread; i < c.cols; i += 256) {
     float result = (x[at + i] - mean) * inverse * weight[c.weight_first + i];
     if (HAS_BIAS) result += bias[c.bias_first + i];
     y[c.y_first + row * c.cols + i] = result;

@@ -9,7 +9,7 @@ from typing import Any
 
 from satchel import _native
 from satchel.backends.cpu import CpuTarget
-from satchel.backends.target import Placement, Target
+from satchel.backends.target import Defaults, Placement, Target
 from satchel.errors import ConfigError, ExecutionError
 from satchel.graph.ir import Graph
 from satchel.runtime.program import Instance, Program
@@ -45,6 +45,11 @@ class VulkanTarget(CpuTarget):
         return cls(device=int(chip or 0), **options)
 
     @property
+    def usual(self) -> Defaults:
+        # A GPU has room for many more tokens at once than a CPU.
+        return Defaults(prefill_ar_len=1024)
+
+    @property
     def name(self) -> str:
         return f"vulkan:{self.device}" if self.device else "vulkan"
 
@@ -78,6 +83,8 @@ class VulkanInstance(Instance):
     def on(self, device: Mapping[str, Any]) -> VulkanInstance:
         self.kernels = f"vulkan on {device['name']}, {self.kernels}"
         self.emulated = device["type"] == "software"
+        if "cooperative matrices" in device["features"]:
+            self.other_bits_in_blocks = "the GPU multiplies long blocks by cooperative matrices"
         return self
 
 

@@ -1,0 +1,127 @@
+"""How fast a language model is on a GPU, and llama.cpp on the same one in the same run.
+
+    python benchmarks/random_checkpoint.py llama3_2-1b /tmp/llama-1b
+    satchel export /tmp/llama-1b -o llama.satchel --target vulkan --context 8192
+    python benchmarks/vulkan_speed.py llama.satchel
+
+    python benchmarks/peers/llamacpp_peer.py prepare /tmp/llama-1b /tmp/gguf
+    python benchmarks/vulkan_speed.py llama.satchel --peer PYTHON --gguf /tmp/gguf/model.gguf
+
+PYTHON is an environment with a llama-cpp-python whose llama.cpp was built for the GPU. Tokens are
+random; every step brings its logits to the host. Numbers are tokens a second, medians of rounds
+that the two do in turns.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import subprocess
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+
+from satchel.runtime.program import Instance, Program
+
+PROMPTS = (256, 2048)
+DECODED = 128
+TOGETHER = (1, 2, 4, 8, 16, 32)
+
+
+class Steps:
+    """An instance, fed with tokens of one or of many sequences."""
+
+    def __init__(self, path: Path, target: str) -> None:
+        self.instance: Instance = Program(path, target=target).instance()
+        (inputs,) = (
+            m["inputs"] for m in self.instance.program.methods if m["name"] == "prefill_forward"
+        )
+        self.longest = int(inputs[0]["shape"][0][1])
+        self.tokens = np.random.default_rng(0).integers(0, 1000, 4096).astype(np.int32)
+
+    def read(self, sequence: int, count: int) -> None:
+        prefill = self.instance.method("prefill_forward")
+        for first in range(0, count, self.longest):
+            size = min(self.longest, count - first)
+            positions = np.arange(first, first + size, dtype=np.int32)
+            last = np.array([size - 1], np.int32)
+            prefill(self.tokens[:size], positions, last, np.full(size, sequence, np.int32))
+
+    def decode(self, sequences: list[int], first: int, count: int) -> None:
+        kv = self.instance.method("kv_forward")
+        prefill = self.instance.method("prefill_forward")
+        of, rows = np.array(sequences, np.int32), np.arange(len(sequences), dtype=np.int32)
+        for position in range(first, first + count):
+            tokens, at = self.tokens[: len(of)], np.full(len(of), position, np.int32)
+            if len(of) == 1:
+                kv(tokens, at, of)
+            else:
+                prefill(tokens, at, rows, of)
+
+    def with_sequences(self, count: int, run: Callable[[list[int]], float]) -> float:
+        sequences = [self.instance.open_sequence() for _ in range(count)]
+        try:
+            return run(sequences)
+        finally:
+            for sequence in sequences:
+                self.instance.close_sequence(sequence)
+
+    def prefill_rate(self, count: int) -> float:
+        def run(sequences: list[int]) -> float:
+            started = time.perf_counter()
+            self.read(sequences[0], count)
+            return count / (time.perf_counter() - started)
+
+        return self.with_sequences(1, run)
+
+    def decode_rate(self, together: int, steps: int) -> float:
+        def run(sequences: list[int]) -> float:
+            self.decode(sequences, 0, 4)  # what is made at first
+            started = time.perf_counter()
+            self.decode(sequences, 4, steps)
+            return together * steps / (time.perf_counter() - started)
+
+        return self.with_sequences(together, run)
+
+    def measure(self) -> dict[str, float]:
+        rates = {f"prefill {count}": self.prefill_rate(count) for count in PROMPTS}
+        for together in TOGETHER:
+            steps = DECODED if together == 1 else 32
+            rates[f"decode of {together}"] = self.decode_rate(together, steps)
+        return rates
+
+
+def medians(rounds: list[dict[str, float]]) -> dict[str, float]:
+    return {name: statistics.median(r[name] for r in rounds) for name in rounds[0]}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("program", type=Path)
+    parser.add_argument("--target", default="vulkan")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--peer", help="a Python that has llama-cpp-python for this GPU")
+    parser.add_argument("--gguf", type=Path)
+    arguments = parser.parse_args()
+    steps = Steps(arguments.program, arguments.target)
+    print(steps.instance.kernels)
+    steps.measure()  # pipelines, memory
+    ours: list[dict[str, float]] = []
+    theirs: list[dict[str, float]] = []
+    script = Path(__file__).parent / "peers" / "llamacpp_gpu.py"
+    for _ in range(arguments.rounds):
+        ours.append(steps.measure())
+        if arguments.peer:
+            command = [arguments.peer, str(script), str(arguments.gguf)]
+            theirs.append(json.loads(subprocess.check_output(command, text=True)))
+    peer = medians(theirs) if theirs else {}
+    for name, rate in medians(ours).items():
+        beside = f"   llama.cpp {peer[name]:8.0f}   {rate / peer[name]:5.2f} x" if peer else ""
+        print(f"{name:14} {rate:8.0f} tok/s{beside}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,362 @@
+#include "linear_step.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+namespace satchel::vulkan {
+
+namespace {
+
+constexpr int64_t kChunk = 32;           // columns that a thread has at once
+constexpr int64_t kMostRounded = 16384;  // bytes of a row that a workgroup rounds itself
+constexpr int64_t kMostTogether = 4;     // tokens of a workgroup of linear_few.comp
+constexpr int64_t kMostFew = 16;         // tokens, where there are cooperative matrices for more
+constexpr int64_t kManyGroups = 128;     // workgroups that keep a large device busy
+
+int64_t tokens_of(const NodeCall& linear) { return linear.in(0).product(0, linear.in(0).rank - 1); }
+
+const WeightEntry& weight_of(const NodeCall& linear) { return *linear.in(1).weight; }
+
+// The bytes of a matrix in the file, and of its bias.
+template <typename Take>
+void each_piece(const NodeCall& linear, Take take) {
+  const WeightEntry& w = weight_of(linear);
+  take(w.codes, w.codes_size);
+  take(w.scales, w.scales_size);
+  if (linear.has(2)) take(linear.in(2).weight->codes, linear.in(2).weight->codes_size);
+}
+
+uint64_t second_plane(const WeightEntry& w) {
+  if (const float* factors = w.row_factors())
+    return static_cast<uint64_t>(reinterpret_cast<const uint8_t*>(factors) - w.scales);
+  if (const std::optional<PackedMatrix> offsets = w.group_offsets())
+    return static_cast<uint64_t>(offsets->codes - w.scales);
+  return 0;
+}
+
+// The largest magnitude among halves that are finite. Their bits are ordered as they are.
+float largest_half(const uint8_t* halves, size_t count) {
+  uint16_t largest = 0;
+  for (size_t i = 0; i < count; ++i) {
+    uint16_t bits;
+    std::memcpy(&bits, halves + 2 * i, sizeof bits);
+    bits &= 0x7FFF;
+    if (bits < 0x7C00) largest = std::max(largest, bits);
+  }
+  const int exponent = largest >> 10, fraction = largest & 1023;
+  return exponent ? std::ldexp(1024.0f + static_cast<float>(fraction), exponent - 25)
+                  : std::ldexp(static_cast<float>(fraction), -24);
+}
+
+float largest_float(const uint8_t* floats, size_t count) {
+  float largest = 0.0f;
+  for (size_t i = 0; i < count; ++i) {
+    float number;
+    std::memcpy(&number, floats + 4 * i, sizeof number);
+    if (std::isfinite(number)) largest = std::max(largest, std::fabs(number));
+  }
+  return largest;
+}
+
+// At least the largest weight.
+float largest_weight(const WeightEntry& w) {
+  const int64_t tiles = (w.shape[0] + kTileRows - 1) / kTileRows, groups = w.shape[1] / w.group;
+  if (w.kind == WeightKind::matrix_q4_steps) {
+    // Of each run of 1,024 columns 16 steps, and behind them how often they are taken.
+    const int64_t in_run = 1024 / w.group;
+    float largest = 0.0f;
+    const uint8_t* at = w.scales;
+    for (int64_t tile = 0; tile < tiles; ++tile) {
+      for (int64_t group = 0; group < groups; group += in_run) {
+        largest = std::max(largest, largest_float(at, kTileRows));
+        at += (4 + std::min(in_run, groups - group)) * kTileRows;
+      }
+    }
+    return largest * 128.0f * 8.0f;
+  }
+  const bool bytes = w.kind == WeightKind::matrix_q8 || w.kind == WeightKind::matrix_q8_offset;
+  float largest = largest_half(w.scales, static_cast<size_t>(tiles * groups * kTileRows)) *
+                  (bytes ? 128.0f : 15.0f);
+  if (const std::optional<PackedMatrix> offsets = w.group_offsets()) {
+    const auto count = static_cast<size_t>(tiles * groups * kTileRows);
+    largest += offsets->encoding == MatrixEncoding::f16 ? largest_half(offsets->codes, count)
+                                                        : largest_float(offsets->codes, count);
+  }
+  return largest;
+}
+
+// What weights are multiplied with before they become halves: a power of two that brings the
+// largest of them near to 1,024, so that the smallest are not too small.
+float half_factor(const WeightEntry& w) {
+  const float largest = largest_weight(w);
+  if (!(largest > 0.0f)) return 1.0f;
+  return std::exp2(std::clamp(10.0f - std::ceil(std::log2(largest)), -60.0f, 60.0f));
+}
+
+class LinearStep : public Step {
+ public:
+  LinearStep(const LinearNodes& nodes, Place weights, const DeviceInfo& device)
+      : nodes_(nodes),
+        weights_(weights),
+        has_matrices_(device.features.cooperative_matrix),
+        has_integers_(device.features.cooperative_bytes) {
+    for (size_t i = 0; has_matrices_ && i < nodes.linears.size(); ++i)
+      factors_[i] = half_factor(weight_of(*nodes.linears[i]));
+  }
+
+  uint64_t scratch(Work&) const override { return scratch_bytes(); }
+
+  void record(Work& work) override {
+    if (tokens() > kMostFew && has_matrices_) {
+      record_many(work);
+      return;
+    }
+    View x = work.view(input()), aux = x;
+    if (!rounds_itself())
+      round_rows(work, "quantize_packed", x, aux);
+    else if (nodes_.norm)
+      aux = work.view(nodes_.norm->in(1));
+    record_few(work, x, aux, !rounds_itself() ? 0 : nodes_.norm ? 2 : 1);
+  }
+
+ private:
+  struct Matrix {
+    uint32_t codes, scales, second, bias, y, rows;
+  };
+
+  static void record_node(const NodeCall& call, Work& work) {
+    find_op(call.info->op->name)->record(call, work);
+  }
+
+  const NodeCall& first() const { return *nodes_.linears.front(); }
+  int64_t tokens() const { return tokens_of(first()); }
+  int64_t cols() const { return weight_of(first()).shape[1]; }
+  // Bytes of a code; the largest code is what the CPU's is.
+  uint32_t digits() const { return word(first().params.integer[0]); }
+  uint32_t largest() const { return digits() == 2 ? kLargest16 : 127; }
+  // By matrices of bytes: what is added to all weights of a group has no place there.
+  bool multiplies_integers() const { return has_integers_ && !weight_of(first()).group_offsets(); }
+  uint32_t group() const { return word(weight_of(first()).group); }
+  // Tiles of a workgroup of linear_few.comp: more where there are many, so that a row is rounded
+  // less often.
+  uint32_t tiles_together() const {
+    if (tokens() > 1) return 1;
+    const int64_t tiles = weight_of(first()).shape[0] / kTileRows;
+    return tiles >= 2048 ? 4 : tiles >= 384 ? 2 : 1;
+  }
+  uint32_t encoding() const { return static_cast<uint32_t>(weight_of(first()).kind) - 16; }
+  bool rounds_itself() const { return tokens() == 1 && cols() * digits() <= kMostRounded; }
+  const Tensor& input() const { return nodes_.norm ? nodes_.norm->in(0) : first().in(0); }
+  float eps() const {
+    return nodes_.norm ? static_cast<float>(nodes_.norm->params.number[0]) : 0.0f;
+  }
+
+  // Codes as bytes or as halves, and behind them scales.
+  uint64_t codes_bytes() const {
+    return round_up(static_cast<uint64_t>(tokens() * cols() * digits() * 2), kOffsetStep);
+  }
+  uint64_t aux_bytes() const { return static_cast<uint64_t>(tokens()) * sizeof(float); }
+  uint64_t scratch_bytes() const { return rounds_itself() ? 0 : codes_bytes() + aux_bytes(); }
+
+  void round_rows(Work& work, const char* shader, View& x, View& aux) const {
+    const Place room = work.scratch(scratch_bytes());
+    const View codes = work.recorder.view({room.buffer, room.offset, codes_bytes()});
+    aux = work.recorder.view({room.buffer, room.offset + codes_bytes(), aux_bytes()});
+    const View norm = nodes_.norm ? work.view(nodes_.norm->in(1)) : x;
+    const struct {
+      uint32_t cols, x_first, codes_first, scales_first, norm_first;
+      float eps;
+    } push{word(cols()), x.first, codes.first, aux.first, norm.first, eps()};
+    work.recorder.dispatch(shader, {digits(), largest(), nodes_.norm != nullptr},
+                           {x, written(codes), written(aux), norm}, push, {word(tokens())});
+    x = codes;
+  }
+
+  // Results that lie apart are seen by way of what lies between them.
+  View seen(const std::vector<const Tensor*>& results, Work& work) const {
+    Place all = work.place(*results[0]);
+    for (const Tensor* result : results) {
+      const Place own = work.place(*result);
+      const uint64_t begin = std::min(all.offset, own.offset);
+      all.size = std::max(all.offset + all.size, own.offset + own.size) - begin;
+      all.offset = begin;
+    }
+    return work.recorder.view(all);
+  }
+
+  void record_few(Work& work, const View& x, const View& aux, uint32_t prologue) const {
+    std::vector<const Tensor*> results;
+    for (const NodeCall* linear : nodes_.linears) {
+      results.push_back(nodes_.sum       ? nodes_.sum->output
+                        : nodes_.product ? nodes_.product->output
+                                         : linear->output);
+    }
+    const View w = work.recorder.view(weights_), y = seen(results, work);
+    const View residual = nodes_.sum ? work.view(*nodes_.residual) : x;
+    struct {
+      uint32_t cols, tokens, x_first, aux_first, residual_first;
+      float eps;
+      uint32_t groups_0, groups_1;
+      Matrix matrices[3];
+    } push{word(cols()), word(tokens()), x.first,    aux.first, residual.first,
+           eps(),        UINT32_MAX,     UINT32_MAX, {}};
+    const uint32_t tiles = tiles_together();
+    const uint32_t groups = fill_matrices(work, y, results, kTileRows * tiles, push.matrices,
+                                          push.groups_0, push.groups_1);
+    const auto together = word(std::min<int64_t>(tokens(), kMostTogether));
+    const Constants constants{encoding(),
+                              static_cast<uint32_t>(first().params.activation),
+                              together,
+                              prologue,
+                              first().has(2),
+                              nodes_.sum != nullptr,
+                              !nodes_.product                                             ? 0u
+                              : nodes_.product->info->op->name == std::string("silu_mul") ? 1u
+                                                                                          : 2u,
+                              prologue > 0 ? push.cols / 4 : 1,
+                              digits(),
+                              largest(),
+                              group(),
+                              tiles};
+    work.recorder.dispatch(
+        "linear_few", constants, {w, x, aux, residual, written(y)}, push,
+        {nodes_.product ? groups / 2 : groups, (push.tokens + together - 1) / together});
+  }
+
+  void record_many(Work& work) const {
+    View x = work.view(input()), aux = x;
+    round_rows(work, multiplies_integers() ? "quantize_packed" : "quantize_halves", x, aux);
+    std::vector<const Tensor*> results;
+    for (const NodeCall* linear : nodes_.linears)
+      results.push_back(nodes_.sum ? nodes_.sum->output : linear->output);
+    const View w = work.recorder.view(weights_), y = seen(results, work);
+    const View residual = nodes_.sum ? work.view(*nodes_.residual) : x;
+    struct {
+      uint32_t cols, tokens, x_first, aux_first, residual_first, blocks_0, blocks_1;
+      float factors[3];
+      Matrix matrices[3];
+    } push{word(cols()),
+           word(tokens()),
+           x.first / 4,
+           aux.first,
+           residual.first,
+           UINT32_MAX,
+           UINT32_MAX,
+           {factors_[0], factors_[1], factors_[2]},
+           {}};
+    int64_t rows = 0;
+    for (const NodeCall* linear : nodes_.linears) rows += weight_of(*linear).shape[0];
+    const Blocks size = blocks_for(rows);
+    const uint32_t blocks =
+        fill_matrices(work, y, results, size.rows, push.matrices, push.blocks_0, push.blocks_1);
+    const Constants constants{encoding(),
+                              static_cast<uint32_t>(first().params.activation),
+                              size.tokens,
+                              size.rows,
+                              first().has(2),
+                              nodes_.sum != nullptr,
+                              digits(),
+                              size.threads,
+                              0,
+                              0,
+                              group()};
+    work.recorder.dispatch(multiplies_integers() ? "gemm_bytes" : "gemm_halves", constants,
+                           {w, x, aux, residual, written(y)}, push,
+                           {blocks, (push.tokens + size.tokens - 1) / size.tokens});
+    if (nodes_.product) record_node(*nodes_.product, work);
+  }
+
+  // Tokens and rows of a workgroup of gemm_bytes.comp and gemm_halves.comp: large ones read less,
+  // small ones are more.
+  struct Blocks {
+    uint32_t tokens, rows, threads;
+  };
+  Blocks blocks_for(int64_t rows) const {
+    if (tokens() <= 32) return {32, 64, 64};
+    const int64_t large = (tokens() + 127) / 128 * ((rows + 63) / 64);
+    // Two halves to a code leave no room for more in a workgroup's memory.
+    const bool fits = multiplies_integers() || digits() == 1;
+    return large >= kManyGroups && fits ? Blocks{128, 64, 128} : Blocks{64, 64, 128};
+  }
+
+  // Returns how many tiles or blocks of `height` rows there are, and fills in where the second and
+  // the third matrix begin.
+  uint32_t fill_matrices(Work& work, const View& y, const std::vector<const Tensor*>& results,
+                         uint32_t height, Matrix* matrices, uint32_t& second,
+                         uint32_t& third) const {
+    uint32_t blocks = 0;
+    for (size_t i = 0; i < nodes_.linears.size(); ++i) {
+      matrices[i] = matrix(*nodes_.linears[i], work, y, *results[i]);
+      if (i == 1) second = blocks;
+      if (i == 2) third = blocks;
+      blocks += (matrices[i].rows + height - 1) / height;
+    }
+    return blocks;
+  }
+
+  Matrix matrix(const NodeCall& linear, Work& work, const View& y, const Tensor& result) const {
+    const WeightEntry& own = weight_of(linear);
+    const View w = work.recorder.view(weights_);
+    const auto word_of = [&](const uint8_t* bytes, uint64_t size) {
+      const uint64_t offset = work.bytes_of_file(bytes, size).offset - weights_.offset;
+      return w.first + word(static_cast<int64_t>(offset / 4));
+    };
+    const uint32_t scales = word_of(own.scales, own.scales_size);
+    const WeightEntry* bias = linear.has(2) ? linear.in(2).weight : nullptr;
+    return {word_of(own.codes, own.codes_size),
+            scales,
+            scales + word(static_cast<int64_t>(second_plane(own) / 4)),
+            bias ? word_of(bias->codes, bias->codes_size) : 0,
+            word(static_cast<int64_t>((work.place(result).offset - y.offset) / 4)),
+            word(own.shape[0])};
+  }
+
+  LinearNodes nodes_;
+  Place weights_;  // all of them, with what may lie between
+  bool has_matrices_, has_integers_;
+  float factors_[3] = {1.0f, 1.0f, 1.0f};
+};
+
+}  // namespace
+
+bool multiplies_bytes(const NodeCall& linear, const DeviceInfo& device) {
+  const WeightEntry& w = weight_of(linear);
+  return device.features.integer_dot && linear.params.integer[0] > 0 && w.is_quantized() &&
+         !w.is_integers() && w.shape[1] % kChunk == 0 && w.group % kChunk == 0 && w.group > 0 &&
+         (!linear.has(2) || linear.in(2).weight);
+}
+
+bool can_join(const NodeCall& a, const NodeCall& b) {
+  const WeightEntry &left = weight_of(a), &right = weight_of(b);
+  return left.kind == right.kind && left.group == right.group && left.shape[1] == right.shape[1] &&
+         a.params.activation == b.params.activation && a.has(2) == b.has(2) &&
+         a.params.integer[0] == b.params.integer[0];
+}
+
+std::unique_ptr<Step> make_linear_step(const LinearNodes& nodes, const FusionContext& context,
+                                       Weights& weights) {
+  uint64_t bytes = 0;
+  for (const NodeCall* linear : nodes.linears)
+    each_piece(*linear,
+               [&](const uint8_t*, uint64_t size) { bytes += round_up(size, kOffsetStep); });
+  if (bytes > context.device.largest_binding()) return nullptr;
+  weights.make_room(bytes);
+  std::optional<Place> all;
+  bool in_one = true;
+  for (const NodeCall* linear : nodes.linears) {
+    each_piece(*linear, [&](const uint8_t* data, uint64_t size) {
+      const Place own = weights.of(data, size);
+      if (!all) all = own;
+      in_one = in_one && own.buffer == all->buffer;
+      const uint64_t begin = std::min(all->offset, own.offset);
+      all->size = std::max(all->offset + all->size, own.offset + own.size) - begin;
+      all->offset = begin;
+    });
+  }
+  // Weights that other layers have too may lie elsewhere.
+  if (!in_one || all->size > context.device.largest_binding() - kOffsetStep) return nullptr;
+  return std::make_unique<LinearStep>(nodes, *all, context.device);
+}
+
+}  // namespace satchel::vulkan
