@@ -147,7 +147,7 @@ class StoredTensor:
 
 
 @dataclass(frozen=True)
-class TurnedTensor:
+class TransposedTensor:
     """A matrix whose columns lie one behind the other, as openai-whisper saves some."""
 
     columns_first: StoredTensor

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from satchel.checkpoints.decoding import FLOATS
-from satchel.checkpoints.stored import StoredTensor, TurnedTensor
+from satchel.checkpoints.stored import StoredTensor, TransposedTensor
 from satchel.checkpoints.torch_pickle import TorchTensor, read_torch_pickle
 from satchel.checkpoints.weightfile import WeightFile
 from satchel.errors import CheckpointError
@@ -51,11 +51,11 @@ class TorchArchive:
             )
         self.value: Any = read_torch_pickle(self._read(pickles[0]), file.path)
 
-    def readable(self, name: str, tensor: TorchTensor) -> StoredTensor | TurnedTensor:
+    def readable(self, name: str, tensor: TorchTensor) -> StoredTensor | TransposedTensor:
         """A tensor that may also be a matrix saved by columns."""
         if len(tensor.shape) == 2 and tensor.stride == (1, tensor.shape[0]) and tensor.shape[1] > 1:
-            turned = replace(tensor, shape=tensor.shape[::-1], stride=tensor.stride[::-1])
-            return TurnedTensor(self.stored(name, turned))
+            transposed = replace(tensor, shape=tensor.shape[::-1], stride=tensor.stride[::-1])
+            return TransposedTensor(self.stored(name, transposed))
         return self.stored(name, tensor)
 
     def stored(self, name: str, tensor: TorchTensor) -> StoredTensor:

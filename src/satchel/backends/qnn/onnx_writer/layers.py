@@ -67,10 +67,10 @@ def _blocks(to: OnnxWriter, name: str, given: list[str], stored: StoredMatrix, k
 
 def _code_bytes(stored: StoredMatrix) -> bytes:
     """Codes as ONNX wants them: [in, out], 4-bit ones two to a byte."""
-    turned = np.ascontiguousarray(stored.codes.T)
+    transposed = np.ascontiguousarray(stored.codes.T)
     if stored.bits == 8:
-        return turned.tobytes()
-    halves = (turned.reshape(-1) & 15).astype(np.uint8)
+        return transposed.tobytes()
+    halves = (transposed.reshape(-1) & 15).astype(np.uint8)
     if halves.size % 2:
         halves = np.append(halves, np.uint8(0))
     return (halves[::2] | halves[1::2] << 4).tobytes()
