@@ -41,6 +41,8 @@ class Batches:
         settings = api.llama_model_default_params()
         settings.n_gpu_layers = 999
         self.model = api.llama_model_load_from_file(path.encode(), settings)
+        if not self.model:
+            raise SystemExit(f"llama.cpp cannot load {path}")
         context = api.llama_context_default_params()
         context.n_ctx, context.n_seq_max, context.kv_unified = CONTEXT, max(TOGETHER), True
         context.n_batch = context.n_ubatch = max(PROMPTS)
