@@ -1,8 +1,6 @@
 #include "linear_step.h"
 
 #include <algorithm>
-#include <cmath>
-#include <cstring>
 
 namespace satchel::vulkan {
 
@@ -35,86 +33,21 @@ uint64_t second_plane(const WeightEntry& w) {
   return 0;
 }
 
-// The largest magnitude among halves that are finite. Their bits are ordered as they are.
-float largest_half(const uint8_t* halves, size_t count) {
-  uint16_t largest = 0;
-  for (size_t i = 0; i < count; ++i) {
-    uint16_t bits;
-    std::memcpy(&bits, halves + 2 * i, sizeof bits);
-    bits &= 0x7FFF;
-    if (bits < 0x7C00) largest = std::max(largest, bits);
-  }
-  const int exponent = largest >> 10, fraction = largest & 1023;
-  return exponent ? std::ldexp(1024.0f + static_cast<float>(fraction), exponent - 25)
-                  : std::ldexp(static_cast<float>(fraction), -24);
-}
-
-float largest_float(const uint8_t* floats, size_t count) {
-  float largest = 0.0f;
-  for (size_t i = 0; i < count; ++i) {
-    float number;
-    std::memcpy(&number, floats + 4 * i, sizeof number);
-    if (std::isfinite(number)) largest = std::max(largest, std::fabs(number));
-  }
-  return largest;
-}
-
-// At least the largest weight.
-float largest_weight(const WeightEntry& w) {
-  const int64_t tiles = (w.shape[0] + kTileRows - 1) / kTileRows, groups = w.shape[1] / w.group;
-  if (w.kind == WeightKind::matrix_q4_steps) {
-    // Of each run of 1,024 columns 16 steps, and behind them how often they are taken.
-    const int64_t in_run = 1024 / w.group;
-    float largest = 0.0f;
-    const uint8_t* at = w.scales;
-    for (int64_t tile = 0; tile < tiles; ++tile) {
-      for (int64_t group = 0; group < groups; group += in_run) {
-        largest = std::max(largest, largest_float(at, kTileRows));
-        at += (4 + std::min(in_run, groups - group)) * kTileRows;
-      }
-    }
-    return largest * 128.0f * 8.0f;
-  }
-  const bool bytes = w.kind == WeightKind::matrix_q8 || w.kind == WeightKind::matrix_q8_offset;
-  float largest = largest_half(w.scales, static_cast<size_t>(tiles * groups * kTileRows)) *
-                  (bytes ? 128.0f : 15.0f);
-  if (const std::optional<PackedMatrix> offsets = w.group_offsets()) {
-    const auto count = static_cast<size_t>(tiles * groups * kTileRows);
-    largest += offsets->encoding == MatrixEncoding::f16 ? largest_half(offsets->codes, count)
-                                                        : largest_float(offsets->codes, count);
-  }
-  return largest;
-}
-
-// What weights are multiplied with before they become halves: a power of two that brings the
-// largest of them near to 1,024, so that the smallest are not too small.
-float half_factor(const WeightEntry& w) {
-  const float largest = largest_weight(w);
-  if (!(largest > 0.0f)) return 1.0f;
-  return std::exp2(std::clamp(10.0f - std::ceil(std::log2(largest)), -60.0f, 60.0f));
-}
-
 class LinearStep : public Step {
  public:
   LinearStep(const LinearNodes& nodes, Place weights, const DeviceInfo& device)
-      : nodes_(nodes),
-        weights_(weights),
-        has_matrices_(device.features.cooperative_matrix),
-        has_integers_(device.features.cooperative_bytes) {
-    for (size_t i = 0; has_matrices_ && i < nodes.linears.size(); ++i)
-      factors_[i] = half_factor(weight_of(*nodes.linears[i]));
-  }
+      : nodes_(nodes), weights_(weights), has_matrices_(device.features.cooperative_bytes) {}
 
   uint64_t scratch(Work&) const override { return scratch_bytes(); }
 
   void record(Work& work) override {
-    if (tokens() > kMostFew && has_matrices_) {
+    if (tokens() > kMostFew && uses_matrices()) {
       record_many(work);
       return;
     }
     View x = work.view(input()), aux = x;
     if (!rounds_itself())
-      round_rows(work, "quantize_packed", x, aux);
+      round_rows(work, x, aux);
     else if (nodes_.norm)
       aux = work.view(nodes_.norm->in(1));
     record_few(work, x, aux, !rounds_itself() ? 0 : nodes_.norm ? 2 : 1);
@@ -135,8 +68,8 @@ class LinearStep : public Step {
   // Bytes of a code; the largest code is what the CPU's is.
   uint32_t digits() const { return word(first().params.integer[0]); }
   uint32_t largest() const { return digits() == 2 ? kLargest16 : 127; }
-  // By matrices of bytes: what is added to all weights of a group has no place there.
-  bool multiplies_integers() const { return has_integers_ && !weight_of(first()).group_offsets(); }
+  // gemm_bytes.comp has no place for what is added to all weights of a group.
+  bool uses_matrices() const { return has_matrices_ && !weight_of(first()).group_offsets(); }
   uint32_t group() const { return word(weight_of(first()).group); }
   // Tiles of a workgroup of linear_few.comp: more where there are many, so that a row is rounded
   // less often.
@@ -152,14 +85,14 @@ class LinearStep : public Step {
     return nodes_.norm ? static_cast<float>(nodes_.norm->params.number[0]) : 0.0f;
   }
 
-  // Codes as bytes or as halves, and behind them scales.
+  // Codes, and behind them scales.
   uint64_t codes_bytes() const {
-    return round_up(static_cast<uint64_t>(tokens() * cols() * digits() * 2), kOffsetStep);
+    return round_up(static_cast<uint64_t>(tokens() * cols() * digits()), kOffsetStep);
   }
   uint64_t aux_bytes() const { return static_cast<uint64_t>(tokens()) * sizeof(float); }
   uint64_t scratch_bytes() const { return rounds_itself() ? 0 : codes_bytes() + aux_bytes(); }
 
-  void round_rows(Work& work, const char* shader, View& x, View& aux) const {
+  void round_rows(Work& work, View& x, View& aux) const {
     const Place room = work.scratch(scratch_bytes());
     const View codes = work.recorder.view({room.buffer, room.offset, codes_bytes()});
     aux = work.recorder.view({room.buffer, room.offset + codes_bytes(), aux_bytes()});
@@ -168,7 +101,7 @@ class LinearStep : public Step {
       uint32_t cols, x_first, codes_first, scales_first, norm_first;
       float eps;
     } push{word(cols()), x.first, codes.first, aux.first, norm.first, eps()};
-    work.recorder.dispatch(shader, {digits(), largest(), nodes_.norm != nullptr},
+    work.recorder.dispatch("quantize_packed", {digits(), largest(), nodes_.norm != nullptr},
                            {x, written(codes), written(aux), norm}, push, {word(tokens())});
     x = codes;
   }
@@ -226,7 +159,7 @@ class LinearStep : public Step {
 
   void record_many(Work& work) const {
     View x = work.view(input()), aux = x;
-    round_rows(work, multiplies_integers() ? "quantize_packed" : "quantize_halves", x, aux);
+    round_rows(work, x, aux);
     std::vector<const Tensor*> results;
     for (const NodeCall* linear : nodes_.linears)
       results.push_back(nodes_.sum ? nodes_.sum->output : linear->output);
@@ -234,17 +167,9 @@ class LinearStep : public Step {
     const View residual = nodes_.sum ? work.view(*nodes_.residual) : x;
     struct {
       uint32_t cols, tokens, x_first, aux_first, residual_first, blocks_0, blocks_1;
-      float factors[3];
       Matrix matrices[3];
-    } push{word(cols()),
-           word(tokens()),
-           x.first / 4,
-           aux.first,
-           residual.first,
-           UINT32_MAX,
-           UINT32_MAX,
-           {factors_[0], factors_[1], factors_[2]},
-           {}};
+    } push{word(cols()),   word(tokens()), x.first / 4, aux.first,
+           residual.first, UINT32_MAX,     UINT32_MAX,  {}};
     int64_t rows = 0;
     for (const NodeCall* linear : nodes_.linears) rows += weight_of(*linear).shape[0];
     const Blocks size = blocks_for(rows);
@@ -261,13 +186,12 @@ class LinearStep : public Step {
                               0,
                               0,
                               group()};
-    work.recorder.dispatch(multiplies_integers() ? "gemm_bytes" : "gemm_halves", constants,
-                           {w, x, aux, residual, written(y)}, push,
+    work.recorder.dispatch("gemm_bytes", constants, {w, x, aux, residual, written(y)}, push,
                            {blocks, (push.tokens + size.tokens - 1) / size.tokens});
     if (nodes_.product) record_node(*nodes_.product, work);
   }
 
-  // Tokens and rows of a workgroup of gemm_bytes.comp and gemm_halves.comp: large ones read less,
+  // Tokens and rows of a workgroup of gemm_bytes.comp: large ones read less,
   // small ones are more.
   struct Blocks {
     uint32_t tokens, rows, threads;
@@ -275,9 +199,7 @@ class LinearStep : public Step {
   Blocks blocks_for(int64_t rows) const {
     if (tokens() <= 32) return {32, 64, 64};
     const int64_t large = (tokens() + 127) / 128 * ((rows + 63) / 64);
-    // Two halves to a code leave no room for more in a workgroup's memory.
-    const bool fits = multiplies_integers() || digits() == 1;
-    return large >= kManyGroups && fits ? Blocks{128, 64, 128} : Blocks{64, 64, 128};
+    return large >= kManyGroups ? Blocks{128, 64, 128} : Blocks{64, 64, 128};
   }
 
   // Returns how many tiles or blocks of `height` rows there are, and fills in where the second and
@@ -314,8 +236,7 @@ class LinearStep : public Step {
 
   LinearNodes nodes_;
   Place weights_;  // all of them, with what may lie between
-  bool has_matrices_, has_integers_;
-  float factors_[3] = {1.0f, 1.0f, 1.0f};
+  bool has_matrices_;
 };
 
 }  // namespace

@@ -33,7 +33,6 @@ struct Matrix {
 layout(push_constant) uniform Constants {
   uint cols, tokens, x_first, aux_first, residual_first;
   uint blocks_0, blocks_1;  // of BN rows: of the first matrix, and of the first two
-  float unused[3];
   Matrix matrices[3];
 } c;
 

@@ -63,10 +63,8 @@ MATRICES |= {"GroupNonUniform": 61, "GroupNonUniformShuffle": 65, "Int8": 39}
 NEEDED = {
     "attention": SUMS,
     "quantize_packed": SUMS,
-    "quantize_halves": SUMS,
     "linear_few": BYTES,
     "gemm_bytes": MATRICES,
-    "gemm_halves": MATRICES,
     "attention_block": MATRICES,
 }
 
