@@ -1,7 +1,7 @@
 """Whisper in Satchel beside whisper.cpp, faster-whisper (CTranslate2) and openai-whisper.
 
     pip install --no-deps --target PEERS openai-whisper more-itertools numba llvmlite \\
-        faster-whisper ctranslate2 av pywhispercpp
+        faster-whisper ctranslate2 av pywhispercpp platformdirs
     python benchmarks/speech_side_by_side.py ggml-tiny.bin talk.wav --peers PEERS --rounds 5
 
 All run the same weights, those of a ggml file, greedily at temperature 0, with the same number of
