@@ -8,17 +8,6 @@ namespace satchel::vulkan {
 
 namespace {
 
-// What all of them lie in, with what may lie between.
-Place around(std::initializer_list<Place> places) {
-  Place all = *places.begin();
-  for (const Place& own : places) {
-    const uint64_t begin = std::min(all.offset, own.offset);
-    all.size = std::max(all.offset + all.size, own.offset + own.size) - begin;
-    all.offset = begin;
-  }
-  return all;
-}
-
 uint32_t word_in(const Place& place, const View& view) {
   return word(static_cast<int64_t>(place.offset - view.offset) / 4);
 }
@@ -52,7 +41,7 @@ struct Norms {
 };
 Norms norms_of(const AttentionNodes& nodes, Work& work) {
   const Place q = work.place(nodes.norm_q->in(1)), k = work.place(nodes.norm_k->in(1));
-  return {q, k, work.recorder.view(around({q, k}))};
+  return {q, k, work.recorder.view(around(q, k))};
 }
 
 class AttentionStep : public Step {
@@ -78,7 +67,7 @@ class AttentionStep : public Step {
         *work.tables.find(kRowsToWrite, key_of(*nodes_.write_k, 2, cache));
     const Place q = work.place(nodes_.queries()), k = work.place(nodes_.keys()),
                 v = work.place(nodes_.values());
-    const View x = work.recorder.view(around({q, k, v})),
+    const View x = work.recorder.view(around(around(q, k), v)),
                table = nodes_.rope_q ? work.view(nodes_.rope_q->in(1)) : x,
                places = work.recorder.view(work.tables.place(entry)), to = work.view(queries),
                keys = work.view(cache), values = work.view(nodes_.write_v->in(0));

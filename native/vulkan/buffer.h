@@ -1,6 +1,7 @@
 // Buffers of a device, places in them, and memory that states lie in.
 #pragma once
 
+#include <algorithm>
 #include <map>
 #include <memory>
 #include <vector>
@@ -40,6 +41,12 @@ struct Place {
   VkBuffer buffer = nullptr;
   uint64_t offset = 0, size = 0;
 };
+
+// What both lie in, of one buffer, with what may lie between.
+inline Place around(const Place& a, const Place& b) {
+  const uint64_t begin = std::min(a.offset, b.offset);
+  return {a.buffer, begin, std::max(a.offset + a.size, b.offset + b.size) - begin};
+}
 
 // Moves bytes between the host's memory and the device's, piece by piece, and waits.
 class Transfers {

@@ -44,15 +44,19 @@ class Fuser {
       nodes_.push_back(&calls[n]);
       own_.insert(calls[n].output);
     }
+    const std::vector<Tensor>& tensors = context.method.tensors();
+    can_fuse_ =
+        context.device.features.integer_dot &&
+        std::all_of(tensors.begin(), tensors.end(), [](const Tensor& t) { return t.source; });
   }
 
   std::vector<FusedStep> steps() {
-    if (can_fuse()) find_attentions();
+    if (can_fuse_) find_attentions();
     for (size_t n = 0; n < nodes_.size(); ++n) {
       if (done_.contains(nodes_[n])) continue;
       at_ = n;
       taken_ = {nodes_[n]};
-      std::unique_ptr<Step> step = can_fuse() ? fused(*nodes_[n]) : nullptr;
+      std::unique_ptr<Step> step = can_fuse_ ? fused(*nodes_[n]) : nullptr;
       if (!step) step = std::make_unique<NodeStep>(*nodes_[n]);
       for (const NodeCall* call : taken_) made_.insert(call->output);
       steps_.push_back({std::move(step), std::move(taken_)});
@@ -61,13 +65,6 @@ class Fuser {
   }
 
  private:
-  // Where a value that is read has no known writer, nothing can be run but in its turn.
-  bool can_fuse() const {
-    const std::vector<Tensor>& tensors = context_.method.tensors();
-    return context_.device.features.integer_dot &&
-           std::all_of(tensors.begin(), tensors.end(), [](const Tensor& t) { return t.source; });
-  }
-
   std::unique_ptr<Step> fused(NodeCall& call) {
     if (is_op(call, "attention")) {
       const auto found = attentions_.find(&call);
@@ -237,6 +234,8 @@ class Fuser {
 
   const FusionContext& context_;
   Weights& weights_;
+  // Where a value that is read has no known writer, nothing can be run but in its turn.
+  bool can_fuse_ = false;
   std::vector<NodeCall*> nodes_;
   size_t at_ = 0;
   std::unordered_map<const Tensor*, NodeCall*> writers_;

@@ -109,12 +109,7 @@ class LinearStep : public Step {
   // Results that lie apart are seen by way of what lies between them.
   View seen(const std::vector<const Tensor*>& results, Work& work) const {
     Place all = work.place(*results[0]);
-    for (const Tensor* result : results) {
-      const Place own = work.place(*result);
-      const uint64_t begin = std::min(all.offset, own.offset);
-      all.size = std::max(all.offset + all.size, own.offset + own.size) - begin;
-      all.offset = begin;
-    }
+    for (const Tensor* result : results) all = around(all, work.place(*result));
     return work.recorder.view(all);
   }
 
@@ -270,9 +265,7 @@ std::unique_ptr<Step> make_linear_step(const LinearNodes& nodes, const FusionCon
       const Place own = weights.of(data, size);
       if (!all) all = own;
       in_one = in_one && own.buffer == all->buffer;
-      const uint64_t begin = std::min(all->offset, own.offset);
-      all->size = std::max(all->offset + all->size, own.offset + own.size) - begin;
-      all->offset = begin;
+      all = around(*all, own);
     });
   }
   // Weights that other layers have too may lie elsewhere.
