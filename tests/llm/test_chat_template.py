@@ -175,3 +175,19 @@ def test_failures_while_rendering_are_errors(source: str, why: str) -> None:
 def test_objects_do_not_reach_a_template() -> None:
     with pytest.raises(TemplateError, match="holds a object"):
         ChatTemplate("{{ messages }}").render([{"role": "user", "content": object()}])
+
+
+@pytest.mark.parametrize("inner", ["part['text']", "part.text"])
+def test_texts_become_parts_where_a_template_goes_over_them(inner: str) -> None:
+    """As SmolVLM's and LLaVA's do, which would drop a plain text without a word."""
+    loop = "{% for part in m['content'] %}{% if part['type'] == 'text' %}{{ " + inner + " }}"
+    source = "{% for m in messages %}" + loop + "{% endif %}{% endfor %}|{% endfor %}"
+    parts = [{**m, "content": [{"type": "text", "text": m["content"]}]} for m in TALK]
+    template = ChatTemplate(source, SPECIAL)
+    assert template.takes_parts
+    assert (
+        template.render(TALK)
+        == theirs(source, parts)
+        == "  Be brief.  |" + "|".join([*(str(m["content"]) for m in TALK[1:]), ""])
+    )
+    assert not ChatTemplate("{% for m in messages %}{{ m.content }}{% endfor %}").takes_parts

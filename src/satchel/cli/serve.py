@@ -78,6 +78,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     group.add_argument("--tls-cert", metavar="FILE", help="serve HTTPS with this certificate")
     group.add_argument("--tls-key", metavar="FILE", help="and this private key")
+    group.add_argument(
+        "--image-files",
+        metavar="FOLDER",
+        help="let requests show images of this folder by file: addresses",
+    )
+    group.add_argument(
+        "--fetch-images",
+        action="store_true",
+        help="fetch images that requests show by http: and https: addresses",
+    )
     group.add_argument("--no-page", action="store_true", help="no page to chat in at /")
     group = parser.add_argument_group("how much")
     group.add_argument(
@@ -216,6 +226,8 @@ def _settings(arguments: argparse.Namespace, keys: tuple[str, ...]) -> Any:
         if _is_local(arguments.host) and not keys
         else (),
         any_model=arguments.any_model,
+        image_files=arguments.image_files,
+        fetch_images=arguments.fetch_images,
         log_prompts=arguments.log_prompts,
         page=not arguments.no_page,
     )

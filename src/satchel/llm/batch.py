@@ -89,14 +89,15 @@ class Batch:
         self._admit()
         if not self._members:
             return False
-        long = next((m for m in self._members if m.rows > SHORT_STEP), None)
-        short = [m for m in self._members if m.rows <= SHORT_STEP]
+        long = next((m for m in self._members if m.alone), None)
+        short = [m for m in self._members if not m.alone]
         # A long piece of a prompt takes turns with a step of those that are answering.
         if long is not None and (not short or not self._after_long):
             self._after_long = True
             if short:
                 long.shorten(self.longest_piece)
-            self._run([long])
+            if not self._prepare(long):
+                self._run([long])
         else:
             self._after_long = False
             chosen = _that_fit(short)
@@ -115,7 +116,7 @@ class Batch:
             self._waiting
             and not self._evicted
             and len(self._members) < self._most
-            and not any(m.rows > SHORT_STEP for m in self._members)
+            and not any(m.alone for m in self._members)
         ):
             generation = self._waiting.popleft()
             try:
@@ -127,6 +128,16 @@ class Batch:
         if self._failed is None:
             raise error
         self._failed(generation, error)
+
+    def _prepare(self, member: Member) -> bool:
+        """Look at an image that the next piece of a prompt shows; False if all were looked at."""
+        try:
+            return member.session.prepare(member.next_part().tokens)
+        except Exception as error:
+            self._members.remove(member)
+            member.steps.close()
+            self._tell(member.generation, error)
+            return True
 
     def _run(self, members: Sequence[Member]) -> None:
         parts = [m.next_part() for m in members]

@@ -59,6 +59,16 @@ class Member:
         return bool(self.lost) or not self.generation.tokens
 
     @property
+    def shows(self) -> bool:
+        """Whether its next step has a part of an image in it."""
+        return isinstance(self.request, Feed) and self.next_part().shows
+
+    @property
+    def alone(self) -> bool:
+        """Whether its next step is one of its own: pages of a prompt, or an image."""
+        return self.rows > SHORT_STEP or (self.reading and self.shows)
+
+    @property
     def pages(self) -> int:
         """The pages of a cache that its text takes."""
         return (len(self.lost) or self.session.position) // PAGE + 1

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 from typing import Any
 
 from satchel.errors import TemplateError
 
+_PROBE = "xPROBEx"
 _LONGEST_SOURCE = 1 << 17  # the longest that we know have 20,000 letters
 
 
@@ -51,13 +53,36 @@ class ChatTemplate:
         ``variables`` are passed on, for example ``enable_thinking=False``. Encode the result with
         ``add_bos=False``: templates write BOS themselves.
         """
+        return self._render(messages, add_generation_prompt, tools, variables, self.takes_parts)
+
+    @cached_property
+    def takes_parts(self) -> bool:
+        """Whether a message's content must be a list of parts, as for many models that look: such
+        a template goes over the parts, and would drop a plain text without a word."""
+        shown = []
+        for parts in (False, True):
+            try:
+                message = {"role": "user", "content": _PROBE}
+                shown.append(_PROBE in self._render([message], True, None, {}, parts))
+            except TemplateError:
+                shown.append(False)
+        return shown == [False, True]
+
+    def _render(
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        add_generation_prompt: bool,
+        tools: Sequence[Mapping[str, Any]] | None,
+        variables: Mapping[str, Any],
+        parts: bool,
+    ) -> str:
         from satchel.llm.template_budget import TemplateBudget, spending
 
         values = {
             **self.special_tokens,
             "documents": None,
             **variables,
-            "messages": messages,
+            "messages": [_in_parts(m) for m in messages] if parts else messages,
             "tools": tools,
             "add_generation_prompt": add_generation_prompt,
         }
@@ -67,6 +92,13 @@ class ChatTemplate:
                 return self._template.render(plain)
         except Exception as error:  # templates run arbitrary expressions on arbitrary messages
             raise _failed("failed", _line_of(error), error) from None
+
+
+def _in_parts(message: Mapping[str, Any]) -> Mapping[str, Any]:
+    content = message.get("content")
+    if not isinstance(content, str):
+        return message
+    return {**message, "content": [{"type": "text", "text": content}]}
 
 
 def _plain(value: Any) -> Any:

@@ -19,7 +19,7 @@ from satchel.llm.lookahead.options import LookaheadSizes
 from satchel.llm.sampling import Sampler, SamplingOptions, TokenRecord
 from satchel.llm.session import Session
 from satchel.llm.sessions import Sessions
-from satchel.llm.steps import Feed, Steps
+from satchel.llm.steps import Feed, RowSource, Steps
 from satchel.llm.text_stream import TextStream
 from satchel.llm.tokenizer import Tokenizer
 
@@ -85,6 +85,7 @@ class Generation:
         logprobs: int | None = None,
         adapter: str | None = None,
         grammar: Grammar | None = None,
+        shown: RowSource | None = None,
     ) -> None:
         if on_context_full not in CONTEXT_POLICIES:
             raise ConfigError(
@@ -96,6 +97,10 @@ class Generation:
         if not prompt:
             raise ConfigError("the prompt is empty", "Give at least one character.")
         slides = on_context_full == "slide"
+        if shown is not None:
+            if slides:
+                raise ConfigError("a prompt with images cannot slide", "Leave on_context_full out.")
+            lookahead = "off"  # guesses are made of the text's tokens, and images have none
         if len(prompt) > sessions.context:
             if not slides:
                 raise ContextFullError(
@@ -122,6 +127,7 @@ class Generation:
         self.text = ""
         self.stop_reason: str | None = None
         self.stats = GenerationStats(prompt_tokens=len(self._prompt))
+        self._shown = shown
         self._guessing = (lookahead, lookahead_sizes)
         # What cannot be guessed is told here, and not in the middle of the text.
         self.stats.lookahead = self._decoder(sessions.first).stats
@@ -184,6 +190,7 @@ class Generation:
         session = self._sessions.take(self._prompt[:-1], self._adapter)
         try:
             self.session = session
+            session.show(self._shown)
             stats.reused_tokens = session.position
             logits = yield Feed(self._prompt[session.position :])
             stats.prefill_s = time.perf_counter() - started
@@ -213,6 +220,7 @@ class Generation:
             self._emit(self._stream.finish())
         finally:
             self.session = None
+            session.show(None)
             self._sessions.give_back(session)
 
     def _take(self, token: int, last: bool, full: bool) -> None:

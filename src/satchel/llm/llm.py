@@ -22,9 +22,11 @@ from satchel.llm.session import Session
 from satchel.llm.sessions import Sessions
 from satchel.llm.tokenizer import Tokenizer
 from satchel.llm.tokenizer_sources.spec import TokenizerSpec
+from satchel.program.names import SEE_METHOD
 from satchel.remarks import remark
 from satchel.runtime.program import Instance, Program
 from satchel.vision_language.pictures import Picture, Pictures, with_pictures
+from satchel.vision_language.shown import Shown
 
 Message = Mapping[str, Any]  # {"role": "user", "content": "…"}
 
@@ -175,7 +177,7 @@ class LLM:
             if not isinstance(prompt, str):
                 raise TypeError("a raw prompt is a text")
             text = self.pictures.plain(prompt, len(images)) if images else prompt
-            tokens = self._with_images(text, images, None)
+            tokens, shown = self._with_images(text, images, None)
         else:
             messages: list[Message] = [{"role": "system", "content": system}] if system else []
             messages += [{"role": "user", "content": prompt}] if isinstance(prompt, str) else prompt
@@ -185,12 +187,8 @@ class LLM:
                 messages, add_generation_prompt=True, **(template_variables or {})
             )
             # The template writes the beginning-of-text token itself.
-            tokens = self._with_images(text, images, False)
+            tokens, shown = self._with_images(text, images, False)
             keep = self._system_length(messages, template_variables or {}, tokens)
-        if images:
-            if on_context_full != "stop":
-                raise ConfigError("a prompt with images cannot slide", "Leave on_context_full out.")
-            lookahead = "off"  # guesses are made of the text's tokens, and images have none
         sampling = (sampling or self.sampling).changed(
             temperature=temperature,
             top_k=top_k,
@@ -226,12 +224,20 @@ class LLM:
             lookahead_sizes,
             logprobs,
             grammar=self.form(schema=schema, regex=regex, grammar=grammar),
+            shown=shown,
         )
 
-    def _with_images(self, text: str, images: Sequence[Picture], add_bos: bool | None) -> list[int]:
+    def _with_images(
+        self, text: str, images: Sequence[Picture], add_bos: bool | None
+    ) -> tuple[list[int], Shown | None]:
         if images:
             return self.pictures.tokens(text, images, add_bos)
-        return self.tokenizer.encode(text, add_bos)
+        return self.tokenizer.encode(text, add_bos), None
+
+    @property
+    def looks(self) -> bool:
+        """Whether the program looks at images."""
+        return self.program.has_method(SEE_METHOD)
 
     @cached_property
     def pictures(self) -> Pictures:

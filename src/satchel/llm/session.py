@@ -18,6 +18,7 @@ from satchel.llm.steps import (
     Look,
     Part,
     Request,
+    RowSource,
     Steps,
     T,
     prompt_pieces,
@@ -32,6 +33,7 @@ from satchel.program.names import (
     KV_METHOD,
     LOOKAHEAD_METHOD,
     PREFILL_METHOD,
+    adapted,
 )
 from satchel.runtime.program import Instance, Method, Program
 
@@ -72,6 +74,7 @@ class Session:
         self.instance = instance or program.instance(threads)
         self.tokens: list[int] = []
         self._has_rows = False  # whether some were fed as embeddings
+        self._source: RowSource | None = None
         self._use_sequence(self.instance.open_sequence())
         self.adapter: str | None = None
         self.use_adapter(adapter)
@@ -127,6 +130,28 @@ class Session:
         forked._use_sequence(self.instance.fork_sequence(self.sequence, rows))
         forked.tokens = self.tokens[:rows]
         return forked
+
+    def show(self, source: RowSource | None) -> None:
+        """Take the rows of images from here, for as long as their prompt is answered."""
+        self._source = source
+        self._has_rows = self._has_rows or source is not None
+
+    def prepare(self, tokens: Sequence[int]) -> bool:
+        """Do a part of the work before these can be fed, if images need some; else False."""
+        return self._source is not None and self._source.make_one([t for t in tokens if t < 0])
+
+    def embedded(self, tokens: Sequence[int]) -> Array:
+        """What the layers see of words and of what stands for images, [n, hidden]."""
+        numbers = np.asarray(tokens, np.int64)
+        shown = numbers < 0
+        if self._source is None:
+            raise ExecutionError("the rows of an image are not there any more")
+        rows = self._source.rows(numbers[shown].tolist())
+        made = np.empty((len(numbers), rows.shape[1]), np.float32)
+        made[shown] = rows
+        if not shown.all():
+            made[~shown] = self.embed(numbers[~shown].tolist())
+        return made
 
     @property
     def words(self) -> Sequence[int]:
@@ -216,8 +241,7 @@ class Session:
         In :attr:`tokens` each row has a number below zero that is its content's, so that texts
         share what they have in common of such rows too.
         """
-        suffix = f"@{self.adapter}" if self.adapter else ""
-        method = self.instance.method(self._embedding_method(EMBEDDED_METHOD + suffix))
+        method = self._embedded_method()
         rows = np.ascontiguousarray(embedded, np.float32)
         if rows.ndim != 2:
             raise ExecutionError(f"embeddings are [n, hidden], not {list(rows.shape)}")
@@ -238,8 +262,7 @@ class Session:
 
     def hidden_states(self, tokens: Sequence[int]) -> Iterator[Array]:
         """Append tokens to the cache; the last hidden states of all, in blocks, [n, hidden]."""
-        suffix = f"@{self.adapter}" if self.adapter else ""
-        method = self.instance.method(HIDDEN_METHOD + suffix)
+        method = self.instance.method(adapted(HIDDEN_METHOD, self.adapter))
         start = 0
         for count in self.pieces(len(tokens)):
             block = tokens[start : start + count]
@@ -253,6 +276,10 @@ class Session:
             self.tokens += block
             start += count
             yield hidden
+
+    def _embedded_method(self) -> Method:
+        name = adapted(EMBEDDED_METHOD, self.adapter)
+        return self.instance.method(self._embedding_method(name))
 
     def _embedding_method(self, name: str) -> str:
         if not self.program.has_method(name):
@@ -278,11 +305,13 @@ class Session:
                 "Shorten the prompt, or export with a larger --context.",
             )
 
-    def method_for(self, tokens: int, trees: bool = False) -> Method:
+    def method_for(self, tokens: int, trees: bool = False, shows: bool = False) -> Method:
         """The method of this session's adapter that takes a step of so many tokens.
 
         Where a single token may have other bits in a block, each kind of step keeps to a method.
         """
+        if shows:
+            return self._embedded_method()
         if tokens == 1 and not trees:
             return self._kv
         most = self.prefill_ar_len if self._prefill else 0

@@ -49,6 +49,16 @@ T = TypeVar("T")
 Steps = Generator[Request, Array, T]
 
 
+class RowSource(Protocol):
+    """What stands for images in a prompt, by the numbers below zero that its rows have there."""
+
+    def rows(self, numbers: Sequence[int]) -> Array:
+        """Their embeddings, [n, hidden]."""
+
+    def make_one(self, numbers: Sequence[int]) -> bool:
+        """Do a part of the work that these need; False if all of it is done."""
+
+
 class Conversation(Protocol):
     """What a step wants to know of a session."""
 
@@ -58,7 +68,9 @@ class Conversation(Protocol):
     @property
     def position(self) -> int: ...
 
-    def method_for(self, tokens: int, trees: bool = False) -> Method: ...
+    def method_for(self, tokens: int, trees: bool = False, shows: bool = False) -> Method: ...
+
+    def embedded(self, tokens: Sequence[int]) -> Array: ...
 
 
 @dataclass(frozen=True)
@@ -71,6 +83,11 @@ class Part:
     parents: Sequence[int] | None = None
 
     @property
+    def shows(self) -> bool:
+        """Whether some of the tokens stand for a part of an image."""
+        return min(self.tokens) < 0
+
+    @property
     def is_line(self) -> bool:
         return self.parents is None or list(self.parents) == list(range(-1, len(self.tokens) - 1))
 
@@ -78,11 +95,12 @@ class Part:
 def run_step(parts: Sequence[Part]) -> list[Array]:
     """The logits of each part's rows, [rows, vocab]; all are of one instance and one adapter.
 
-    Every method but that for single tokens gives one row at least, so a step needs one.
+    Every method but that for single tokens gives one row at least, so a step needs one. A part
+    that shows an image has a step of its own.
     """
-    session = parts[0].session
+    session, shows = parts[0].session, parts[0].shows
     method = session.method_for(
-        sum(len(p.tokens) for p in parts), trees=not all(p.is_line for p in parts)
+        sum(len(p.tokens) for p in parts), not all(p.is_line for p in parts), shows
     )
     # Lists of numbers, since numpy's calls for each of many short parts would take longer.
     columns: dict[str, list[int]] = {"tokens": [], "sequence": [], "position": [], "parents": []}
@@ -100,7 +118,12 @@ def run_step(parts: Sequence[Part]) -> list[Array]:
             columns["parents"] += [-1 if p < 0 else first + p for p in part.parents]
         rows += [first + row for row in part.rows]
     columns["rows"] = rows or [0]
-    given = [np.array(columns[name], np.int32) for name in method.inputs]
+    given = [
+        session.embedded(columns["tokens"])
+        if name == "embedded"
+        else np.array(columns[name], np.int32)
+        for name in method.inputs
+    ]
     (logits,) = run_with_room(method, given, session)
     results, at = [], 0
     for part in parts:

@@ -6,6 +6,7 @@ import asyncio
 import logging
 import os
 from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -22,7 +23,8 @@ from starlette.types import Receive, Scope, Send
 from satchel.errors import ConfigError
 from satchel.llm.llm import LLM
 from satchel.serve import chat, completions, embeddings, llamacpp, ollama
-from satchel.serve.audio import AudioEndpoints
+from satchel.serve.audio import BODY_TIMES, AudioEndpoints
+from satchel.serve.chat_prompt import chat_prompt, chat_text
 from satchel.serve.errors import ApiError
 from satchel.serve.fields import Fields
 from satchel.serve.guard import check, client_of
@@ -63,6 +65,10 @@ class App:
             raise ConfigError("there is no model to serve", "Give at least one.")
         named = models if isinstance(models, Mapping) else {model_name(models): models}
         self.models = Models(named, self.settings, self.metrics)
+        self._limits = self.settings
+        if any(engine.llm.looks for engine in self.models.engines):  # images are larger than text
+            most = BODY_TIMES * self.settings.max_body
+            self._limits = replace(self.settings, max_body=most)
         self._asgi = Starlette(
             routes=self._routes(),
             exception_handlers={HTTPException: _no_such_path, 500: _broken},
@@ -155,7 +161,7 @@ class App:
         return answer
 
     async def _read(self, request: Request) -> tuple[ServedModel, Fields]:
-        fields = Fields(await read_body(request, self.settings))
+        fields = Fields(await read_body(request, self._limits))
         if self.settings.log_prompts:
             _log.info("%s %s", request.url.path, fields.document)
         return self.models.find(fields.get("model")), fields
@@ -183,7 +189,8 @@ class App:
         def work() -> dict[str, Any]:
             prompt = None
             if "messages" in fields.document:
-                prompt = chat.chat_prompt(model, fields, self.settings, read_tools(fields))
+                tools = read_tools(fields)
+                prompt = chat_prompt(model, fields, self.settings, tools).visible(model)
             return completions.tokenize(model, fields, prompt)
 
         return Json(await run_in_threadpool(work))
@@ -192,12 +199,13 @@ class App:
         """How many tokens a conversation has, before it is asked."""
         model, fields = await self._read(request)
         tools = read_tools(fields)
-        tokens = await run_in_threadpool(chat.chat_prompt, model, fields, self.settings, tools)
-        return Json({"object": "response.input_tokens", "input_tokens": len(tokens)})
+        prompt = await run_in_threadpool(chat_prompt, model, fields, self.settings, tools)
+        return Json({"object": "response.input_tokens", "input_tokens": len(prompt.tokens)})
 
     async def _apply_template(self, request: Request) -> Response:
         model, fields = await self._read(request)
-        text = await run_in_threadpool(chat.chat_text, model, fields, read_tools(fields))
+        tools = read_tools(fields)
+        text, _ = await run_in_threadpool(chat_text, model, fields, self.settings, tools)
         return Json({"prompt": text})
 
     async def _detokenize(self, request: Request) -> Response:

@@ -24,22 +24,20 @@ from satchel.serve.chat_answer import (
     reasoning_marks,
     splitter_for,
 )
+from satchel.serve.chat_prompt import chat_prompt
 from satchel.serve.errors import ApiError
 from satchel.serve.fields import Fields
 from satchel.serve.form import make_form, read_form
 from satchel.serve.http import EVENTS
 from satchel.serve.jobs import Job
-from satchel.serve.messages import read_messages
 from satchel.serve.models import ServedModel
 from satchel.serve.settings import Settings
 from satchel.serve.tool_calls import CALL_MARKS, ToolCalls
-from satchel.serve.tools import Tools, read_tools, with_tools
+from satchel.serve.tools import Tools, read_tools
 from satchel.serve.wanted import (
     MOST_LOGPROBS,
     Wanted,
     check_bias,
-    check_length,
-    check_prompt,
     read_wanted,
     without_end,
 )
@@ -85,49 +83,10 @@ def prepare(model: ServedModel, fields: Fields, settings: Settings) -> ChatAsk:
     marks = (*reasoning_marks(model), *(CALL_MARKS if tools.given else ()))
     wanted = replace(wanted, grammar=form, marks=marks)
     prompt = chat_prompt(model, fields, settings, tools)
-    generations = wanted.generations(model, prompt)
-    answers = [ChatAnswer(splitter_for(model, prompt, form), _parser(tools)) for _ in generations]
+    generations = wanted.generations(model, prompt.tokens, prompt.shown)
+    read = prompt.visible(model)
+    answers = [ChatAnswer(splitter_for(model, read, form), _parser(tools)) for _ in generations]
     return ChatAsk(model, fields.text("model") or model.name, wanted, generations, answers)
-
-
-def chat_text(model: ServedModel, fields: Fields, tools: Tools) -> str:
-    """The prompt as the model's template writes it."""
-    messages, given = with_tools(model, read_messages(fields), tools)
-    check_length(sum(len(m["content"] or "") for m in messages), model, "messages")
-    variables = {**template_variables(fields), **given}
-    if fields.switch("continue_final_message"):
-        return _continued(model, fields, messages, variables)
-    return model.llm.template.render(messages, **variables)
-
-
-def _continued(
-    model: ServedModel, fields: Fields, messages: list[dict[str, Any]], variables: dict[str, Any]
-) -> str:
-    """The prompt up to the end of the last message, which the model goes on with (as in vLLM)."""
-    last = (messages[-1]["content"] or "").strip()
-    if messages[-1]["role"] != "assistant" or not last:
-        raise fields.wrong("continue_final_message", "needs a last message of the assistant")
-    if fields.switch("add_generation_prompt"):
-        raise fields.wrong("continue_final_message", "goes without add_generation_prompt")
-    text = model.llm.template.render(messages, add_generation_prompt=False, **variables)
-    return text[: text.rindex(last) + len(last)] if last in text else text
-
-
-def chat_prompt(model: ServedModel, fields: Fields, settings: Settings, tools: Tools) -> list[int]:
-    text = chat_text(model, fields, tools)
-    prompt = model.llm.tokenizer.encode(text, add_bos=False)  # the template writes it
-    check_prompt(prompt, model, settings, "messages")
-    return prompt
-
-
-def template_variables(fields: Fields) -> dict[str, Any]:
-    given = fields.part("chat_template_kwargs")
-    variables = dict(given.document) if given else {}
-    if fields.text("reasoning_effort") in ("none", "minimal"):
-        variables.setdefault("enable_thinking", False)
-    for name in ("messages", "tools", "add_generation_prompt"):
-        variables.pop(name, None)
-    return variables
 
 
 def _parser(tools: Tools) -> ContentParser:

@@ -62,6 +62,8 @@ class Engine:
 
     def __init__(self, name: str, llm: LLM, settings: Settings, metrics: Metrics) -> None:
         self.name, self.llm = name, llm
+        if llm.looks:
+            _ = llm.pictures  # before requests come in several threads
         self._settings, self._metrics = settings, metrics
         llm.sessions.most_idle = _MOST_IDLE
         instance = llm.session.instance

@@ -6,22 +6,35 @@ import json
 from typing import Any
 
 from satchel.serve.fields import Fields
+from satchel.serve.images import IMAGE_PARTS, ImageReader
 
 _ROLES = ("system", "developer", "user", "assistant", "tool", "function")
 
 
-def read_messages(fields: Fields, name: str = "messages") -> list[dict[str, Any]]:
-    """Checked, with contents as plain texts and the arguments of calls as objects."""
-    messages = [_message(each) for each in fields.parts(name)]
+def read_messages(fields: Fields, images: ImageReader | None = None) -> list[dict[str, Any]]:
+    """Checked, with contents as plain texts and the arguments of calls as objects.
+
+    A message that shows images has a list of texts and places for these, which go to ``images``.
+    """
+    messages = [_message(each, images) for each in fields.parts("messages")]
     if not messages:
-        raise fields.wrong(name, "must have at least one message")
+        raise fields.wrong("messages", "must have at least one message")
     return messages
 
 
-def _message(fields: Fields) -> dict[str, Any]:
+def content_length(message: dict[str, Any]) -> int:
+    """The characters of a message."""
+    content = message["content"] or ""
+    parts = [content] if isinstance(content, str) else [part.get("text", "") for part in content]
+    return sum(map(len, parts))
+
+
+def _message(fields: Fields, images: ImageReader | None) -> dict[str, Any]:
     role = fields.choice("role", _ROLES, "")
     message: dict[str, Any] = {"role": "system" if role == "developer" else role}
-    message["content"] = content_text(fields)
+    message["content"] = _content(fields, images)
+    if role != "user" and isinstance(message["content"], list):
+        raise fields.wrong("content", f"shows an image: users do, and not the {role}")
     for optional in ("name", "tool_call_id", "reasoning_content"):
         value = fields.text(optional)
         if value is not None:
@@ -35,21 +48,28 @@ def _message(fields: Fields) -> dict[str, Any]:
     return message
 
 
-def content_text(fields: Fields) -> str | None:
-    """A text, or the texts of a list of parts."""
+def _content(fields: Fields, images: ImageReader | None) -> Any:
+    """A text, or a list of texts and images; texts alone are one."""
     content = fields.get("content")
     if content is None or isinstance(content, str):
         return content
-    texts = []
+    parts, texts = [], []
     for part in fields.parts("content"):
         kind = part.text("type") or ""
+        if kind in IMAGE_PARTS:
+            if images is None:
+                raise part.wrong("type", f"is {kind!r}: this model takes text only")
+            images.take(part)
+            parts.append({"type": "image"})
+            continue
         if kind not in ("text", "input_text", "output_text", "refusal"):
             raise part.wrong("type", f"is {kind!r}: this model takes text only")
         text = part.text("refusal" if kind == "refusal" else "text")
         if text is None:
             raise part.wrong("text", "is missing")
         texts.append(text)
-    return "\n".join(texts)
+        parts.append({"type": "text", "text": text})
+    return parts if len(parts) > len(texts) else "\n".join(texts)
 
 
 def _call(fields: Fields) -> dict[str, Any]:

@@ -90,6 +90,7 @@ class Models:
                 "name": metadata.get("name"),
                 "recipe": recipe.get("description") if isinstance(recipe, dict) else None,
                 "chat": served.llm.has_chat_template,
+                "images": served.llm.looks,
                 "adapter": served.adapter,
                 "bytes": served.llm.program.size,
             },

@@ -30,6 +30,7 @@ _OPTIONS = {
         )
     },
 }  # fmt: skip
+_MOST_IMAGES = 64  # of a message
 VERSION = "0.6.0"  # of the API
 
 
@@ -92,16 +93,17 @@ class _Generate(_Chat):
         name = fields.text("model") or model.name
         if fields.get("suffix"):
             raise fields.wrong("suffix", "is not supported: the text is continued at its end")
-        if fields.get("images"):
-            raise fields.wrong("images", "are not taken: this model takes text only")
         prompt = fields.text("prompt") or ""
+        if fields.switch("raw") and fields.get("images"):
+            raise fields.wrong("images", "do not go together with raw")
         if fields.switch("raw") or not model.llm.has_chat_template:
             made = completions.prepare(model, Fields(document | {"prompt": prompt}), settings)
             plain = ChatAnswer(None, PlainContent())
             return OllamaAsk(name, made.wanted, made.generations, plain, "response")
         system = fields.text("system")
         messages = [{"role": "system", "content": system}] if system else []
-        document["messages"] = [*messages, {"role": "user", "content": prompt}]
+        content = _content(fields, prompt)
+        document["messages"] = [*messages, {"role": "user", "content": content}]
         ask = chat.prepare(model, Fields(document), settings)
         return OllamaAsk(name, ask.wanted, ask.generations, ask.answers[0], "response")
 
@@ -110,13 +112,24 @@ CHAT, GENERATE = _Chat(), _Generate()
 
 
 def _message(fields: Fields) -> dict[str, Any]:
-    if fields.get("images"):
-        raise fields.wrong("images", "are not taken: this model takes text only")
-    message = {name: fields.get(name) for name in ("role", "content", "tool_calls")}
+    message = {name: fields.get(name) for name in ("role", "tool_calls")}
     return message | {
+        "content": _content(fields, fields.get("content")),
         "name": fields.get("tool_name") or fields.get("name"),
         "reasoning_content": fields.get("thinking"),
     }
+
+
+def _content(fields: Fields, text: Any) -> Any:
+    """A message's text behind its images, which are files in base64."""
+    images = fields.texts("images", _MOST_IMAGES)
+    if not images:
+        return text
+    urls = [{"url": f"data:;base64,{image}"} for image in images]
+    return [
+        *({"type": "image_url", "image_url": url} for url in urls),
+        {"type": "text", "text": text or ""},
+    ]
 
 
 def _part(ask: OllamaAsk, content: str, more: dict[str, Any], **told: Any) -> dict[str, Any]:
@@ -230,5 +243,9 @@ def show(model: ServedModel) -> dict[str, Any]:
         "template": template,
         "details": _details(model),
         "model_info": {"general.context_length": model.context},
-        "capabilities": ["completion", *(["tools"] if template else [])],
+        "capabilities": [
+            "completion",
+            *(["tools"] if template else []),
+            *(["vision"] if model.llm.looks else []),
+        ],
     }

@@ -30,6 +30,8 @@ class Settings:
     origins: tuple[str, ...] = ()  # web pages of these may ask (CORS); "*" is all
     hosts: tuple[str, ...] = ()  # names that the server answers to; any if empty
     any_model: bool = False  # whether names that are not there mean the first model
+    image_files: str | None = None  # a folder whose files may be shown by file: addresses
+    fetch_images: bool = False  # whether images are fetched from http: and https: addresses
     log_prompts: bool = False
     page: bool = True  # whether / is a page to chat in
 

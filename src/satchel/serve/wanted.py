@@ -9,6 +9,7 @@ from satchel.errors import ContextFullError
 from satchel.llm.generation import Generation
 from satchel.llm.grammar import Grammar
 from satchel.llm.sampling import SamplingOptions
+from satchel.llm.steps import RowSource
 from satchel.serve.errors import ApiError
 from satchel.serve.fields import Fields
 from satchel.serve.models import ServedModel
@@ -34,7 +35,9 @@ class Wanted:
     grammar: Grammar | None = None  # the form of the text
     marks: Sequence[str] = ()  # special tokens that the text shows, for whoever reads it
 
-    def generations(self, model: ServedModel, prompt: Sequence[int]) -> list[Generation]:
+    def generations(
+        self, model: ServedModel, prompt: Sequence[int], shown: RowSource | None = None
+    ) -> list[Generation]:
         """One for each answer to the prompt; each has a seed of its own."""
         made = []
         for number in range(self.count):
@@ -52,6 +55,7 @@ class Wanted:
                     logprobs=self.logprobs,
                     adapter=model.adapter,
                     grammar=self.grammar,
+                    shown=shown,
                 )
             )
         return made

@@ -24,7 +24,8 @@ from satchel.models.base import Step, layer_norm, linear
 from satchel.models.config import ConfigReader
 from satchel.program.names import SEE_METHOD
 from satchel.vision_language.llava import TextCheckpoint
-from satchel.vision_language.preprocess import Frames, normalized
+from satchel.vision_language.preprocess import Frames, normalized, one_by_one
+from satchel.vision_language.shown import View
 
 IDEFICS3, SMOLVLM = "idefics3", "smolvlm"  # the model_types
 TOWER, CONNECTOR = "vision_model", "connector"
@@ -123,6 +124,9 @@ class TilePreprocessing:
         ]
         tiles = "".join(lines) + "\n" if lines else ""
         return f"{tiles}{_AROUND}{_WHOLE}{mark}{_AROUND}"
+
+    def views(self, frames: Frames, rows: int) -> list[View]:
+        return one_by_one(frames, rows)
 
     def _resized(self, picture: Any, width: int, height: int) -> Any:
         return picture.resize((width, height), resample=self.resample)

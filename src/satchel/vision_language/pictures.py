@@ -1,28 +1,25 @@
-"""Prompts with images in them: rows in place of a token, in the cache before the text goes on."""
+"""Prompts with images in them: numbers below zero in place of a mark, one for each row."""
 
 from __future__ import annotations
 
 import hashlib
 import os
+import threading
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-from numpy.typing import NDArray
-
-from satchel.errors import ConfigError, InputError
-from satchel.llm.session import Session, number_of
+from satchel.errors import ConfigError, ContextFullError, InputError
 from satchel.program.names import SEE_METHOD
 from satchel.vision.images import open_image
 from satchel.vision_language.preprocess import Frames
+from satchel.vision_language.shown import Rows, Shown, View
 from satchel.vision_language.towers import read_preprocessing
 
 if TYPE_CHECKING:
     from satchel.llm.llm import LLM
 
-Rows = NDArray[np.float32]
 Picture = str | os.PathLike[str] | bytes | Any  # a path, a file's bytes, or a Pillow image
 _KEPT = 16  # images whose rows are remembered
 
@@ -36,10 +33,11 @@ class Pictures:
             raise ConfigError(
                 f"{llm.program.path} does not look at images", "Export a model that does: LLaVA."
             )
-        self._llm, self.token = llm, int(about["token"])
+        self._llm, self.token, self._rows = llm, int(about["token"]), int(about["rows"])
         self.preprocessing = read_preprocessing(about)
         self._method = llm.sessions.first.instance.method(SEE_METHOD)
         self._seen: OrderedDict[bytes, Rows] = OrderedDict()
+        self._one_at_a_time = threading.Lock()  # large images take memory while they are prepared
 
     @property
     def mark(self) -> str:
@@ -51,7 +49,8 @@ class Pictures:
 
     def frames(self, picture: Picture) -> Frames:
         """What the model sees of an image: the whole, and tiles of it in some families."""
-        return self.preprocessing.frames(read_picture(picture))
+        with self._one_at_a_time:
+            return self.preprocessing.frames(read_picture(picture))
 
     def rows(self, pixels: Rows) -> Rows:
         """What stands for a frame in the prompt, [rows, hidden]."""
@@ -63,65 +62,66 @@ class Pictures:
             self._seen.popitem(last=False)
         return self._seen[digest]
 
+    @property
+    def in_template(self) -> bool:
+        """Whether the chat template writes the marks of images itself."""
+        template = self._llm.tokenizer.spec.chat_template or ""
+        return "'image'" in template or '"image"' in template
+
     def message(self, text: str, count: int) -> str | list[dict[str, str]]:
         """A message's content with images before its text, as the model's template takes it."""
         if self.mark in text:
             return text
-        template = self._llm.tokenizer.spec.chat_template or ""
-        if "'image'" in template or '"image"' in template:
-            return [*[{"type": "image"}] * count, {"type": "text", "text": text}]
-        return self.plain(text, count)
+        return self.content([*[{"type": "image"}] * count, {"type": "text", "text": text}])
+
+    def content(self, parts: Sequence[Mapping[str, str]]) -> str | list[dict[str, str]]:
+        """A message of texts and images in their order, as the model's template takes it."""
+        if self.in_template:
+            return [dict(part) for part in parts]
+        return "\n".join(part.get("text", self.mark) for part in parts)
 
     def plain(self, text: str, count: int) -> str:
         """A text with images before it, unless it says where they are."""
         return text if self.mark in text else f"{self.mark}\n" * count + text
 
-    def tokens(self, text: str, pictures: Sequence[Picture], add_bos: bool | None) -> list[int]:
-        """The tokens of a prompt with its images, whose rows are in a cache then."""
+    def tokens(
+        self, text: str, pictures: Sequence[Picture], add_bos: bool | None
+    ) -> tuple[list[int], Shown]:
+        """The tokens of a prompt with its images, and what gives the rows of these."""
+        return self.prompt(text, map(self.frames, pictures), len(pictures), add_bos)
+
+    def prompt(
+        self, text: str, pictures: Iterable[Frames], count: int, add_bos: bool | None
+    ) -> tuple[list[int], Shown]:
+        """The same of images that become frames one after the other."""
         parts = text.split(self.mark)
-        if len(parts) != len(pictures) + 1:
+        if len(parts) != count + 1:
             raise ConfigError(
-                f"the prompt has {len(parts) - 1} places for {len(pictures)} images",
+                f"the prompt has {len(parts) - 1} places for {count} images",
                 f"Write {self.mark} once for each, or not at all.",
             )
-        seen = [self.frames(picture) for picture in pictures]
-        marks = [self.preprocessing.text_of(frames, self.mark) for frames in seen]
+        self._require_room(count * self._rows)
+        views: list[View] = []
+        marks: list[str] = []
+        for frames in pictures:
+            views += self.preprocessing.views(frames, self._rows)
+            marks.append(self.preprocessing.text_of(frames, self.mark))
+            self._require_room(sum(view.count for view in views))
         whole = "".join(part + mark for part, mark in zip(parts, [*marks, ""], strict=True))
-        tokens = self._llm.tokenizer.encode(whole, add_bos)
-        return self._read(tokens, [pixels for frames in seen for pixels in frames.pixels])
+        shown = Shown(views, self.rows)
+        numbers = iter(shown.numbers)
+        tokens: list[int] = []
+        for token in self._llm.tokenizer.encode(whole, add_bos):
+            tokens += next(numbers) if token == self.token else [token]
+        return tokens, shown
 
-    def _read(self, tokens: Sequence[int], frames: Sequence[Rows]) -> list[int]:
-        """The prompt with a number for each row of its frames, which are in a cache then."""
-        places = [at for at, token in enumerate(tokens) if token == self.token]
-        parts: list[list[int] | Rows] = []
-        numbers: list[int] = []
-        start = 0
-        for at, pixels in zip(places, frames, strict=True):
-            rows = self.rows(pixels)
-            parts += [list(tokens[start:at]), rows]
-            numbers += [*tokens[start:at], *map(number_of, rows)]
-            start = at + 1
-        sessions = self._llm.sessions
-        session = sessions.take(numbers, sessions.adapter)
-        try:
-            _feed(session, parts)
-        finally:
-            sessions.give_back(session)
-        return [*numbers, *tokens[start:]]
-
-
-def _feed(session: Session, parts: Sequence[list[int] | Rows]) -> None:
-    """What the cache does not hold yet."""
-    start = 0
-    for part in parts:
-        known = min(max(0, session.position - start), len(part))
-        start += len(part)
-        if known == len(part):
-            continue
-        if isinstance(part, list):
-            session.feed(part[known:])
-        else:
-            session.feed_embeddings(part[known:])
+    def _require_room(self, rows: int) -> None:
+        context = self._llm.sessions.context
+        if rows >= context:
+            raise ContextFullError(
+                f"the images take {rows} tokens, and the context has {context}",
+                "Show fewer or smaller ones, or export with a larger --context.",
+            )
 
 
 def read_picture(picture: Picture) -> Any:

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from satchel.errors import CheckpointError, ProgramFormatError
+from satchel.vision_language.shown import View
 
 CLIP_MEAN = (0.48145466, 0.4578275, 0.40821073)
 CLIP_STD = (0.26862954, 0.26130258, 0.27577711)
@@ -31,6 +32,12 @@ class Preprocessing(Protocol):
 
     def frames(self, image: Any) -> Frames: ...
     def text_of(self, frames: Frames, mark: str) -> str: ...
+    def views(self, frames: Frames, rows: int) -> list[View]: ...
+
+
+def one_by_one(frames: Frames, rows: int) -> list[View]:
+    """Each frame has a mark, and its rows are as they are seen."""
+    return [View([pixels], rows, lambda seen: seen[0]) for pixels in frames.pixels]
 
 
 def normalized(
@@ -99,6 +106,9 @@ class ClipPreprocessing:
     def text_of(self, frames: Frames, mark: str) -> str:
         """What stands for an image in a prompt: a mark for each frame."""
         return mark
+
+    def views(self, frames: Frames, rows: int) -> list[View]:
+        return one_by_one(frames, rows)
 
     def prepare(self, image: Any) -> NDArray[np.float32]:
         """A Pillow image as [height, width, 3]."""
