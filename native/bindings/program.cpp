@@ -221,19 +221,6 @@ nb::dict describe(const Program& program, const Method& method) {
   std::map<std::string, int> counts;
   for (const NodeInfo& node : method.nodes) ++counts[node.op->name];
   for (const auto& [name, count] : counts) ops[name.c_str()] = count;
-  // Which weights a call reads in full: those of linear layers.
-  uint64_t read = 0;
-  std::vector<bool> seen(program.file().weights().size(), false);
-  for (const NodeInfo& node : method.nodes) {
-    if (std::strcmp(node.op->name, "embedding") == 0) continue;
-    for (const uint32_t id : node.inputs) {
-      if (id == kAbsent || method.values[id].storage != Storage::weight) continue;
-      const uint64_t number = method.values[id].location;
-      const WeightEntry& weight = program.file().weights()[number];
-      if (!seen[number]) read += weight.codes_size + weight.scales_size;
-      seen[number] = true;
-    }
-  }
   nb::dict d;
   d["name"] = method.name;
   d["inputs"] = inputs;
@@ -241,7 +228,7 @@ nb::dict describe(const Program& program, const Method& method) {
   d["ops"] = ops;
   d["nodes"] = method.nodes.size();
   d["arena_bytes"] = method.arena_size;
-  d["weight_bytes_read"] = read;
+  d["weight_bytes_read"] = program.weight_bytes_read(method);
   return d;
 }
 

@@ -27,7 +27,7 @@ constexpr const char* kUsage =
     "  --min-p P --repetition-penalty R --seed N --stop TEXT --on-context-full "
     "stop|slide\n"
     "  --thinking on|off --adapter NAME --prompt-file FILE\n"
-    "bench: --prompt-tokens N --new-tokens N --warmup N --runs N\n"
+    "bench: --prompt-tokens N --new-tokens N --warmup N --runs N --cool-down S\n"
     "all: --threads N --verify --json\n";
 
 struct Command {

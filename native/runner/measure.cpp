@@ -4,7 +4,9 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
+#include <thread>
 
+#include "../kernels/bandwidth.h"
 #include "../llm/errors.h"
 #include "../llm/random.h"
 #include "../llm/session.h"
@@ -41,6 +43,24 @@ Run measure(Session& session, const Tokens& prompt, int64_t new_tokens) {
   return {first, since(start) - first};
 }
 
+// The same prompt, one token at a time.
+double measure_without_prefill(Session& session, const Tokens& prompt) {
+  session.rewind(0);
+  const Clock::time_point start = Clock::now();
+  for (const uint32_t& token : prompt) session.feed(std::span(&token, 1));
+  return since(start);
+}
+
+// Weights, and the part of the caches that a token in the middle of the answer reads.
+uint64_t bytes_per_token(const Model& model, int64_t prompt_tokens, int64_t new_tokens) {
+  const Program& program = model.program();
+  uint64_t caches = 0;
+  for (const StateInfo& state : program.states()) caches += state.bytes;
+  const auto filled = static_cast<uint64_t>(prompt_tokens + new_tokens / 2);
+  return program.weight_bytes_read(program.methods()[model.adapted("kv_forward", "")]) +
+         caches * filled / static_cast<uint64_t>(model.context());
+}
+
 double median(std::vector<double> values) {
   std::sort(values.begin(), values.end());
   const size_t half = values.size() / 2;
@@ -65,13 +85,15 @@ uint64_t peak_memory() {
 }
 
 int bench(int argc, char** argv) {
-  const Arguments given(argc, argv,
-                        {"prompt-tokens=", "new-tokens=", "warmup=", "runs=", "threads=", "json"});
+  const Arguments given(
+      argc, argv,
+      {"prompt-tokens=", "new-tokens=", "warmup=", "runs=", "cool-down=", "threads=", "json"});
   if (given.places().size() != 1) throw UsageError("bench takes one program");
   const int64_t prompt_tokens = given.whole("prompt-tokens", 1).value_or(256);
   const int64_t new_tokens = given.whole("new-tokens", 1).value_or(64);
   const int64_t warmup = given.whole("warmup", 0).value_or(1);
   const int64_t runs = given.whole("runs", 1).value_or(3);
+  const std::chrono::duration<double> rest(given.number("cool-down").value_or(0));
 
   const Clock::time_point start = Clock::now();
   auto model =
@@ -93,16 +115,21 @@ int bench(int argc, char** argv) {
   for (int64_t i = 0; i < warmup; ++i) measure(session, prompt, new_tokens);
   std::vector<double> prefill, decode, ttft;
   for (int64_t i = 0; i < runs; ++i) {
+    if (i + warmup > 0) std::this_thread::sleep_for(rest);
     say("run " + std::to_string(i + 1) + " of " + std::to_string(runs));
     const Run one = measure(session, prompt, new_tokens);
     ttft.push_back(one.ttft_s);
     prefill.push_back(static_cast<double>(prompt_tokens) / one.ttft_s);
     decode.push_back(new_tokens > 1 ? static_cast<double>(new_tokens - 1) / one.decode_s : 0.0);
   }
-  const uint64_t memory = peak_memory();
+  const uint64_t memory = peak_memory();  // before the bandwidth's own buffer
   CpuExecutor& cpu = model->instance().cpu();
   const ProgramFile& file = model->program().file();
   const std::string mode = model->find_method("prefill_forward") ? "hybrid" : "kv";
+  const double kv = mode == "hybrid" ? measure_without_prefill(session, prompt) : median(ttft);
+  const double bandwidth = measure_read_bandwidth(cpu.threads());
+  const uint64_t read = bytes_per_token(*model, prompt_tokens, new_tokens);
+  const double share = median(decode) * static_cast<double>(read) / bandwidth;
   if (given.has("json")) {
     print_json(Json(JsonObject{
         {"program", given.places()[0]},
@@ -113,14 +140,21 @@ int bench(int argc, char** argv) {
         {"runs", runs},
         {"threads", static_cast<int64_t>(cpu.threads())},
         {"kernels", cpu.kernels()},
+        {"emulated", false},
         {"prefill_tok_s", median(prefill)},
         {"prefill_tok_s_spread", spread(prefill)},
         {"decode_tok_s", median(decode)},
         {"decode_tok_s_spread", spread(decode)},
         {"ttft_s", median(ttft)},
+        {"ttft_kv_s", kv},
         {"load_s", load},
+        {"bytes_per_token", static_cast<int64_t>(read)},
+        {"read_bandwidth_bytes_s", bandwidth},
+        {"bandwidth_share", share},
         {"peak_rss_bytes", static_cast<int64_t>(memory)},
         {"file_size_bytes", static_cast<int64_t>(file.size())},
+        {"lookahead", Json()},
+        {"profile", Json()},
     }));
     return 0;
   }
@@ -128,7 +162,13 @@ int bench(int argc, char** argv) {
   std::printf("decode               %9.1f tok/s\n", median(decode));
   std::printf("time to first token  %9.3f s      %s, %lld prompt tokens\n", median(ttft),
               mode.c_str(), static_cast<long long>(prompt_tokens));
+  if (mode == "hybrid")
+    std::printf("                     %9.3f s      kv, %.1f times as long\n", kv,
+                kv / median(ttft));
   std::printf("load to first token  %9.3f s      of a prompt of one token\n", load);
+  std::printf("read per token       %12s\n", megabytes(read).c_str());
+  std::printf("memory bandwidth     %8.0f%%        of %.1f GB/s, measured in this run\n",
+              share * 100, bandwidth / 1e9);
   std::printf("peak memory          %12s  (file %s)\n", megabytes(memory).c_str(),
               megabytes(file.size()).c_str());
   std::printf("with                 %d threads, %s kernels\n", cpu.threads(), cpu.kernels());

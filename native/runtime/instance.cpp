@@ -1,5 +1,6 @@
 #include "instance.h"
 
+#include <cstring>
 #include <algorithm>
 #include <utility>
 
@@ -48,6 +49,22 @@ Program::Program(const std::string& path) : file_(path), table_(read_methods(fil
     }
   }
   file_.require_intact();
+}
+
+uint64_t Program::weight_bytes_read(const Method& method) const {
+  uint64_t read = 0;
+  std::vector<bool> seen(file_.weights().size(), false);
+  for (const NodeInfo& node : method.nodes) {
+    if (std::strcmp(node.op->name, "embedding") == 0) continue;
+    for (const uint32_t id : node.inputs) {
+      if (id == kAbsent || method.values[id].storage != Storage::weight) continue;
+      const uint64_t number = method.values[id].location;
+      const WeightEntry& weight = file_.weights()[number];
+      if (!seen[number]) read += weight.codes_size + weight.scales_size;
+      seen[number] = true;
+    }
+  }
+  return read;
 }
 
 void Program::settle() const {

@@ -22,6 +22,8 @@ class Program {
   void settle() const;
   const std::vector<StateInfo>& states() const { return table_.states; }
   const std::vector<Method>& methods() const { return table_.methods; }
+  // What a call reads of the weights: those of linear layers are read in full.
+  uint64_t weight_bytes_read(const Method& method) const;
 
  private:
   ProgramFile file_;

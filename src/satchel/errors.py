@@ -140,6 +140,10 @@ class RemoteError(SatchelError):
     """A server does not answer, or refuses."""
 
 
+class DeviceError(SatchelError):
+    """A phone or board cannot be reached, has no room, or what ran there failed."""
+
+
 class EvaluationError(SatchelError):
     """Something cannot be evaluated: its text, its task or its checkpoint is missing or wrong."""
 

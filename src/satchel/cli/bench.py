@@ -12,6 +12,7 @@ from satchel.cli.arguments import (
     positive,
     threads,
 )
+from satchel.cli.bench_device import add_device_options, bench_device, print_device
 from satchel.cli.bench_url import add_url_options, bench_url
 from satchel.cli.output import emit, print_json, say
 from satchel.cli.repeat import add_cool_down
@@ -68,6 +69,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add_lookahead_sizes(group)
     add_url_options(parser)
+    add_device_options(parser.add_argument_group("on a phone or board"))
     add_program_options(parser)
 
 
@@ -149,7 +151,11 @@ def execute(arguments: argparse.Namespace) -> None:
         return
     if arguments.model is None:
         raise UsageError("there is nothing to measure", "Give a FILE, or a server with --url.")
-    program = open_program(str(find_program(arguments.model)), arguments)
+    path = find_program(arguments.model)
+    if arguments.device:
+        _print(bench_device(arguments, path), arguments)
+        return
+    program = open_program(str(path), arguments)
     if not program.is_language_model:
         _bench_module(program, arguments)
         return
@@ -164,7 +170,10 @@ def execute(arguments: argparse.Namespace) -> None:
         _prompt(arguments, program),
         arguments.cool_down,
     )
-    result = measure(program, options, say)
+    _print(measure(program, options, say), arguments)
+
+
+def _print(result: dict[str, Any], arguments: argparse.Namespace) -> None:
     if arguments.json:
         print_json(result)
         return
@@ -203,3 +212,4 @@ def execute(arguments: argparse.Namespace) -> None:
     if result["emulated"]:
         emit(_EMULATED)
     _print_profile(result)
+    print_device(result)

@@ -25,6 +25,7 @@ COMMANDS = (
     "serve",
     "transcribe",
     "bench",
+    "device",
     "eval",
     "report",
     "inspect",
@@ -149,6 +150,8 @@ def parse_arguments(words: Sequence[str]) -> argparse.Namespace:
     # argparse gives FILE and TEXT their words together, and so loses a TEXT behind an option.
     if arguments.command == "run" and arguments.text is None and len(rest) == 1:
         arguments.text = rest.pop() if not rest[0].startswith("-") else None
+    if arguments.command == "device" and arguments.action == "run":
+        arguments.for_runner, rest = rest, []
     if rest:
         parser.error(f"unrecognized arguments: {' '.join(rest)}")
     arguments.overrides_of_groups = overrides
