@@ -2,15 +2,18 @@
 
 #include <map>
 
+#include "cpu_op.h"
 #include "program.h"
 
 namespace satchel {
 
-BoundMethod::BoundMethod(const Program& program, const Method& method)
-    : method_(&method), tensors_(method.values.size()) {
-  for (size_t i = 0; i < tensors_.size(); ++i) {
+namespace {
+
+std::vector<Tensor> make_tensors(const Program& program, const Method& method) {
+  std::vector<Tensor> tensors(method.values.size());
+  for (size_t i = 0; i < tensors.size(); ++i) {
     const ValueInfo& value = method.values[i];
-    Tensor& t = tensors_[i];
+    Tensor& t = tensors[i];
     t.info = &value;
     t.dtype = value.dtype;
     t.rank = value.shape.size();
@@ -20,16 +23,59 @@ BoundMethod::BoundMethod(const Program& program, const Method& method)
       if (!t.weight->is_matrix()) t.data = const_cast<uint8_t*>(t.weight->codes);
     }
   }
-  calls_.reserve(method.nodes.size());
-  for (const NodeInfo& node : method.nodes) {
-    NodeCall call;
-    call.info = &node;
-    call.inputs.reserve(node.inputs.size());
-    for (const uint32_t id : node.inputs)
-      call.inputs.push_back(id == kAbsent ? nullptr : &tensors_[id]);
-    call.output = &tensors_[node.output];
-    calls_.push_back(std::move(call));
+  return tensors;
+}
+
+std::vector<int64_t> largest_sizes(const Method& method) {
+  std::vector<int64_t> sizes;
+  for (const SymbolInfo& symbol : method.symbols) sizes.push_back(symbol.maximum);
+  return sizes;
+}
+
+void set_sizes(std::vector<Tensor>& tensors, const std::vector<int64_t>& sizes) {
+  for (Tensor& t : tensors) {
+    for (size_t i = 0; i < t.rank; ++i) {
+      const int64_t dim = t.info->shape[i];
+      t.shape[i] = dim < 0 ? sizes[static_cast<size_t>(-1 - dim)] : dim;
+    }
   }
+}
+
+void bind_node(NodeCall& call, const NodeInfo& node, std::vector<Tensor>& tensors) {
+  call.info = &node;
+  call.inputs.clear();
+  call.inputs.reserve(node.inputs.size());
+  for (const uint32_t id : node.inputs)
+    call.inputs.push_back(id == kAbsent ? nullptr : &tensors[id]);
+  call.output = &tensors[node.output];
+}
+
+// One call serves all nodes, one after the other: a file of many small nodes is checked in little
+// memory.
+void check_nodes_at(const Method& method, std::vector<Tensor>& tensors,
+                    const std::vector<int64_t>& sizes) {
+  set_sizes(tensors, sizes);
+  NodeCall call;
+  for (const NodeInfo& node : method.nodes) {
+    call.params = {};
+    bind_node(call, node, tensors);
+    node.op->check(call);
+    const CpuOp* op = find_cpu_op(*node.op);
+    if (op && op->scratch) op->scratch(call, 1);
+  }
+}
+
+}  // namespace
+
+void check_nodes(const Program& program, const Method& method) {
+  std::vector<Tensor> tensors = make_tensors(program, method);
+  check_nodes_at(method, tensors, largest_sizes(method));
+  check_nodes_at(method, tensors, std::vector<int64_t>(method.symbols.size(), 1));
+}
+
+BoundMethod::BoundMethod(const Program& program, const Method& method)
+    : method_(&method), tensors_(make_tensors(program, method)), calls_(method.nodes.size()) {
+  for (size_t n = 0; n < calls_.size(); ++n) bind_node(calls_[n], method.nodes[n], tensors_);
   count_uses();
 }
 
@@ -68,24 +114,13 @@ void BoundMethod::count_uses() {
 bool BoundMethod::bind(const std::vector<int64_t>& sizes) {
   if (sizes == bound_ && is_bound_) return false;
   is_bound_ = false;  // so that a failure half-way is not taken for done
-  for (Tensor& t : tensors_) {
-    for (size_t i = 0; i < t.rank; ++i) {
-      const int64_t dim = t.info->shape[i];
-      t.shape[i] = dim < 0 ? sizes[static_cast<size_t>(-1 - dim)] : dim;
-    }
-  }
+  set_sizes(tensors_, sizes);
   for (NodeCall& call : calls_) call.info->op->check(call);
   bound_ = sizes;
   is_bound_ = true;
   return true;
 }
 
-void BoundMethod::bind_largest() {
-  std::vector<int64_t> sizes;
-  for (const SymbolInfo& symbol : method_->symbols) sizes.push_back(symbol.maximum);
-  bind(sizes);
-}
-
-void BoundMethod::bind_smallest() { bind(std::vector<int64_t>(method_->symbols.size(), 1)); }
+void BoundMethod::bind_largest() { bind(largest_sizes(*method_)); }
 
 }  // namespace satchel

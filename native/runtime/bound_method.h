@@ -10,6 +10,10 @@ namespace satchel {
 
 class Program;
 
+// Throws ExecutionError if a node's tensors do not fit at the largest or at the smallest sizes of
+// the symbols, or if the CPU would need more scratch for it than can be.
+void check_nodes(const Program& program, const Method& method);
+
 class BoundMethod {
  public:
   BoundMethod(const Program& program, const Method& method);
@@ -19,7 +23,6 @@ class BoundMethod {
   bool bind(const std::vector<int64_t>& sizes);
   void unbind() { is_bound_ = false; }  // what follows a bind has failed
   void bind_largest();
-  void bind_smallest();
 
   const Method& method() const { return *method_; }
   Tensor& tensor(uint32_t id) { return tensors_[id]; }

@@ -10,14 +10,6 @@ namespace satchel {
 
 namespace {
 
-// Throws ExecutionError if the CPU would need more scratch than can be.
-void require_scratch(BoundMethod& bound) {
-  for (const NodeCall& call : bound.calls()) {
-    const CpuOp* op = find_cpu_op(*call.info->op);
-    if (op && op->scratch) op->scratch(call, 1);
-  }
-}
-
 // A program that is called again will be called often: its weights are worth a copy. Not at once,
 // so that the first answer does not wait for it.
 constexpr uint64_t kCallsBeforeSettling = 2;
@@ -37,12 +29,8 @@ Program::Program(const std::string& path) : file_(path), table_(read_methods(fil
   // A node that fits at the largest and at the smallest sizes has its shapes in order; sizes in
   // between are checked again when they occur.
   for (const Method& method : table_.methods) {
-    BoundMethod bound(*this, method);
     try {
-      bound.bind_largest();
-      require_scratch(bound);
-      bound.bind_smallest();
-      require_scratch(bound);
+      check_nodes(*this, method);
     } catch (const ExecutionError& error) {
       throw FormatError("methods", file_.section(SectionKind::methods).offset,
                         method.name + ": " + error.what());
