@@ -131,7 +131,7 @@ def main() -> int:
     parser = argparse.ArgumentParser()
     parser.add_argument("kind", choices=["flip", "random"])
     parser.add_argument("program", type=Path)
-    parser.add_argument("--seconds", type=float, default=60.0)
+    parser.add_argument("--seconds", type=float, default=float("inf"))
     parser.add_argument("--count", type=int, default=1 << 60)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--folder", type=Path, default=None)
