@@ -8,6 +8,7 @@ import re
 import shutil
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -52,6 +53,12 @@ def browser() -> Iterator[Any]:
 
 @pytest.fixture
 def page(browser: Any, server: Running) -> Iterator[Any]:
+    with visiting(browser, server) as made:
+        yield made
+
+
+@contextmanager
+def visiting(browser: Any, server: Running) -> Iterator[Any]:
     """The page as a first visitor sees it; nothing may be asked of another host or go wrong."""
     context = browser.new_context()
     context.set_default_timeout(20_000)
@@ -61,7 +68,9 @@ def page(browser: Any, server: Running) -> Iterator[Any]:
     made.on("console", lambda m: problems.append(m.text) if m.type == "error" else None)
     made.on(
         "request",
-        lambda r: None if r.url.startswith((server.url, "blob:")) else problems.append(r.url),
+        lambda r: (
+            None if r.url.startswith((server.url, "blob:", "data:")) else problems.append(r.url)
+        ),
     )
     made.goto(server.url)
     made.wait_for_selector("#model option", state="attached")

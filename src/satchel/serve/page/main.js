@@ -1,6 +1,7 @@
 // Brings the parts together: what is shown, what is asked, and what keys do.
 
 import { answer, models } from "./api.js";
+import { asSent, Attached, forgetImages } from "./images.js";
 import { element } from "./markdown.js";
 import { messageView } from "./message.js";
 import { showMicrophone } from "./microphone.js";
@@ -11,6 +12,7 @@ const NUMBERS = ["temperature", "top_p", "top_k", "max_tokens", "seed"];
 let current = conversations[0] ?? newConversation();
 let running = null; // the controller of the answer that is coming
 let known = [];
+const attached = new Attached($("add-image"), $("image-file"), $("attached"), showProblem);
 
 function showTheme() {
   if (settings.theme) document.documentElement.dataset.theme = settings.theme;
@@ -26,6 +28,7 @@ function showConversations() {
       const drop = element("button", { type: "button", "aria-label": `Delete ${title}` }, "×");
       drop.addEventListener("click", () => {
         if (each === current) running?.abort();
+        for (const { images } of each.messages) forgetImages(images);
         remove(each);
         if (each === current) select(conversations[0] ?? newConversation());
         else showConversations();
@@ -47,8 +50,9 @@ function select(conversation) {
 function actions(index) {
   return {
     edit: (text) => {
+      const { images } = current.messages[index];
       current.messages.length = index;
-      send(text);
+      send(text, images);
     },
     regenerate: () => {
       if (running) return;
@@ -73,8 +77,8 @@ function showContext() {
   $("context").textContent = most && used ? `${used} of ${most} tokens` : "";
 }
 
-function request() {
-  const messages = current.messages.map(({ role, content }) => ({ role, content }));
+async function request(asked) {
+  const messages = await Promise.all(asked.map(asSent));
   if (settings.system) messages.unshift({ role: "system", content: settings.system });
   const made = { model: $("model").value, messages };
   for (const name of NUMBERS) {
@@ -85,8 +89,8 @@ function request() {
 }
 
 async function ask() {
-  const wanted = request();
   const conversation = current;
+  const asked = [...conversation.messages];
   const message = { role: "assistant", content: "", reasoning: "", time: Date.now() };
   const log = $("log");
   const index = conversation.messages.push(message) - 1;
@@ -105,7 +109,7 @@ async function ask() {
     if (atEnd) log.scrollTop = log.scrollHeight;
   };
   try {
-    message.told = await answer(wanted, settings.key, mine.signal, (delta) => {
+    message.told = await answer(await request(asked), settings.key, mine.signal, (delta) => {
       if (!delta.content && !delta.reasoning_content) return;
       message.first ??= (performance.now() - started) / 1000;
       message.content += delta.content ?? "";
@@ -135,10 +139,10 @@ function showBusy(busy) {
   $("stop").hidden = !busy;
 }
 
-function send(text) {
-  if (running || !text) return;
-  current.messages.push({ role: "user", content: text, time: Date.now() });
-  if (!current.title) current.title = text.slice(0, 60);
+function send(text, images = []) {
+  if (running || (!text && !images.length)) return;
+  current.messages.push({ role: "user", content: text, images, time: Date.now() });
+  if (!current.title) current.title = text.slice(0, 60) || images[0].name;
   if (!conversations.includes(current)) conversations.unshift(current);
   save();
   showConversations();
@@ -178,12 +182,20 @@ async function loadModels() {
   $("model").replaceChildren(
     ...chats.map((model) => element("option", { value: model.id }, model.id)),
   );
-  showMicrophone($("speak"), known, () => settings.key, dictate, (problem) => {
-    $("log").append(element("p", { class: "error", role: "alert" }, problem));
-  });
+  showMicrophone($("speak"), known, () => settings.key, dictate, showProblem);
   if (chats.some((model) => model.id === settings.model)) $("model").value = settings.model;
   if ($("log").querySelector(":scope > .error")) showMessages();
   showContext();
+  showWhetherItLooks();
+}
+
+function showProblem(problem) {
+  $("log").append(element("p", { class: "error", role: "alert" }, problem));
+  $("log").scrollTop = $("log").scrollHeight;
+}
+
+function showWhetherItLooks() {
+  $("add-image").hidden = !known.find((m) => m.id === $("model").value)?.meta?.images;
 }
 
 function openSettings(title = "Settings") {
@@ -200,13 +212,14 @@ $("settings").addEventListener("close", () => {
   showTheme();
   loadModels();
 });
-$("composer").addEventListener("submit", (event) => {
+$("composer").addEventListener("submit", async (event) => {
   event.preventDefault();
+  await attached.ready;
   const text = $("text").value.trim();
-  if (running || !text) return;
+  if (running || (!text && !attached.images.length)) return;
   $("text").value = "";
   grow();
-  send(text);
+  send(text, attached.take());
 });
 $("text").addEventListener("input", grow);
 $("text").addEventListener("keydown", (event) => {
@@ -225,6 +238,7 @@ $("model").addEventListener("change", () => {
   settings.model = $("model").value;
   save();
   showContext();
+  showWhetherItLooks();
 });
 $("toggle-sidebar").addEventListener("click", () => {
   const open = $("sidebar").classList.toggle("open");

@@ -1,5 +1,6 @@
 // How a message looks: its text, its reasoning, what it took, and what can be done with it.
 
+import { labelOf, thumbnail } from "./images.js";
 import { copyText, element, markdown } from "./markdown.js";
 
 function stats(message) {
@@ -24,7 +25,9 @@ export function messageView(message, actions, live) {
 
   function update() {
     if (mine) {
-      body.textContent = message.content;
+      const images = (message.images ?? []).map((each, at) => thumbnail(each, labelOf(each, at)));
+      const shown = images.length ? [element("div", { class: "images" }, ...images)] : [];
+      body.replaceChildren(...shown, message.content);
     } else {
       if (message.reasoning && !reasoning) {
         reasoning = element("details", { class: "reasoning" }, element("summary", {}, "Reasoning"));

@@ -1,5 +1,7 @@
 // Conversations and settings, kept in this browser and nowhere else.
 
+import { imageUrl } from "./images.js";
+
 const CONVERSATIONS = "satchel.conversations";
 const SETTINGS = "satchel.settings";
 
@@ -37,9 +39,18 @@ export function remove(conversation) {
   save();
 }
 
-export function download() {
-  const begun = conversations.filter((each) => each.messages.length);
-  const text = JSON.stringify({ conversations: begun }, null, 1);
+// With the images themselves, of which messages have the ids.
+async function withImages(message) {
+  if (!message.images?.length) return message;
+  const find = async (image) => ({ ...image, url: await imageUrl(image.id) });
+  return { ...message, images: await Promise.all(message.images.map(find)) };
+}
+
+export async function download() {
+  const begun = conversations.filter((each) => each.messages.length).map(async (each) => {
+    return { ...each, messages: await Promise.all(each.messages.map(withImages)) };
+  });
+  const text = JSON.stringify({ conversations: await Promise.all(begun) }, null, 1);
   const address = URL.createObjectURL(new Blob([text], { type: "application/json" }));
   const link = document.createElement("a");
   link.href = address;
