@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from processes import Failed, run_json
-from random_checkpoint import tensor_shapes, write_checkpoint
-from shapes import SHAPES
+from satchel.sources.random_weights import tensor_shapes, write_checkpoint
+from satchel.sources.shapes import SHAPES
+from satchel.sweeps.processes import Failed, run_json
 
 HERE = Path(__file__).resolve().parent
 # Real weights are known for this one; llama.cpp and Satchel take its file as it is.

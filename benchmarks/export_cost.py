@@ -20,8 +20,8 @@ import time
 from pathlib import Path
 from typing import Any
 
-from random_checkpoint import write_checkpoint
-from shapes import SHAPES
+from satchel.sources.random_weights import write_checkpoint
+from satchel.sources.shapes import SHAPES
 
 
 def satchel(*arguments: str) -> dict[str, Any]:

@@ -16,9 +16,9 @@ from typing import Any
 
 from lengths import numbers
 from limits import busy_share
-from processes import Failed, run_json
 
 import satchel
+from satchel.sweeps.processes import Failed, run_json
 
 HERE = Path(__file__).resolve().parent
 PROMPTS = [16, 32, 64, 128, 256, 512, 1024, 1536, 2048]

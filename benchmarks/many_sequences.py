@@ -24,14 +24,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from processes import run_json
-
 from satchel import _native
 from satchel.llm.session import Session
 from satchel.llm.steps import Part, run_step
 from satchel.program.names import KV_METHOD
 from satchel.program.stored_graphs import read_graphs
 from satchel.runtime.program import Program
+from satchel.sweeps.processes import run_json
 
 WARM_UP = 6.0  # seconds
 Clock = Callable[[], float]

@@ -21,8 +21,8 @@ import time
 from pathlib import Path
 from typing import Any
 
-from random_checkpoint import tensor_shapes, write_checkpoint, write_tokenizer
-from shapes import SHAPES
+from satchel.sources.random_weights import tensor_shapes, write_checkpoint, write_tokenizer
+from satchel.sources.shapes import SHAPES
 
 SMALL_VOCABULARY = 512  # of a shard without the head
 

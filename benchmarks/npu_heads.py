@@ -14,13 +14,13 @@ import tempfile
 from pathlib import Path
 
 from npu_compile import SMALL_VOCABULARY
-from random_checkpoint import write_checkpoint
-from shapes import SHAPES
 
 import satchel
 from satchel.backends.qnn.lowering import attention, state
 from satchel.graph.ir import Node, Value, attr_float, attr_int
 from satchel.runtime.program import Program
+from satchel.sources.random_weights import write_checkpoint
+from satchel.sources.shapes import SHAPES
 
 
 def head_by_head(to: state.Lowering, node: Node) -> Value:

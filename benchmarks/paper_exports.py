@@ -20,7 +20,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from random_checkpoint import write_checkpoint
+from satchel.sources.random_weights import write_checkpoint
 
 LANGUAGE = ("qwen3-0_6b", "llama3_2-1b", "phi4-mini")
 VISION = ("mv3", "resnet50", "vit", "swin_t")

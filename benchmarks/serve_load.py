@@ -30,12 +30,11 @@ from pathlib import Path
 from typing import Any
 from urllib.request import urlopen
 
-from processes import Failed, run_json
-from random_checkpoint import write_checkpoint
-from shapes import SHAPES
-
 from satchel.benchmark.load import LoadOptions, measure_load
 from satchel.remote import Remote
+from satchel.sources.random_weights import write_checkpoint
+from satchel.sources.shapes import SHAPES
+from satchel.sweeps.processes import Failed, run_json
 
 HERE = Path(__file__).resolve().parent
 REAL = "smollm2-135m"

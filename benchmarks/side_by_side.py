@@ -21,11 +21,11 @@ from typing import Any
 import contenders
 from contenders import PEERS, Contender, Settings
 from peers.install import default_folder
-from processes import Failed, run_json
-from shapes import SHAPES
 
 from report import Result, markdown
 from satchel import _native
+from satchel.sources.shapes import SHAPES
+from satchel.sweeps.processes import Failed, run_json
 
 MODELS = ["smollm2-135m", "qwen3-0_6b", "llama3_2-1b", "qwen3-4b"]
 

@@ -15,10 +15,10 @@ import time
 from pathlib import Path
 
 import numpy as np
-from random_checkpoint import write_tokenizer
 
 import satchel
 from satchel.machine import peak_rss
+from satchel.sources.random_weights import write_tokenizer
 
 MARKS = ["<image>", "<fake_token_around_image>", "<global-img>"]
 PLACES = [f"<row_{r}_col_{c}>" for r in range(1, 7) for c in range(1, 7)]

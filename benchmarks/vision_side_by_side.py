@@ -25,7 +25,8 @@ from typing import Any
 
 from peers.install import default_folder, interpreter
 from peers.vision_models import MODELS
-from processes import Failed, run_json
+
+from satchel.sweeps.processes import Failed, run_json
 
 HERE = Path(__file__).resolve().parent
 PEERS = {

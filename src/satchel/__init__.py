@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from satchel.runtime.program import Program, load
     from satchel.sources.catalog import catalog
     from satchel.speech.transcriber import SpeechOptions, Transcriber
+    from satchel.sweeps.public import sweep
 
     __version__: str
 
@@ -42,6 +43,7 @@ _PLACES = {
     "export": "satchel.exporter",
     "find_target": "satchel.backends",
     "load": "satchel.runtime.program",
+    "sweep": "satchel.sweeps.public",
 }
 
 __all__ = [
@@ -60,6 +62,7 @@ __all__ = [
     "export",
     "find_target",
     "load",
+    "sweep",
 ]
 
 

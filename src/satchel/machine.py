@@ -48,6 +48,17 @@ def current_rss() -> int:
     return _linux_status("VmRSS") or peak_rss()
 
 
+def memory_bytes() -> int | None:
+    """All memory that the system has, or that its container may use; None if it is not known."""
+    try:
+        whole = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (ValueError, OSError, AttributeError):
+        return None
+    with suppress(OSError, ValueError):  # "max", or no such file
+        return min(whole, int(Path("/sys/fs/cgroup/memory.max").read_text()))
+    return whole
+
+
 def describe_machine() -> str:
     """The processor, its cores and the system, in a few words."""
     import platform

@@ -52,6 +52,10 @@ def test_fields(
         nested = {"name", "architecture", "parameters", "context", "description", "source"}
         names = documented(heading) - (nested if "models" in heading else set())
         assert fields(capsys, *call) == names, heading
+    experiment = tmp_path / "experiment.yaml"
+    experiment.write_text(f"models: [{checkpoint}]\nprompts: [8]\n")
+    plan = fields(capsys, "sweep", experiment, "-o", tmp_path / "results", "--plan")
+    assert plan == documented("`satchel sweep --plan`")
     bench = fields(capsys, "bench", program, "--prompt-tokens", 8, "--new-tokens", 4)
     spreads = {"prefill_tok_s_spread", "decode_tok_s_spread"}
     assert bench - spreads == documented("`satchel bench`")

@@ -101,6 +101,11 @@ def measure(program: Program, options: BenchOptions, tell: Tell = lambda _: None
         "bandwidth_share": decode_tok_s * bytes_per_token / bandwidth,
         "peak_rss_bytes": memory,
         "file_size_bytes": program.size,
+        "samples": {
+            "prefill_tok_s": prefill,
+            "decode_tok_s": decode,
+            "ttft_s": [run.ttft_s for run in runs],
+        },
         "lookahead": None,
         "profile": None,
     }

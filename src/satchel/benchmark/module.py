@@ -71,5 +71,6 @@ def measure_module(program: Program, options: ModuleBench) -> dict[str, Any]:
         "threads": instance.threads,
         "kernels": instance.kernels,
         "emulated": instance.emulated,
+        "samples": {"latency_s": times},
         "profile": profile,
     }

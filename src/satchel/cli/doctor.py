@@ -11,7 +11,7 @@ from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 from satchel.cli.output import emit, print_json
-from satchel.machine import cores
+from satchel.machine import cores, memory_bytes
 from satchel.units import megabytes
 
 HELP = "show what this machine can do and what is missing"
@@ -57,7 +57,7 @@ def examine() -> dict[str, Any]:
         "python": platform.python_version(),
         "platform": platform.platform(),
         "threads": cores(),
-        "memory_bytes": _memory(),
+        "memory_bytes": memory_bytes(),
         "cpu_features": _native.kernels.cpu_features(),
         "kernels": {
             "available": _native.kernels.available(),
@@ -81,13 +81,6 @@ def _extras_of_targets() -> dict[str, tuple[str, str]]:
 
     extras = (family.extra for family in families().values())
     return {extra.name: (extra.module, extra.purpose) for extra in extras if extra}
-
-
-def _memory() -> int | None:
-    try:
-        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    except (ValueError, OSError, AttributeError):
-        return None
 
 
 def _version(package: str) -> str | None:

@@ -28,6 +28,7 @@ COMMANDS = (
     "device",
     "eval",
     "report",
+    "sweep",
     "inspect",
     "verify",
     "sign",

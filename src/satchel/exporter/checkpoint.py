@@ -429,7 +429,8 @@ def plain_name(source: str | os.PathLike[str], path: Path) -> str:
     """A short name from the path or the address."""
     text = os.fspath(source)
     if not Path(text).exists():
-        return text.removeprefix("hf:").split("@")[0].split("/")[-1].lower()
+        address = text.removeprefix("hf:").split("@")[0].split("/")[-1]
+        return address.replace(":", "-").lower()  # random:NAME
     path = path.absolute()
     generic = path.name.startswith(("model", "consolidated", "pytorch_model"))
     return (

@@ -65,13 +65,18 @@ def remove_partials(parent: Path) -> None:
 
 
 @contextmanager
-def locked(folder: Path) -> Iterator[None]:
-    """Hold a folder's lock: a second process waits here until the first is done."""
+def locked(folder: Path, wait: bool = True) -> Iterator[bool]:
+    """Hold a folder's lock: a second process waits here until the first is done.
+
+    Whether it is held is told: one that is not to wait may not get it.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     with open(folder / ".lock", "a+b") as file:
-        _lock(file)
+        if not _lock(file, wait):
+            yield False
+            return
         try:
-            yield
+            yield True
         finally:
             _unlock(file)
 
@@ -80,13 +85,15 @@ if sys.platform == "win32":
     import msvcrt
     import time
 
-    def _lock(file: IO[bytes]) -> None:
+    def _lock(file: IO[bytes], wait: bool) -> bool:
         while True:
             file.seek(0)
             try:
                 msvcrt.locking(file.fileno(), msvcrt.LK_NBLCK, 1)
-                return
+                return True
             except OSError:
+                if not wait:
+                    return False
                 time.sleep(0.2)
 
     def _unlock(file: IO[bytes]) -> None:
@@ -96,8 +103,12 @@ if sys.platform == "win32":
 else:
     import fcntl
 
-    def _lock(file: IO[bytes]) -> None:
-        fcntl.flock(file.fileno(), fcntl.LOCK_EX)
+    def _lock(file: IO[bytes], wait: bool) -> bool:
+        try:
+            fcntl.flock(file.fileno(), fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+        except BlockingIOError:
+            return False
+        return True
 
     def _unlock(file: IO[bytes]) -> None:
         fcntl.flock(file.fileno(), fcntl.LOCK_UN)

@@ -58,6 +58,19 @@ def fetch_from_hub(
     return folder
 
 
+def in_hub_cache(source: HubSource, revision: str | None = None) -> Path | None:
+    """What has been fetched already, without asking the hub for more."""
+    try:
+        import huggingface_hub
+
+        folder = Path(
+            huggingface_hub.snapshot_download(source.repo, revision=revision, local_files_only=True)
+        )
+    except Exception:  # not there, or nothing that could look
+        return None
+    return folder / source.files[0] if source.files else folder
+
+
 def _snapshot(
     source: HubSource, options: dict[str, Any], allow: list[str], ignore: list[str] | None
 ) -> Path:

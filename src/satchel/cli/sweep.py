@@ -1,0 +1,124 @@
+"""satchel sweep: a whole experiment in one command."""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+from typing import TYPE_CHECKING, Any
+
+from satchel.cli.output import emit, print_json, say
+from satchel.units import megabytes
+
+if TYPE_CHECKING:
+    from satchel.sweeps.planning import Plan, PlannedCell
+
+HELP = "run an experiment: models by recipes by targets by devices, from one YAML file"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("experiment", metavar="FILE", help="the experiment (satchel help sweep)")
+    parser.add_argument(
+        "-o",
+        "--output",
+        metavar="FOLDER",
+        default="results",
+        help="for the results; a sweep that was stopped goes on there",
+    )
+    parser.add_argument(
+        "--plan",
+        action="store_true",
+        help="only list the cells with size, time and memory, and those that are not possible",
+    )
+    parser.add_argument(
+        "--retry", action="store_true", help="also do again what failed in an earlier run"
+    )
+    parser.add_argument(
+        "--store",
+        metavar="PLACE",
+        help="for exports: a folder, or an address of fsspec's such as s3://bucket/folder "
+        "(in the results)",
+    )
+
+
+def execute(arguments: argparse.Namespace) -> int:
+    from satchel.sweeps.experiment import read_experiment
+    from satchel.sweeps.public import Sweep
+    from satchel.sweeps.results import Results
+    from satchel.sweeps.watching import watcher_for
+
+    sweep = Sweep(read_experiment(arguments.experiment), arguments.output, arguments.store)
+    if arguments.plan:
+        plan = sweep.plan()
+        if arguments.json:
+            print_json({**plan.to_dict(), "seconds": plan.seconds})
+        else:
+            _print_plan(plan)
+        return 0
+    plan = sweep.plan(fetch=True)
+    say(_summary(plan))
+    watcher = watcher_for(plan, Results(sweep.folder), arguments.retry, arguments.json)
+    with watcher:
+        rows = sweep.run(arguments.retry, plan, watcher)
+    counts = {
+        status: sum(row["status"] == status for row in rows)
+        for status in ("ok", "failed", "impossible", "pending")
+    }
+    if arguments.json:
+        print_json({"output": str(sweep.folder), "cells": len(rows), **counts, "rows": rows})
+        return 0
+    for row in rows:
+        if row["status"] in ("failed", "impossible"):
+            emit(f"{row['status']}: {_label(row)}: {row['error']}")
+    emit(
+        f"{sweep.folder}: {counts['ok']} of {len(rows)} cells measured, {counts['failed']} failed, "
+        f"{counts['impossible']} not possible"
+    )
+    emit(f"satchel report {arguments.output} shows them on a page.")
+    return 0
+
+
+def _label(row: dict[str, Any]) -> str:
+    parts = (row["model"], row["peer"] or row["target"], row["recipe"], row["prompt"])
+    return " ".join(part for part in parts if part)
+
+
+def _summary(plan: Plan) -> str:
+    from satchel.sweeps.progress import duration
+
+    possible, exports = plan.possible, [e for e in plan.exports if e.program is None]
+    parts = [f"{len(plan.cells)} cells", f"{len(exports)} exports"]
+    if len(possible) < len(plan.cells):
+        parts.append(f"{len(plan.cells) - len(possible)} not possible")
+    parts.append(f"about {duration(plan.seconds)}")
+    return f"{plan.experiment.name}: {', '.join(parts)}"
+
+
+def _print_plan(plan: Plan) -> None:
+    emit(_summary(plan))
+    width = shutil.get_terminal_size().columns
+    room = max(20, width - 36)
+    emit(f"{'cell':<{room}} {'file':>10} {'memory':>10}  {'time':>12}".rstrip())
+    for planned in plan.cells:
+        label = planned.cell.label
+        label = label if len(label) <= room else f"{label[: room - 1]}…"
+        emit(f"{label:<{room}} {_takes(planned)}".rstrip())
+    impossible = [planned for planned in plan.cells if planned.impossible]
+    if impossible:
+        emit("\nnot possible:")
+    for planned in impossible:
+        error = planned.impossible or {}
+        advice = f" {error['advice']}" if error.get("advice") else ""
+        emit(f"  {planned.cell.label}: {error['message']}.{advice}")
+    memory = max((planned.estimate.export_bytes or 0 for planned in plan.possible), default=0)
+    emit(f"\nThe largest export takes {megabytes(memory)} of memory; ~ is a guess.")
+
+
+def _takes(planned: PlannedCell) -> str:
+    from satchel.sweeps.progress import duration
+
+    if planned.impossible:
+        return f"{'not possible':>35}"
+    about = "~" if planned.estimate.rough else ""
+    file, memory = planned.estimate.file_bytes, planned.memory
+    sizes = [f"{about}{megabytes(each)}" if each else "?" for each in (file, memory)]
+    return f"{sizes[0]:>10} {sizes[1]:>10}  {duration(planned.seconds):>12}"

@@ -1,0 +1,104 @@
+"""``satchel.sweep``: a whole experiment, from Python as from the command line."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from satchel.errors import SatchelError
+from satchel.sources.cache import locked
+from satchel.sweeps.devices import open_device
+from satchel.sweeps.experiment import Experiment, read_experiment
+from satchel.sweeps.jobs import Job, Record, Surroundings
+from satchel.sweeps.planning import Plan, make_plan
+from satchel.sweeps.progress import Watcher
+from satchel.sweeps.results import Results, Row
+from satchel.sweeps.serial import run_serial
+
+
+def sweep(
+    experiment: str | os.PathLike[str] | Mapping[str, Any],
+    output: str | os.PathLike[str],
+    *,
+    store: str | None = None,
+    retry: bool = False,
+) -> list[Row]:
+    """Run an experiment, or what is left of it, and give a row for each cell.
+
+    ``experiment`` is a YAML file or what one would hold. Exports lie in ``store``: a folder, or an
+    address of fsspec's; by default in ``output``.
+
+    >>> tiny = {"models": ["tiny-llama"], "recipes": ["fp16"], "prompts": [8], "runs": 1}
+    >>> [row] = sweep({**tiny, "export": {"context": 96}}, "results")
+    >>> row["status"], row["decode_tok_s"] > 0
+    ('ok', True)
+    """
+    return Sweep(read_experiment(experiment), output, store).run(retry)
+
+
+class Nobody:
+    """A watcher that does not look."""
+
+    def begun(self, job: Job) -> None:
+        pass
+
+    def done(self, job: Job, record: Record) -> None:
+        pass
+
+
+class Sweep:
+    """An experiment with the folder of its results."""
+
+    def __init__(
+        self,
+        experiment: Experiment,
+        output: str | os.PathLike[str],
+        store: str | None = None,
+    ) -> None:
+        self.experiment, self.folder = experiment, Path(output).absolute()
+        chosen = store or experiment.store or str(self.folder / "artefacts")
+        self.store = chosen if "://" in chosen else str(Path(chosen).absolute())
+
+    def plan(self, fetch: bool = False) -> Plan:
+        """All cells; what is not here is fetched only if asked for."""
+        return make_plan(self.experiment, fetch, self.folder / "peers")
+
+    def run(
+        self,
+        retry: bool = False,
+        plan: Plan | None = None,
+        watcher: Watcher | None = None,
+    ) -> list[Row]:
+        """Do what is left to do."""
+        with self._alone():
+            planned = plan or self.plan(fetch=True)
+            results = Results(self.folder)
+            results.write_plan(planned.to_dict())
+            around = self._surroundings(planned, results)
+            watching = watcher or Nobody()
+            try:
+                run_serial(planned, results, around, watching, retry)
+            finally:
+                results.write_tables()
+            return results.rows()
+
+    def _surroundings(self, plan: Plan, results: Results) -> Surroundings:
+        rest = self.experiment.cool_down
+        cold = {}
+        if rest.temperature is not None:
+            devices = {c.cell.device for c in plan.possible if c.measurements}
+            cold = {address: open_device(address).temperature() for address in devices}
+        return Surroundings(self.store, str(results.logs), self.experiment.time_limit, rest, cold)
+
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        """Two sweeps in one folder would measure the same cells."""
+        with locked(self.folder, wait=False) as held:
+            if not held:
+                raise SatchelError(
+                    f"another sweep is writing to {self.folder}", "Wait for it, or use another -o."
+                )
+            yield

@@ -1,0 +1,61 @@
+"""Runs a sweep on this machine, one piece of work after the other."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from satchel.sweeps.jobs import Export, Job, Quality, Surroundings, name_of, run_job
+from satchel.sweeps.planning import Plan, PlannedCell
+from satchel.sweeps.progress import Watcher
+from satchel.sweeps.results import Results
+
+
+def run_serial(
+    plan: Plan, results: Results, around: Surroundings, watcher: Watcher, retry: bool = False
+) -> None:
+    """All that has no record yet; with ``retry``, also what failed."""
+    again: set[str] = set()  # that failed in this very run
+    for job in jobs_in_order(plan):
+        name = name_of(job)
+        if results.is_done(name, retry and name not in again) or not is_ready(job, results):
+            continue
+        watcher.begun(job)
+        record = run_job(job, around)
+        results.add(record)
+        again.add(name)
+        watcher.done(job, record)
+
+
+def is_ready(job: Job, results: Results) -> bool:
+    """Whether its program is there, if it needs one."""
+    if isinstance(job, Export):
+        return True
+    if job.export is None:
+        return True
+    made = results.records.get(name_of(job.export))
+    return made is not None and bool(made["ok"])
+
+
+def jobs_in_order(plan: Plan) -> Iterator[Job]:
+    """Group by group: what it needs, and then its cells in turns.
+
+    An export that several groups use comes with the first of them.
+    """
+    for group in plan.groups():
+        yield from exports_of(group)
+        yield from qualities_of(group)
+        rounds = max((len(cell.measurements) for cell in group), default=0)
+        for number in range(rounds):
+            first = number % len(group)  # each round begins with another cell
+            for cell in group[first:] + group[:first]:
+                yield cell.measurements[number]
+
+
+def exports_of(group: list[PlannedCell]) -> list[Export]:
+    """Each once."""
+    return list({cell.export.key: cell.export for cell in group if cell.export}.values())
+
+
+def qualities_of(group: list[PlannedCell]) -> list[Quality]:
+    """Each once."""
+    return list({cell.quality.key: cell.quality for cell in group if cell.quality}.values())

@@ -1,0 +1,155 @@
+"""What a person sees of a sweep: a table that lives on a terminal, or a line for each cell."""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+from typing import Any
+
+from satchel.cli.output import say, shown
+from satchel.sweeps.jobs import Export, Job, Measurement, Quality, Record, name_of
+from satchel.sweeps.planning import Plan
+from satchel.sweeps.progress import Progress, duration
+from satchel.sweeps.results import Results
+from satchel.units import megabytes
+
+_SHOWN = 12  # rows of the live table
+
+
+class LineWatcher:
+    """A line for each piece of work, on standard error."""
+
+    def __init__(self, plan: Plan, results: Results, retry: bool = False) -> None:
+        self.progress = Progress(plan)
+        for name in list(self.progress.left):
+            if results.is_done(name, retry):
+                self.progress.skip(name)
+        left, total = len(self.progress.left), self.progress.total
+        if left < total:
+            say(f"going on: {total - left} of {total} pieces of work are done")
+
+    def begun(self, job: Job) -> None:
+        pass
+
+    def done(self, job: Job, record: Record) -> None:
+        self.progress.finish(name_of(job), record)
+        at = f"[{self.progress.finished}/{self.progress.total}]"
+        left = duration(self.progress.seconds_left())
+        say(f"{at} {job.label}: {told(job, record)}; {left} left")
+
+    def __enter__(self) -> LineWatcher:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+
+def told(job: Job, record: Record) -> str:
+    """What came of a job, in a few words."""
+    if not record["ok"]:
+        return f"failed: {record['error']['message']}"
+    if isinstance(job, Export):
+        size = megabytes(record["file_size_bytes"])
+        return f"exported, {size}, {record.get('export_seconds', 0):.1f} s"
+    if isinstance(job, Quality):
+        return _quality(record["document"])
+    return speed_of(record["document"])
+
+
+def speed_of(document: dict[str, Any]) -> str:
+    """
+    >>> speed_of({"prefill_tok_s": 1234.5, "decode_tok_s": 56.78})
+    'prefill 1,234, decode 56.8 tok/s'
+    """
+    if "decode_tok_s" in document:
+        guessing = document.get("lookahead")
+        decode = guessing["tok_s"] if guessing else document["decode_tok_s"]
+        return f"prefill {document['prefill_tok_s']:,.0f}, decode {decode:,.1f} tok/s"
+    milliseconds = document.get("median_ms") or document["median_s"] * 1000
+    return f"{milliseconds:,.2f} ms"
+
+
+def _quality(document: dict[str, Any]) -> str:
+    parts = [f"{phase} {found['ppl']:.3f}" for phase, found in document["phases"].items()]
+    parts += [f"{task}" for task in document["tasks"]]
+    return f"perplexity {', '.join(parts)}" if document["phases"] else ", ".join(parts)
+
+
+class LiveWatcher(LineWatcher):
+    """A table of the last pieces of work, what runs now, and how far it is."""
+
+    def __init__(self, plan: Plan, results: Results, retry: bool = False) -> None:
+        super().__init__(plan, results, retry)
+        from rich.live import Live
+
+        self.lines: list[tuple[str, str, str]] = []
+        self.running: dict[str, str] = {}
+        self.counts: Counter[str] = Counter()
+        self.impossible = len(plan.cells) - len(plan.possible)
+        self.name = plan.experiment.name
+        self.live = Live(self, refresh_per_second=4, console=_console(), transient=False)
+
+    def __enter__(self) -> LineWatcher:
+        self.live.__enter__()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.live.__exit__(*error)  # type: ignore[arg-type]
+
+    def begun(self, job: Job) -> None:
+        self.running[name_of(job)] = _what(job)
+
+    def done(self, job: Job, record: Record) -> None:
+        name = name_of(job)
+        self.running.pop(name, None)
+        self.progress.finish(name, record)
+        style = "" if record["ok"] else "red"
+        self.lines.append((job.label, told(job, record), style))
+
+    def __rich__(self) -> Any:
+        from rich.console import Group
+        from rich.progress_bar import ProgressBar
+        from rich.table import Table
+        from rich.text import Text
+
+        table = Table(box=None, expand=True, padding=(0, 1, 0, 0), show_header=False)
+        table.add_column(ratio=4, no_wrap=True, overflow="ellipsis")
+        table.add_column(ratio=5, no_wrap=True, overflow="ellipsis")
+        for label, what, style in self.lines[-_SHOWN:]:
+            table.add_row(Text(shown(label)), Text(shown(what), style))
+        for what in self.running.values():
+            label, _, doing = what.partition("\t")
+            table.add_row(Text(shown(label), "bold"), Text(doing, "bold"))
+        p = self.progress
+        head = Text.assemble((self.name, "bold"), f"  {p.finished} of {p.total} pieces of work")
+        if p.failed:
+            head.append(f", {p.failed} failed", "red")
+        if self.impossible:
+            head.append(f", {self.impossible} cells not possible")
+        spent = duration(p.clock() - p.started)
+        left = duration(p.seconds_left()) if p.left else "nothing"
+        bar = ProgressBar(total=max(p.total, 1), completed=p.finished, width=None)
+        return Group(head, bar, Text(f"{spent} so far, {left} left", "dim"), table)
+
+
+def _what(job: Job) -> str:
+    doing = {Export: "exporting …", Quality: "evaluating …", Measurement: "measuring …"}
+    return f"{job.label}\t{doing[type(job)]}"
+
+
+def _console(**options: Any) -> Any:
+    from rich.console import Console
+
+    return Console(stderr=True, **options)
+
+
+def watcher_for(plan: Plan, results: Results, retry: bool, quiet: bool) -> LineWatcher:
+    """A live table on a terminal where rich is installed, else lines."""
+    if not quiet and sys.stderr is not None and sys.stderr.isatty():
+        try:
+            import rich  # noqa: F401
+
+            return LiveWatcher(plan, results, retry)
+        except ImportError:
+            pass
+    return LineWatcher(plan, results, retry)

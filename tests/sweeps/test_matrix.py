@@ -1,0 +1,122 @@
+"""What an experiment's file says becomes cells, and what it says wrongly an error that helps."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from satchel.errors import ConfigError
+from satchel.sweeps.experiment import CoolDown, Prompt, read_experiment
+from satchel.sweeps.matrix import cells_of
+
+TINY = "random:tiny-llama"
+
+
+def labels(given: dict[str, Any]) -> list[str]:
+    return [cell.label for cell in cells_of(read_experiment(given))]
+
+
+def test_every_combination_once() -> None:
+    given = {
+        "models": [TINY, "random:tiny-qwen3"],
+        "recipes": ["fp16", "8da4w:64"],
+        "targets": ["cpu", "vulkan"],
+        "modes": ["hybrid", "kv"],
+        "prompts": [8, {"tokens": 16, "new_tokens": 4}],
+        "threads": [1, 2],
+    }
+    found = labels(given)
+    assert len(found) == len(set(found)) == 2 * 2 * 2 * 2 * 2 * 2
+    assert "tiny-qwen3 vulkan 8da4w:64 kv 16+4 2 threads" in found
+
+
+def test_excludes_name_patterns_and_includes_are_matrices_of_their_own() -> None:
+    given = {
+        "models": [TINY],
+        "recipes": ["fp16", "8da4w:32", "8da4w:64"],
+        "targets": ["cpu", "vulkan"],
+        "exclude": [{"recipes": "8da4w*", "targets": ["vulkan", "nothing"]}],
+        "include": [{"recipes": ["fp16"], "prompts": [8, 256]}],
+    }
+    assert labels(given) == [
+        "tiny-llama cpu fp16 256+64",
+        "tiny-llama vulkan fp16 256+64",
+        "tiny-llama cpu 8da4w:32 256+64",
+        "tiny-llama cpu 8da4w:64 256+64",
+        "tiny-llama cpu fp16 8+64",
+        "tiny-llama vulkan fp16 8+64",
+    ]  # what an include repeats is there once
+
+
+def test_vision_models_have_no_prompts_and_models_may_have_axes_of_their_own() -> None:
+    given = {
+        "models": [TINY, {"source": "mv3", "weights": "random", "recipes": ["fp32", "int8"]}],
+        "recipes": ["fp16"],
+        "prompts": [8, 16],
+        "peers": ["executorch"],
+    }
+    assert labels(given) == [
+        "tiny-llama cpu fp16 8+64",
+        "tiny-llama cpu fp16 16+64",
+        "tiny-llama executorch 8+64",
+        "tiny-llama executorch 16+64",
+        "mobilenet_v3_small cpu fp32",
+        "mobilenet_v3_small cpu int8",
+        "mobilenet_v3_small executorch fp32",
+        "mobilenet_v3_small executorch int8",
+    ]
+    vision = cells_of(read_experiment(given))[-1].model
+    assert vision.source == "torchvision:mobilenet_v3_small" and vision.is_vision
+    assert vision.flags == ("--random-weights",)
+
+
+def test_a_file_is_read_with_paths_relative_to_it(tmp_path: Path) -> None:
+    (tmp_path / "words.txt").write_text("words")
+    (tmp_path / "checkpoint").mkdir()
+    (tmp_path / "mine.yaml").write_text(
+        "models: [{source: checkpoint, name: mine, context: 512}]\n"
+        "recipes: [{name: careful, recipe: 8da4w, calibrate: words.txt, embedding: '8,0'}]\n"
+        "prompts: [{file: words.txt, new_tokens: 4}]\n"
+        "quality: {text: words.txt, limit: 10}\n"
+        "cool_down: {seconds: 1, temperature: 2, at_most: 60}\n"
+    )
+    found = read_experiment(tmp_path / "mine.yaml")
+    [cell] = cells_of(found)
+    words = str((tmp_path / "words.txt").resolve())
+    assert found.name == "mine" and cell.label == "mine cpu careful words.txt+4"
+    assert cell.model.source == str((tmp_path / "checkpoint").resolve())
+    assert cell.model.options == {"context": 512}
+    assert cell.recipe.options["calibrate"] == words
+    assert cell.prompt == Prompt(256, 4, words)
+    assert found.quality == {"text": words, "limit": 10}
+    assert found.cool_down == CoolDown(1.0, 2.0, 60.0)
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({}, "names no models"),
+        ({"models": [TINY], "recipe": ["fp16"]}, "unknown key 'recipe'"),
+        ({"models": [{"name": "x"}]}, "must be a name or have a source"),
+        ({"models": [TINY], "recipes": ["8da4w:big"]}, "is no recipe"),
+        ({"models": [TINY], "recipes": [{"recipes": "fp16"}]}, "unknown key 'recipes'"),
+        ({"models": [TINY], "modes": ["fast"]}, "there is no mode 'fast'"),
+        ({"models": [TINY], "prompts": [0]}, "tokens in the experiment must be a number from 1"),
+        ({"models": [TINY], "runs": "many"}, "runs in the experiment must be a number"),
+        ({"models": [TINY], "exclude": ["fp16"]}, "exclude in the experiment must hold axes"),
+        ({"models": [TINY], "include": [{"recipe": []}]}, "unknown key 'recipe'"),
+        ({"models": [TINY], "quality": {"limit": 3}}, "names no text and no task"),
+        ({"models": [TINY], "speed": False}, "measures nothing"),
+        ({"models": [TINY], "cool_down": {"second": 3}}, "unknown key 'second'"),
+    ],
+)
+def test_what_is_wrong_is_told(given: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        read_experiment(given)
+
+
+def test_all_cells_may_not_be_excluded() -> None:
+    with pytest.raises(ConfigError, match="every cell is excluded"):
+        labels({"models": [TINY], "exclude": [{"targets": "*"}]})

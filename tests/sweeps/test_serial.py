@@ -1,0 +1,166 @@
+"""Sweeps that run one cell after the other: what they do once, what they go on from, what fails."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+import satchel
+from satchel.cli.main import main
+from satchel.errors import SatchelError
+from satchel.sources.cache import locked
+from satchel.sweeps.jobs import Export, Surroundings, program_of, run_job
+from satchel.sweeps.results import Results
+
+
+def by_label(rows: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
+    return {f"{row['model']} {row['recipe']} {row['prompt']}": row for row in rows}
+
+
+def measured(rows: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Rows without their plans, in which the memory of the process that plans is counted."""
+    return [{k: v for k, v in row.items() if not k.startswith("planned")} for row in rows]
+
+
+def test_rows_have_what_is_needed_to_do_it_again(
+    tiny: dict[str, Any], checkpoint: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = tmp_path / "words.txt"
+    text.write_text("a few words to read " * 20)
+    prompt = tmp_path / "prompt.txt"
+    prompt.write_text("longer than the context " * 20)
+    again = shutil.copytree(checkpoint, tmp_path / "the-same-bytes")
+    tiny["models"].append(str(again))
+    tiny["models"].append({"source": str(checkpoint), "name": "other", "recipes": ["8da4w:33"]})
+    longer = {"file": str(prompt), "new_tokens": 4}
+    tiny["include"] = [{"models": [str(checkpoint)], "prompts": [longer]}]
+    tiny["quality"] = {"text": str(text), "window": 32, "limit": 64}
+    tiny["repeats"] = 2
+    rows = by_label(satchel.sweep(tiny, tmp_path / "results"))
+    first = rows["tiny-llama fp16 8+4"]
+    assert first["status"] == "ok" and first["samples_of"] == "processes"
+    assert len(first["decode_tok_s_samples"]) == 2
+    low, high = sorted(first["decode_tok_s_samples"])
+    assert first["decode_tok_s"] == pytest.approx((low + high) / 2)
+    assert first["ppl_device"] > 1 and first["bandwidth_before"] > 1e8
+    assert first["satchel"] == satchel.__version__ and first["cores"] >= 1
+
+    # The same bytes by another path were exported once, and are the same program.
+    records = Results(tmp_path / "results").records
+    assert sum(name.startswith("export-") for name in records) == 1
+    assert rows["the-same-bytes fp16 8+4"]["checksum"] == first["checksum"]
+
+    # A cell that fails is a row, and so is one that could not be run at all.
+    failed = rows["tiny-llama fp16 prompt.txt+4"]
+    assert failed["status"] == "failed" and failed["failed_in"] == "measurement"
+    assert "more than the context of 96" in failed["error"]
+    impossible = rows["other 8da4w:33 8+4"]
+    assert impossible["status"] == "impossible" and "33" in impossible["error"]
+
+    # The commands of a row do the same again by hand.
+    done = subprocess.run(first["bench_command"], shell=True, stdout=subprocess.PIPE, check=True)
+    document = json.loads(done.stdout)
+    assert document["checksum"] == first["checksum"]
+    assert (document["prompt_tokens"], document["new_tokens"], document["runs"]) == (8, 4, 2)
+
+    with (tmp_path / "results" / "results.csv").open() as file:
+        written = list(csv.DictReader(file))
+    assert [row["cell"] for row in written] == [row["cell"] for row in rows.values()]
+    lines = (tmp_path / "results" / "results.jsonl").read_text().splitlines()
+    assert [json.loads(line) for line in lines] == list(rows.values())
+
+    # What failed stays so until somebody asks to try it again; all else is left alone.
+    file, output = tmp_path / "mine.yaml", tmp_path / "results"
+    file.write_text(yaml.safe_dump({**tiny, "name": "experiment"}))
+    prompt.write_text("short")
+    assert measured(satchel.sweep(file, output)) == measured(rows.values())
+    assert main(["sweep", str(file), "-o", str(output), "--retry", "--json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert (document["ok"], document["failed"], document["impossible"]) == (3, 0, 1)
+    better = by_label(document["rows"])
+    assert better["tiny-llama fp16 prompt.txt+4"]["prompt_tokens"] < 20
+    assert measured([better["tiny-llama fp16 8+4"]]) == measured([first])
+
+
+def test_a_killed_sweep_goes_on_where_it_was(tiny: dict[str, Any], tmp_path: Path) -> None:
+    tiny["prompts"] = [{"tokens": number, "new_tokens": 4} for number in (4, 8)]
+    file, output = tmp_path / "mine.yaml", tmp_path / "results"
+    file.write_text(yaml.safe_dump(tiny))
+    command = [sys.executable, "-m", "satchel", "sweep", str(file), "-o", str(output)]
+    process = subprocess.Popen(command, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
+    deadline = time.monotonic() + 120
+    while not list(output.glob("records/cell-*.json")):
+        assert time.monotonic() < deadline and process.poll() is None
+        time.sleep(0.02)
+    os.kill(process.pid, signal.SIGKILL)
+    process.wait()
+    before = Results(output).records
+    assert 1 <= sum(name.startswith("cell-") for name in before) < 2
+
+    rows = satchel.sweep(file, output)
+    assert [row["status"] for row in rows] == ["ok"] * 2
+    after = Results(output).records
+    assert {name: after[name] for name in before} == before  # nothing was done twice
+
+
+def test_the_plan_runs_nothing(
+    tiny: dict[str, Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    tiny["recipes"] = ["fp16", "8da4w:33"]
+    tiny["models"] += ["qwen3-4b", "hf:nobody/nothing", "no-such-model"]
+    tiny["prompts"] = [{"tokens": 8, "new_tokens": 4}, 4096]
+    file = tmp_path / "mine.yaml"
+    file.write_text(yaml.safe_dump(tiny))
+    assert main(["sweep", str(file), "-o", str(tmp_path / "results"), "--plan", "--json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert not (tmp_path / "results").exists()
+    cells = {f"{c['model']} {c['recipe']} {c['prompt']}": c for c in document["cells"]}
+    exact = cells["tiny-llama fp16 8+4"]
+    assert exact["impossible"] is None and not exact["planned"]["rough"]
+    made = satchel.export(tiny["models"][0], tmp_path / "x.satchel", recipe="fp16", context=96)
+    assert exact["planned"]["file_bytes"] == pytest.approx(made.stat().st_size, rel=0.02)
+    assert (
+        "more than the context of 96" in cells["tiny-llama fp16 4096+64"]["impossible"]["message"]
+    )
+    assert "33" in cells["tiny-llama 8da4w:33 8+4"]["impossible"]["message"]
+    assert "no-such-model" in cells["no-such-model fp16 8+4"]["impossible"]["message"]
+    # What has not been fetched is estimated, and stays where it is.
+    assert cells["qwen3-4b fp16 8+4"]["planned"]["rough"]
+    assert cells["qwen3-4b fp16 8+4"]["planned"]["file_bytes"] > 7e9
+    assert cells["nothing fp16 8+4"]["planned"]["file_bytes"] is None
+
+
+def test_a_store_may_be_an_address_of_fsspec(checkpoint: Path, tmp_path: Path) -> None:
+    pytest.importorskip("fsspec")
+    address = (tmp_path / "bucket").as_uri()
+    around = Surroundings(address, str(tmp_path / "logs"))
+    job = Export("key", "tiny", {"source": str(checkpoint), "recipe": "fp16", "context": 96})
+    first = run_job(job, around)
+    kept = {path.name for path in (tmp_path / "bucket").iterdir()}
+    assert first["ok"] and kept == {"key.satchel", "key.json", "key.yaml"}
+    # Another machine, with a cache of its own, finds the export there and does not make it again.
+    shutil.rmtree(tmp_path / "cache")
+    second = run_job(job, around)
+    assert second["checksum"] == first["checksum"]
+    assert second["export_seconds"] == first["export_seconds"]
+    assert satchel.load(program_of(job, around)).checksum == first["checksum"]
+
+
+def test_two_sweeps_do_not_share_a_folder(tiny: dict[str, Any], tmp_path: Path) -> None:
+    with (
+        locked(tmp_path / "results"),
+        pytest.raises(SatchelError, match="another sweep is writing"),
+    ):
+        satchel.sweep(tiny, tmp_path / "results")
