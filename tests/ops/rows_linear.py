@@ -59,6 +59,7 @@ QUANTIZED = (
     (Encoding("matrix_lpbq4", 16), 64),
     (Encoding("matrix_lpbq4", 32), 96),
     (Encoding("matrix_lpbq4", 64), 192),
+    (Encoding("matrix_lpbq4", 128), 256),
     (Encoding("matrix_q4_min", 32), 96),
     (Encoding("matrix_q4_min", 128), 128),
     (Encoding("matrix_q4_offset", 64), 192),

@@ -54,7 +54,7 @@ def test_blockwise_bytes(rows: int, cols: int, block: int) -> None:
     np.testing.assert_allclose(stats["squared_error"], ((wide - meant) ** 2).sum(), rtol=1e-12)
 
 
-@pytest.mark.parametrize("block", [16, 32, 64])
+@pytest.mark.parametrize("block", [16, 32, 64, 128])
 def test_blockwise_is_what_8_bits_per_channel_can_hold(block: int) -> None:
     w = normal(40, 256, scale=0.02) * (1 + 9 * generator("rows").random((40, 1)))
     codes, scales, factors = quantize_blocks(w, block)
@@ -67,7 +67,7 @@ def test_blockwise_is_what_8_bits_per_channel_can_hold(block: int) -> None:
     )
 
 
-@pytest.mark.parametrize("block", [16, 32, 64])
+@pytest.mark.parametrize("block", [16, 32, 64, 128])
 def test_block_scales_are_as_good_as_the_best_of_all_sixteen(block: int) -> None:
     w = normal(48, 256, seed=block)
     codes, scales, factors = quantize_blocks(w, block)

@@ -82,7 +82,7 @@ def test_what_a_scheme_stores(
     [
         ({"name": "8a8w", "group_size": 32}, "8a8w has one scale for each row", ""),
         ({"name": "16a8w", "group_size": 64}, "16a8w has one scale for each row", ""),
-        ({"name": "16a4w", "group_size": 128}, "group size 128", "Use 16, 32, 64."),
+        ({"name": "16a4w", "group_size": 512}, "group size 512", "Use 16, 32, 64, 128, 256."),
         ({"name": "8a8w", "head_bits": 4}, "the head can have 8 bits, not 4", ""),
         ({"name": "fp16", "kv_bits": 4}, "8, 16 or 32 bits, not 4", ""),
         ({"name": "8da4w", "overrides": {"*": "16a3w"}}, "no recipe '16a3w'", "16a8w"),

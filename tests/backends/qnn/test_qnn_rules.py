@@ -36,7 +36,11 @@ REFUSED = {
         RecipeError,
         "does not run the recipe 8da4w",
     ),
-    "two widths": ({"overrides": {"layers.0.*": "8a8w"}}, RecipeError, "of one width"),
+    "bits of activations": (
+        {"activation_bits": 8},
+        RecipeError,
+        "16a4w has 16.*--override PATTERN=8a8w",
+    ),
     "a wide cache on v69": (
         {"kv_bits": 16, "target": "qnn:SM8450"},
         RecipeError,

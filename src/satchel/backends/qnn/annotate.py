@@ -7,7 +7,7 @@ measured.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Mapping
 from typing import Any
 
 from numpy.typing import NDArray
@@ -45,31 +45,36 @@ def annotate(
     graph: Graph,
     ranges: Ranges,
     bits: int,
-    wide: Collection[str] = frozenset(),
+    widths: Mapping[str, int] | None = None,
     cache_bits: int = CACHE_BITS,
 ) -> Encodings:
     """The encoding of every activation of a graph, from the ranges that were seen.
 
-    Those that ``wide`` names have 16 bits, the KV cache has ``cache_bits``.
+    Those that ``widths`` names have bits of their own, the KV cache has ``cache_bits``.
     """
     made: Encodings = {}
+    own = widths or {}
 
-    def spanning(name: str, low: float, high: float, width: int = bits) -> None:
-        made[name] = ActivationEncoding.of_range(low, high, 16 if name in wide else width)
+    def spanning(name: str, low: float, high: float) -> None:
+        made[name] = ActivationEncoding.of_range(low, high, own.get(name, bits))
 
     masked = mask_depth(graph, ranges)
     for value in graph.inputs:
-        low, high = ranges[value.name]
         if is_mask(value.name):
             spanning(value.name, -masked, 0.0)
+        elif is_cache(value.name):
+            made[value.name] = ActivationEncoding.of_range(*ranges[value.name], cache_bits)
         else:
-            spanning(value.name, low, high, cache_bits if is_cache(value.name) else bits)
+            spanning(value.name, *ranges[value.name])
     for node in graph.nodes:
         name = node.outputs[0].name
         first = node.inputs[0]
         assert first is not None
         if node.op in MOVES and is_activation(first):
             made[name] = made[first.name]
+        elif node.op == "concat" and is_cache(first.name):
+            # A cache, what is new in it and both together are the same codes, in whatever shape.
+            made[first.name] = made[name] = made[str(_name(node, 1))]
         elif is_copy(node):
             made[name] = ActivationEncoding.of_range(*ranges[name], cache_bits)
         elif node.op in ("softmax", "sigmoid", "hardsigmoid"):
@@ -81,7 +86,6 @@ def annotate(
             spanning(name, low - MASK_MARGIN, high)
         else:
             spanning(name, *ranges[name])
-    _join_caches(graph, made)
     _join_concats(graph, made)
     return made
 
@@ -98,14 +102,6 @@ def mask_depth(graph: Graph, ranges: Ranges) -> float:
 
 def _masked_by(node: Node) -> bool:
     return node.op == "add" and node.inputs[1] is not None and is_mask(node.inputs[1].name)
-
-
-def _join_caches(graph: Graph, made: Encodings) -> None:
-    """A cache, what is new in it and both together have one encoding, that of what is new."""
-    for node in graph.nodes:
-        if node.op == "concat" and is_cache(str(_name(node, 0))):
-            new = made[str(_name(node, 1))]
-            made[str(_name(node, 0))] = made[node.outputs[0].name] = new
 
 
 def _join_concats(graph: Graph, made: Encodings) -> None:

@@ -18,7 +18,7 @@ from satchel.backends.qnn.lowering import Lowered
 from satchel.backends.qnn.ops import bounded
 from satchel.backends.qnn.weights import WeightStore
 from satchel.backends.qnn.width_search import WidthSearch
-from satchel.backends.qnn.widths import matrices, wide_values
+from satchel.backends.qnn.widths import layer_widths, matrices, wide_values
 from satchel.errors import RecipeError
 from satchel.graph.ir import Graph, Node, Value, attr_int, largest
 from satchel.graph.reference import WeightReader
@@ -61,13 +61,14 @@ class Calibrated:
 class Calibration:
     """``bits`` are those of activations, ``cache_bits`` of the KV cache. Layers that 8 bits alone
     leave with less than ``least_snr`` dB have 16, and so has what leads to them; None: all have the
-    same."""
+    same. ``layer_bits`` are those of layers, by their weights, that were given others."""
 
     bits: int
     observer: str = "minmax"
     least_snr: float | None = None
     progress: Callable[[int, int], None] = lambda done, total: None
     cache_bits: int = CACHE_BITS
+    layer_bits: Mapping[str, int] = field(default_factory=dict)
 
     def run(
         self,
@@ -83,7 +84,8 @@ class Calibration:
             )
         examples = [dict(feed.values) for feed in feeds[:_COMPARED]]
         ranges, caches = self._measure(lowered, pieces, feeds, weights)
-        encodings = annotate(lowered.npu, ranges, self.bits, cache_bits=self.cache_bits)
+        widths = layer_widths(lowered.npu, self.layer_bits, self.bits)
+        encodings = annotate(lowered.npu, ranges, self.bits, widths, self.cache_bits)
         if self.least_snr is None:
             return Calibrated(encodings, caches)
         graph, read = _for_the_cpu(lowered.npu, weights), _reader(weights)

@@ -18,7 +18,7 @@ from satchel.backends.qnn.feeds import ExampleFeeds, TextFeeds
 from satchel.backends.qnn.lowering import lower
 from satchel.backends.qnn.payload import MANIFEST
 from satchel.backends.qnn.place import METHOD, NPU
-from satchel.backends.qnn.rules import cache_bits, check_matrices, check_recipe
+from satchel.backends.qnn.rules import cache_bits, check_matrices, check_recipe, layer_bits
 from satchel.backends.qnn.settings import Settings
 from satchel.backends.qnn.shards import choose_cuts, needed_shards, split
 from satchel.backends.qnn.sizes import (
@@ -121,6 +121,8 @@ class NpuLanguageModel:
             )
         self.bits = check_recipe(chip, draft.recipe, dict(draft.encodings))
         self.cache_bits = cache_bits(draft.recipe)
+        weights = [weight for graph in draft.graphs for weight in graph.weights()]
+        self.layer_bits = layer_bits(draft.recipe, weights)
         compiled = [g for g in draft.graphs if g.name not in _on_the_host(draft.graphs)]
         self.methods = {g.name: _tokens(g) for g in compiled if g.name != CALIBRATION_METHOD}
         limit = USUAL_SHARD_BYTES
@@ -177,7 +179,9 @@ class NpuLanguageModel:
             program,
             self.chip,
             self.methods,
-            Calibration(self.bits, progress=told, cache_bits=self.cache_bits),
+            Calibration(
+                self.bits, progress=told, cache_bits=self.cache_bits, layer_bits=self.layer_bits
+            ),
             self._texts,
             self.shards,
             self.row_parts,

@@ -19,7 +19,9 @@ PLAIN_OPS = frozenset(
     "reduce_mean reduce_sum reduce_max reduce_min "
     "reshape transpose slice concat take pad expand".split()
 )
-_LOWERED = frozenset("silu gelu_tanh silu_mul gelu_tanh_mul attention_full attention_qkv".split())
+_LOWERED = frozenset(
+    "silu gelu_tanh silu_mul gelu_tanh_mul attention_full attention_qkv hadamard".split()
+)
 # What reads or writes a KV cache, or is given angles by the host.
 CACHED_OPS = frozenset("rope cache_write attention".split())
 NPU_OPS = PLAIN_OPS | _LOWERED | CACHED_OPS

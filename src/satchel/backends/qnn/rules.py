@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from satchel.backends.qnn.chips import Chip, usual_recipe
+from satchel.backends.qnn.hadamard import hadamard_codes
 from satchel.backends.qnn.row_parts import RowPart
 from satchel.backends.qnn.weights import fits_blocks
 from satchel.encodings.encoding import Encoding
 from satchel.errors import RecipeError
-from satchel.graph.ir import DType, Graph
+from satchel.graph.ir import DType, Graph, Weight
 from satchel.quantize.recipe import KEEP, Recipe
 from satchel.quantize.schemes import find_scheme
 
@@ -28,20 +31,34 @@ def check_recipe(chip: Chip, recipe: Recipe, encodings: dict[str, Encoding]) -> 
             f"{chip.name} (Hexagon v{chip.hexagon}) has no 4-bit weights in blocks; v69 has",
             advice,
         )
-    bits = {16 if name == KEEP else find_scheme(name).activation_bits for name in names}
     if recipe.keeps and recipe.activation_bits not in (None, 16):
         raise RecipeError(
             "on the NPU what is kept is multiplied by activations of 16 bits",
             "Use --recipe keep --activation-bits 16, without --preq-mode.",
         )
-    if len(bits) > 1 or (recipe.activation_bits and not recipe.keeps):
+    if recipe.activation_bits and not recipe.keeps:
         raise RecipeError(
-            "on the NPU all layers have activations of one width",
-            "Use schemes that begin alike, such as 16a4w with 16a8w.",
+            "on the NPU a scheme's name tells the bits of activations: 16a4w has 16",
+            "Leave --activation-bits out; --override PATTERN=8a8w gives some layers 8.",
         )
-    (width,) = bits
+    width = activation_bits(recipe.name)
     _check_cache(chip, recipe, width)
     return width
+
+
+def activation_bits(scheme: str) -> int:
+    """Of what a layer of this scheme reads and makes; what is kept is multiplied by 16.
+
+    >>> activation_bits("8a8w"), activation_bits("keep")
+    (8, 16)
+    """
+    return 16 if scheme == KEEP else find_scheme(scheme).activation_bits
+
+
+def layer_bits(recipe: Recipe, weights: Iterable[Weight]) -> dict[str, int]:
+    """The bits of those layers, by their weights, that have a scheme of their own."""
+    own = {weight.name: recipe.override_of(weight) for weight in weights}
+    return {name: activation_bits(o.scheme.name) for name, o in own.items() if o is not None}
 
 
 def cache_bits(recipe: Recipe) -> int:
@@ -71,7 +88,7 @@ def check_matrices(graph: Graph, encodings: dict[str, Encoding]) -> None:
     """Every layer must be stored in a form that the NPU computes with."""
     for node in graph.nodes:
         weight = node.inputs[1].weight if node.op == "linear" and node.inputs[1] else None
-        if weight is None:
+        if weight is None or hadamard_codes(weight.name):
             continue
         encoding = encodings[RowPart.named(weight.name).weight]
         plain = encoding.kind in ("matrix_q4", "matrix_q8")

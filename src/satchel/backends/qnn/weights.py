@@ -9,6 +9,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from satchel.backends.qnn.hadamard import hadamard_codes
 from satchel.backends.qnn.ops import bounded
 from satchel.backends.qnn.row_parts import RowPart
 from satchel.backends.qnn.widths import WIDE
@@ -53,7 +54,7 @@ def fits_blocks(group: int, columns: int) -> bool:
 def _in_blocks(codes: Array, scales: Array, columns: int, bits: int) -> StoredMatrix:
     """Groups as the NPU has them, and the same numbers: blocks of at most 64, scales above 0.
 
-    A group whose scale is below 0 has its codes turned around, and -8 becomes 8: then codes have 8
+    A group whose scale is below 0 has its codes negated, and -8 becomes 8: then codes have 8
     bits.
     """
     group = columns // scales.shape[1]
@@ -96,13 +97,16 @@ class ProgramWeights:
 
     def array(self, name: str) -> Array:
         """The numbers of a weight."""
-        if RowPart.named(name).count > 1:
-            return self._stored(name).numbers()
+        if RowPart.named(name).count > 1 or hadamard_codes(name):
+            return self.matrix(name).numbers()
         array = self._program.weight(name.removesuffix(WIDE))
         return bounded(array) if array.dtype == np.float32 else array
 
     def matrix(self, name: str) -> StoredMatrix:
         """A layer's weight. Only codes that are made here are kept."""
+        known = hadamard_codes(name)
+        if known is not None:
+            return StoredMatrix(*known, None, 8)
         if self._encoding(name).is_quantized:
             return self._stored(name)
         if name not in self._made:

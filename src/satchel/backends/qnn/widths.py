@@ -7,13 +7,33 @@ from dataclasses import replace
 
 from satchel.backends.qnn.annotate import Encodings, is_cache, is_copy
 from satchel.backends.qnn.ops import LAYERS, is_activation
+from satchel.backends.qnn.row_parts import RowPart
 from satchel.graph.ir import Graph, Node, Value
 from satchel.quantize.static import ActivationEncoding
 
 WIDE = "@16"  # behind the name of what has 16 bits here and 8 elsewhere
 
 
-def wide_values(graph: Graph, layers: Collection[str]) -> set[str]:
+def layer_widths(graph: Graph, layers: Mapping[str, int], usual: int) -> dict[str, int]:
+    """The bits of those values that have others than the ``usual``, so that some layers, by their
+    weights' names, are computed with theirs.
+
+    16 where 8 are usual go with all on the way to a layer. 8 where 16 are usual are what it makes:
+    what it reads is rounded to 8 for it alone.
+    """
+    own = {name for name in matrices(graph) if layers.get(RowPart.named(name).weight, 0)}
+    chosen = {name: layers[RowPart.named(name).weight] for name in own}
+    wide = {name for name, bits in chosen.items() if bits == 16 and usual == 8}
+    narrow = {name for name, bits in chosen.items() if bits == 8 and usual == 16}
+    made = {
+        node.outputs[0].name: 8
+        for node in graph.nodes
+        if node.op in LAYERS and node.inputs[1] is not None and node.inputs[1].name in narrow
+    }
+    return wide_values(graph, wide) | made
+
+
+def wide_values(graph: Graph, layers: Collection[str]) -> dict[str, int]:
     """The values that have 16 bits so that some layers, by their weights' names, compute well.
 
     A layer is given 16 bits, and so is all on the way to it from the layers before.
@@ -33,7 +53,7 @@ def wide_values(graph: Graph, layers: Collection[str]) -> set[str]:
             maker = makers.get(id(value))
             if maker is not None and maker.op not in LAYERS:
                 open_nodes.append(maker)
-    return found
+    return dict.fromkeys(found, 16)
 
 
 def constant_bits(name: str, bits: int) -> int:

@@ -7,7 +7,7 @@ SCHEME = Scheme(
     bits=4,
     forms={4: Form("matrix_lpbq4", grouped=True), 8: Form("matrix_q8")},
     activations="int16",
-    groups=(32, 16, 64),
+    groups=(32, 16, 64, 128, 256),
     embedding=(8, 0),
     head_bits=8,
 )

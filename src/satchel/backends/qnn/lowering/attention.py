@@ -17,20 +17,20 @@ from satchel.graph.ir import Node, Value, attr_float, attr_int, largest
 
 
 def _rope(to: Lowering, node: Node) -> Value:
-    """The first values of each head turned by cosine and sine, which the host gives."""
+    """The first values of each head rotated by cosine and sine, which the host gives."""
     b = to.b
     x = to.input(given(node, 0))
     cos, sin = _angles(to, given(node, 1))
     half, dim = largest(cos.shape)[2], largest(x.shape)[2]
     first = b.slice(x, axis=2, start=0, stop=half)
     second = b.slice(x, axis=2, start=half, stop=2 * half)
-    turned = [
+    rotated = [
         b.sub(b.mul(first, cos), b.mul(second, sin)),
         b.add(b.mul(second, cos), b.mul(first, sin)),
     ]
     if 2 * half < dim:
-        turned.append(b.slice(x, axis=2, start=2 * half, stop=dim))
-    return b.node("concat", *turned, axis=2)
+        rotated.append(b.slice(x, axis=2, start=2 * half, stop=dim))
+    return b.node("concat", *rotated, axis=2)
 
 
 def _angles(to: Lowering, table: Value) -> tuple[Value, Value]:
@@ -59,11 +59,11 @@ def _write_cache(to: Lowering, node: Node) -> Value:
     b, state, x = to.b, node.outputs[0].state, to.input(given(node, 1))
     assert state is not None
     keys = state.endswith(".k")
-    turned = b.transpose(x, perm=(1, 2, 0) if keys else (1, 0, 2))
+    transposed = b.transpose(x, perm=(1, 2, 0) if keys else (1, 0, 2))
     # A copy, which is where 16 bits become the cache's 8.
-    to.new[state] = b.affine(turned, scale=1.0)
+    to.new[state] = b.affine(transposed, scale=1.0)
     axis = 2 if keys else 1
-    shape = list(largest(turned.shape))
+    shape = list(largest(transposed.shape))
     shape[axis] = to.context
     to.result.caches.append(CacheInput(state, f"{state}.new", axis))
     return b.input(state, tuple(shape))

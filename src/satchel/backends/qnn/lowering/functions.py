@@ -8,9 +8,10 @@ from math import prod
 import numpy as np
 
 from satchel.backends.qnn.decompositions import affine, gelu_by_tanh, silu
+from satchel.backends.qnn.hadamard import hadamard_weight, layer_sizes
 from satchel.backends.qnn.lowering.state import LOWERINGS, Attributes, Inputs, Lowering
 from satchel.backends.qnn.ops import MOST_DIMENSIONS, bounded
-from satchel.graph.ir import Value, attr_float, attr_ints, attr_str, largest
+from satchel.graph.ir import Value, attr_float, attr_int, attr_ints, attr_str, largest
 
 # Where a layer's sums are cut off, their codes end too: no op of its own.
 _CUT_OFF = frozenset({"none", "relu", "relu6"})
@@ -77,8 +78,22 @@ def _transpose(to: Lowering, inputs: Inputs, attrs: Attributes) -> Value:
     groups = _moved_together([axis for axis in perm if shape[axis] != 1])
     order = sorted(groups)
     joined = to.reshape(x, tuple(prod(shape[a] for a in g) for g in order))
-    turned = to.b.node("transpose", joined, perm=tuple(order.index(g) for g in groups))
-    return to.reshape(turned, tuple(shape[axis] for axis in perm))
+    transposed = to.b.node("transpose", joined, perm=tuple(order.index(g) for g in groups))
+    return to.reshape(transposed, tuple(shape[axis] for axis in perm))
+
+
+def _hadamard(to: Lowering, inputs: Inputs, attrs: Attributes) -> Value:
+    """A layer for each part of the block's size; the next part's axis is brought to the end."""
+    (x,), block = inputs, attr_int(attrs, "block")
+    sizes, shape = layer_sizes(block), largest(x.shape)
+    if len(sizes) == 1 and shape[-1] == block:
+        return to.b.node("linear", x, hadamard_weight(block))
+    out = to.reshape(x, (prod(shape) // block, *sizes))
+    for size in reversed(sizes):
+        out = to.b.node("linear", out, hadamard_weight(size))
+        if len(sizes) > 1:
+            out = to.b.node("transpose", out, perm=(0, len(sizes), *range(1, len(sizes))))
+    return to.reshape(out, shape)
 
 
 def _moved_together(perm: list[int]) -> list[tuple[int, ...]]:
@@ -108,4 +123,5 @@ LOWERINGS |= {
     "gelu_tanh_mul": _gated("gelu_tanh"),
     "reshape": _reshape,
     "transpose": _transpose,
+    "hadamard": _hadamard,
 }

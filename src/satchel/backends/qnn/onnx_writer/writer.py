@@ -143,9 +143,9 @@ class OnnxWriter:
         assert value is not None
         name = value.name
         if name not in self._images:
-            turned = f"{name}{FIRST}"
-            self.node("Transpose", [f"{name}.number"], f"{turned}.exact", perm=_TO_FIRST)
-            self.quantize(f"{turned}.exact", turned, self.encodings[name])
+            first = f"{name}{FIRST}"
+            self.node("Transpose", [f"{name}.number"], f"{first}.exact", perm=_TO_FIRST)
+            self.quantize(f"{first}.exact", first, self.encodings[name])
             self._images.add(name)
         return f"{name}{FIRST}.number"
 
