@@ -1,6 +1,7 @@
 """The op table through ``program_run``, built with a sanitizer: ``.ci/sanitize`` runs this.
 
-SATCHEL_PROGRAM_RUN names the program. A race or a wrong access ends it with a report.
+SATCHEL_PROGRAM_RUN names the program, and SATCHEL_PROGRAM_TABLES the kernels that it has, where
+they are not this machine's. A race or a wrong access ends it with a report.
 """
 
 from __future__ import annotations
@@ -16,19 +17,20 @@ from support.compare import assert_close
 from support.program_jobs import Job, run_jobs
 
 PROGRAM = os.environ.get("SATCHEL_PROGRAM_RUN")
+NAMED = os.environ.get("SATCHEL_PROGRAM_TABLES")
+TABLES = NAMED.split(",") if NAMED else _native.kernels.available()
 
 
 @pytest.mark.skipif(PROGRAM is None, reason="SATCHEL_PROGRAM_RUN names no program")
-@pytest.mark.parametrize("number", range(len(_native.kernels.available())))
+@pytest.mark.parametrize("number", range(len(TABLES)))
 def test_op_table(number: int, tmp_path: Path) -> None:
     assert PROGRAM
-    tables = _native.kernels.available()
-    cases = CASES[number :: len(tables)]  # each row once, with one of the tables
+    cases = CASES[number :: len(TABLES)]  # each row once, with one of the tables
     jobs = [
         Job(case.write(tmp_path / f"{i}.satchel"), [("forward", c) for c in case.calls])
         for i, case in enumerate(cases)
     ]
-    answers = run_jobs([PROGRAM], jobs, tmp_path, tables[number])
+    answers = run_jobs([PROGRAM], jobs, tmp_path, TABLES[number])
     for case, answer in zip(cases, answers, strict=True):
         for got, want in zip(answer.calls, case.run_reference(), strict=True):
             assert not isinstance(got, str), f"{case.id}: {got}"
