@@ -45,6 +45,11 @@ QuantizedRows part_of(const QuantizedRows& rows, int64_t begin, int64_t end);
 // Tiles [begin, end) as a matrix of their own.
 PackedMatrix part_of(const PackedMatrix& w, int64_t begin, int64_t end);
 
+// The sums of each token's groups as floats, which a weight's group offsets are multiplied with,
+// and the sums themselves as the kernels of `encoding` want them.
+void take_group_inputs(const QuantizedRows& rows, int64_t digits, MatrixEncoding encoding,
+                       float* inputs);
+
 // A layer that is not simple, which is never joined to others.
 void run_quantized(const NodeCall& call, const Workspace& work);
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import struct
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -45,10 +46,28 @@ def tiny_model(model_type: str = "llama", **changes: Any) -> Any:
 
 def arrays(model: Any) -> Arrays:
     """The weights under Hugging Face's names; a tied head is not repeated."""
-    state = {name: tensor.detach().numpy().copy() for name, tensor in model.state_dict().items()}
+    state = {
+        published: array
+        for name, tensor in model.state_dict().items()
+        for published, array in _published(name, tensor.detach().numpy().copy())
+    }
     if model.config.tie_word_embeddings:
         state.pop("lm_head.weight", None)
     return state
+
+
+def _published(name: str, array: NDArray[np.float32]) -> Iterator[tuple[str, NDArray[np.float32]]]:
+    """Experts' parts, which transformers holds in two tensors, in three as others know them."""
+    name = name.replace("block_sparse_moe.router.", "block_sparse_moe.gate.")
+    block = name.replace("block_sparse_moe", "mlp").removesuffix(".gate_up_proj")
+    if name.endswith("experts.gate_up_proj"):
+        half = array.shape[1] // 2
+        yield f"{block}.gate_proj.weight", array[:, :half].copy()
+        yield f"{block}.up_proj.weight", array[:, half:].copy()
+    elif name.endswith("experts.down_proj"):
+        yield f"{block}.weight", array
+    else:
+        yield name, array
 
 
 def interleave(rows: NDArray[np.float32], heads: int) -> NDArray[np.float32]:
@@ -182,7 +201,7 @@ def write_gguf(
         else:
             writer.add_uint32(name, value)
     weights = arrays(model)
-    if architecture in ("llama", "granite", "smollm3"):
+    if architecture in ("llama", "granite", "granitemoe", "smollm3"):
         weights = interleaved(weights, config)
     names = gguf_names(architecture, config.num_hidden_layers)
     for name, values in weights.items():

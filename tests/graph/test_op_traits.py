@@ -21,6 +21,7 @@ MEMBERS = {
     Trait.reduction: "reduce_sum reduce_prod reduce_mean reduce_max reduce_min",
     Trait.layer: "conv2d conv_transpose2d linear",
     Trait.integer_layer: "conv2d linear",
+    Trait.rounds_input: "linear expert_linear",
     Trait.activation: ACTIVATION_OPS,
     Trait.tabulated: "clamp neg abs affine exp sqrt erf " + ACTIVATION_OPS,
     Trait.integer_pair: "add mul",
@@ -36,6 +37,7 @@ def test_traits_agree_with_the_ops() -> None:
     """What a trait promises of attributes, inputs and other ops is so."""
     assert ops_with(Trait.activation) == set(ACTIVATIONS) - {"none", "relu6"}
     assert all("activation" in OPS[name].attributes for name in ops_with(Trait.layer))
+    assert all("activations" in OPS[name].attributes for name in ops_with(Trait.rounds_input))
     assert all("axis" in OPS[name].attributes for name in ops_with(Trait.one_axis))
     assert all("axes" in OPS[name].attributes for name in ops_with(Trait.reduction))
     for trait in (Trait.integer_layer, Trait.integer_pair):

@@ -70,6 +70,10 @@ WHOLE_HEADS = {"rope_type": "default", "rope_theta": 10000.0, "partial_rotary_fa
 CODEGEN = {"intermediate_size": None, "num_key_value_heads": None, "rms_norm_eps": None}
 TIED = {"tie_word_embeddings": True}
 PAD = {"pad_token_id": 0}
+# Sizes that whole tiles of rows divide, and as many choices as leave some experts out.
+EXPERTS = {"num_experts": 6, "num_experts_per_tok": 3}
+LOCAL_EXPERTS = {"num_local_experts": 6, "num_experts_per_tok": 3}
+QWEN3_MOE = {**EXPERTS, "moe_intermediate_size": 32, "head_dim": 16}
 
 ROWS = [
     ModelRow("llama", "grouped_query"),
@@ -133,6 +137,11 @@ ROWS = [
     ),
     ModelRow("granite", "multipliers", {**MULTIPLIERS, **TIED}),
     ModelRow("granite", "biases", {"attention_bias": True, "mlp_bias": True}),
+    ModelRow("granitemoe", "multipliers", {**LOCAL_EXPERTS, **MULTIPLIERS, **TIED}),
+    ModelRow("mixtral", "experts", LOCAL_EXPERTS),
+    ModelRow("mixtral", "window", {**LOCAL_EXPERTS, **WINDOW}),
+    ModelRow("olmoe", "experts", EXPERTS),
+    ModelRow("olmoe", "clipped", {**EXPERTS, "norm_topk_prob": True, "clip_qkv": 0.7}),
     ModelRow("phi3", "long", {"rope_parameters": LONGROPE, **LONG, **TIED, **PAD}),
     ModelRow("phi3", "short", {"rope_parameters": LONGROPE, **SHORT, **PAD}),
     ModelRow("phi3", "window", {**WINDOW, **PAD}),
@@ -141,6 +150,12 @@ ROWS = [
     ModelRow("qwen2", "window", LATER_LAYERS_SLIDE),
     ModelRow("qwen3", "wide_heads", {"head_dim": 32, **TIED}),
     ModelRow("qwen3", "window", {"head_dim": 16, "attention_bias": True, **LATER_LAYERS_SLIDE}),
+    ModelRow("qwen3_moe", "experts", {**QWEN3_MOE, "norm_topk_prob": True}),
+    ModelRow(
+        "qwen3_moe",
+        "some_layers",
+        {**QWEN3_MOE, "num_hidden_layers": 5, "decoder_sparse_step": 2, "mlp_only_layers": [1]},
+    ),
     ModelRow("smollm3", "every_fourth", {"num_hidden_layers": 5, **TIED, **PAD}),
     ModelRow(
         "smollm3",

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from satchel.exporter import ExportOptions, prepare_export
 from satchel.graph.ir import Graph, Node, Value
+from satchel.graph.ops import Trait, ops_with
 from satchel.graph.reference import ReferenceInterpreter
 from satchel.runtime.program import Program
 
@@ -29,7 +30,8 @@ NOISE = 1e-5
 
 def rounded_input(node: Node) -> int | None:
     """Which input of a node it rounds to fewer bits, if any."""
-    if node.op == "linear" and node.attrs.get("activations") in ("int8", "int16"):
+    rounds = node.op in ops_with(Trait.rounds_input)
+    if rounds and node.attrs.get("activations") in ("int8", "int16"):
         return 0
     return 1 if node.op == "cache_write" else None
 

@@ -119,7 +119,8 @@ def test_quantised_programs_run_as_the_reference_does(tmp_path: Path, architectu
     folder = write_checkpoint(tmp_path / row.id, tiny_model(architecture, **row.config))
     options = {"recipe": "8da4w", "context": 64, "prefill_ar_len": 32}
     pair = QuantizedPair(folder, tmp_path / "q.satchel", **options)
-    kinds = {kind for kind, _ in pair.encodings.values()}
+    chooses = ".mlp.gate.weight"  # experts, without rounding
+    kinds = {kind for name, (kind, _) in pair.encodings.items() if not name.endswith(chooses)}
     assert {"matrix_q4", "f32"} <= kinds <= {"matrix_q4", "matrix_q4_steps", "f32"}
     native, reference = pair.run_all(TOKENS[:36], prefill=30)  # past the windows
     assert relative_difference(native, reference) <= QUANTISED_TOLERANCE

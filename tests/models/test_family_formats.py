@@ -11,11 +11,24 @@ import torch
 
 import satchel
 from checkpoints.checkpoint_files import arrays, meta_params, meta_state, write_gguf, write_meta
-from models.model_rows import FULL, LLAMA3_SCALING, LONGROPE, MULTIPLIERS, PAD, SLIDING, TIED
+from models.model_rows import (
+    EXPERTS,
+    FULL,
+    LLAMA3_SCALING,
+    LOCAL_EXPERTS,
+    LONGROPE,
+    MULTIPLIERS,
+    PAD,
+    QWEN3_MOE,
+    SLIDING,
+    TIED,
+)
 from support.tiny_models import tiny_model, write_checkpoint, write_tokenizer
 
 WINDOW = 24
-# GGUF's architecture -> transformers' model type, its configuration, the same in GGUF's metadata.
+GGUF_EXPERTS = {"expert_count": 6, "expert_used_count": 3}
+# GGUF's architecture (and a remark) -> transformers' model type, its configuration, the same in
+# GGUF's metadata.
 ROWS: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
     "llama": ("llama", {"head_dim": 16}, {}),
     "qwen2": ("qwen2", {"head_dim": 16, **TIED}, {}),
@@ -61,6 +74,32 @@ ROWS: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
             "residual_scale": MULTIPLIERS["residual_multiplier"],
             "logit_scale": MULTIPLIERS["logits_scaling"],
         },
+    ),
+    "granitemoe": (
+        "granitemoe",
+        {**LOCAL_EXPERTS, **MULTIPLIERS, **TIED},
+        {
+            "attention.scale": MULTIPLIERS["attention_multiplier"],
+            "embedding_scale": MULTIPLIERS["embedding_multiplier"],
+            "residual_scale": MULTIPLIERS["residual_multiplier"],
+            "logit_scale": MULTIPLIERS["logits_scaling"],
+            **GGUF_EXPERTS,
+        },
+    ),
+    "llama of experts": (
+        "mixtral",
+        {**LOCAL_EXPERTS, "rope_parameters": {"rope_type": "default", "rope_theta": 10000.0}},
+        GGUF_EXPERTS,
+    ),
+    "olmoe": (
+        "olmoe",
+        {**EXPERTS, "clip_qkv": 0.75},
+        {"attention.clamp_kqv": 0.75, **GGUF_EXPERTS},
+    ),
+    "qwen3moe": (
+        "qwen3_moe",
+        {**QWEN3_MOE, "norm_topk_prob": True},
+        {"expert_feed_forward_length": 32, **GGUF_EXPERTS},
     ),
     "phi3": (
         "phi3",
@@ -145,10 +184,11 @@ def assert_same_program(one: Path, other: Path, folder: Path) -> None:
         assert names[0] == names[1]
 
 
-@pytest.mark.parametrize("architecture", ROWS)
-def test_gguf_gives_the_same_program_as_safetensors(tmp_path: Path, architecture: str) -> None:
-    model_type, config, metadata = ROWS[architecture]
-    model = exact_model(model_type, config)
+@pytest.mark.parametrize("row", ROWS)
+def test_gguf_gives_the_same_program_as_safetensors(tmp_path: Path, row: str) -> None:
+    architecture = row.split(maxsplit=1)[0]
+    model_type, config, metadata = ROWS[row]
+    model = exact_model(model_type, {"head_dim": 16, **config})
     folder = write_checkpoint(tmp_path / "folder", model)
     path = write_gguf(
         tmp_path / "model.gguf",

@@ -78,7 +78,7 @@ def _cache_move() -> Graph:
 @pytest.fixture(params=["reference", "native"])
 def runner(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[Graph], Run]:
     """Makes a graph into a function of its inputs, on either of the two."""
-    weights = {"table": normal(5, 4)}
+    weights = {"table": normal(5, 4), "w": normal(48, 4)}
 
     def make(graph: Graph) -> Run:
         if request.param == "reference":
@@ -107,6 +107,21 @@ def test_entry_out_of_range(runner: Callable[[Graph], Run], op: str, number: int
     run(normal(3), i32(2))
     with pytest.raises(ExecutionError, match=f"there is no entry {number}"):
         run(normal(3), i32(number))
+
+
+def _experts() -> Graph:
+    b = GraphBuilder("forward")
+    x, chosen = b.input("x", (1, 4)), b.input("chosen", (1, 2), DType.i32)
+    b.output(b.expert_linear(x, b.weight("w", (48, 4)), chosen, experts=3))
+    return b.finish()
+
+
+@pytest.mark.parametrize("number", [-1, 3])
+def test_expert_out_of_range(runner: Callable[[Graph], Run], number: int) -> None:
+    run = runner(_experts())
+    run(normal(1, 4), i32(2, 0).reshape(1, 2))
+    with pytest.raises(ExecutionError, match=f"there is no expert {number} among 3"):
+        run(normal(1, 4), i32(0, number).reshape(1, 2))
 
 
 def _scatter() -> Graph:

@@ -57,6 +57,7 @@ GEMMA3 = {
     "sliding_window_pattern": 6,
     "query_pre_attn_scalar": 256,
 }
+UNTIED = {"tie_word_embeddings": False}
 PHI4_LONG = [1.0] * 31 + [32.0] * 17  # the values do not matter here, their number does
 
 REAL_CONFIGS: dict[str, Config] = {
@@ -100,6 +101,22 @@ REAL_CONFIGS: dict[str, Config] = {
         "attention_multiplier": 0.015625,
         "logits_scaling": 8.0,
     },
+    "granite3_1-1b-a400m": _sizes("granitemoe", 24, 1024, 16, 8, 512, 49155, 131072)
+    | {
+        "rope_theta": 1.5e6,
+        "embedding_multiplier": 12.0,
+        "residual_multiplier": 0.22,
+        "attention_multiplier": 0.015625,
+        "logits_scaling": 6.0,
+        "num_local_experts": 32,
+        "num_experts_per_tok": 8,
+    },
+    "mixtral-8x7b": _sizes("mixtral", 32, 4096, 32, 8, 14336, 32000, 32768)
+    | UNTIED
+    | {"rope_theta": 1e6, "num_local_experts": 8, "num_experts_per_tok": 2},
+    "olmoe-1b-7b": _sizes("olmoe", 16, 2048, 16, 16, 1024, 50304, 4096)
+    | UNTIED
+    | {"num_experts": 64, "num_experts_per_tok": 8, "norm_topk_prob": False, "clip_qkv": None},
     "phi4-mini": _sizes("phi3", 32, 3072, 24, 8, 8192, 200064, 131072)
     | {
         "partial_rotary_factor": 0.75,
@@ -116,6 +133,18 @@ REAL_CONFIGS: dict[str, Config] = {
     "qwen3-0_6b": _sizes("qwen3", 28, 1024, 16, 8, 3072, 151936, 40960) | QWEN | {"head_dim": 128},
     "qwen3-1_7b": _sizes("qwen3", 28, 2048, 16, 8, 6144, 151936, 40960) | QWEN | {"head_dim": 128},
     "qwen3-4b": _sizes("qwen3", 36, 2560, 32, 8, 9728, 151936, 40960) | QWEN | {"head_dim": 128},
+    "qwen3-30b-a3b": _sizes("qwen3_moe", 48, 2048, 32, 4, 6144, 151936, 40960)
+    | QWEN
+    | UNTIED
+    | {
+        "head_dim": 128,
+        "num_experts": 128,
+        "num_experts_per_tok": 8,
+        "moe_intermediate_size": 768,
+        "norm_topk_prob": True,
+        "decoder_sparse_step": 1,
+        "mlp_only_layers": [],
+    },
     "smollm3-3b": _sizes("smollm3", 36, 2048, 16, 4, 11008, 128256, 65536)
     | {
         "rope_theta": 5e6,

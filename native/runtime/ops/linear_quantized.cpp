@@ -14,23 +14,6 @@ constexpr int64_t kJoinedRows = 256;
 
 int64_t round_up(int64_t n, int64_t step) { return (n + step - 1) / step * step; }
 
-// The sums of each token's groups as floats, and the sums themselves as the kernels of `encoding`
-// want them.
-void take_group_inputs(const QuantizedRows& rows, int64_t digits, MatrixEncoding encoding,
-                       float* inputs) {
-  const int64_t tokens = rows.rows / digits, groups = rows.cols / rows.group;
-  for (int64_t t = 0; t < tokens; ++t) {
-    int32_t* high = rows.sums + t * digits * groups;
-    const int32_t* low = high + groups;
-    const float scale = rows.scales[t * digits + digits - 1];
-    for (int64_t g = 0; g < groups; ++g) {
-      const int64_t sum = digits == 2 ? int64_t{kDigitBase} * high[g] + low[g] : high[g];
-      inputs[t * groups + g] = static_cast<float>(sum) * scale;
-    }
-    if (encoding == MatrixEncoding::q4_min) std::fill_n(high, digits * groups, 0);
-  }
-}
-
 // `group_inputs` is null where the weight has no group offsets.
 void quantize(const Tensor& x, int64_t digits, const QuantizedRows& out, MatrixEncoding encoding,
               float* group_inputs, const Workspace& work) {
@@ -68,6 +51,21 @@ void put_together(const float* results, int64_t tokens, int64_t digits, int64_t 
 }
 
 }  // namespace
+
+void take_group_inputs(const QuantizedRows& rows, int64_t digits, MatrixEncoding encoding,
+                       float* inputs) {
+  const int64_t tokens = rows.rows / digits, groups = rows.cols / rows.group;
+  for (int64_t t = 0; t < tokens; ++t) {
+    int32_t* high = rows.sums + t * digits * groups;
+    const int32_t* low = high + groups;
+    const float scale = rows.scales[t * digits + digits - 1];
+    for (int64_t g = 0; g < groups; ++g) {
+      const int64_t sum = digits == 2 ? int64_t{kDigitBase} * high[g] + low[g] : high[g];
+      inputs[t * groups + g] = static_cast<float>(sum) * scale;
+    }
+    if (encoding == MatrixEncoding::q4_min) std::fill_n(high, digits * groups, 0);
+  }
+}
 
 bool is_simple(const NodeCall& call) {
   const WeightEntry& weight = *call.in(1).weight;
@@ -116,10 +114,14 @@ QuantizedRows part_of(const QuantizedRows& rows, int64_t begin, int64_t end) {
 
 PackedMatrix part_of(const PackedMatrix& w, int64_t begin, int64_t end) {
   PackedMatrix part = w;
-  const int64_t tile_bytes = w.cols * kTileRows / (w.encoding == MatrixEncoding::q8 ? 1 : 2);
+  const int64_t tile = w.cols * kTileRows;
+  const int64_t tile_bytes = w.encoding == MatrixEncoding::f32   ? tile * 4
+                             : w.encoding == MatrixEncoding::f16 ? tile * 2
+                             : w.encoding == MatrixEncoding::q8  ? tile
+                                                                 : tile / 2;
   part.rows = std::min(w.rows, end * kTileRows) - begin * kTileRows;
   part.codes += begin * tile_bytes;
-  part.scales += begin * scales_in_tile(w);
+  if (w.scales) part.scales += begin * scales_in_tile(w);
   return part;
 }
 

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from satchel.errors import CheckpointError
 from satchel.graph.builder import GraphBuilder
 from satchel.graph.ir import DType, Graph, Node, Sym, Value, Weight
+from satchel.graph.ops import Trait, ops_with
 from satchel.graph.passes import optimize
 from satchel.graph.reference import ReferenceInterpreter
 from satchel.models.base import Decoder, Step
@@ -72,16 +73,17 @@ def _run(
     graph: Graph, read: ReadRows, states: Sequence[Array]
 ) -> tuple[list[Array], list[SeenInput]]:
     interpreter = ReferenceInterpreter(lambda weight: read(weight, 0, weight.shape[0]))
+    layers = ops_with(Trait.rounds_input)
     users: dict[int, list[str]] = {}  # weights by the value that they are multiplied with
     for node in graph.nodes:
-        if node.op == "linear":
+        if node.op in layers:
             users.setdefault(id(node.inputs[0]), []).append(_weight(node).name)
     sums: dict[int, MomentsSum] = {}
     seen_now: set[int] = set()
 
     def watch(node: Node, arrays: list[Array | None]) -> list[Array | None]:
         key, x = id(node.inputs[0]), arrays[0]
-        if node.op == "linear" and key not in seen_now and x is not None:
+        if node.op in layers and key not in seen_now and x is not None:
             seen_now.add(key)
             rows = x.reshape(-1, x.shape[-1])
             sums.setdefault(key, MomentsSum(x.shape[-1])).add(rows, token_weights(len(rows)))

@@ -82,10 +82,6 @@ def config_from_gguf(facts: GgufFacts) -> dict[str, Any]:
             f"not fit {facts.architecture}.embedding_length {hidden}",
             "The file is damaged: fetch it again",
         )
-    if facts.get("expert_count", 0):
-        raise CheckpointError(
-            f"{facts.path} is a mixture of experts", "Only dense models are read from GGUF"
-        )
     config: dict[str, Any] = {
         "model_type": ARCHITECTURES[facts.architecture].model_type,
         "hidden_size": hidden,
@@ -107,6 +103,8 @@ def config_from_gguf(facts: GgufFacts) -> dict[str, Any]:
     for key in ("bos_token_id", "eos_token_id"):
         if (token := facts.metadata.get(f"tokenizer.ggml.{key}")) is not None:
             config[key] = token
+    if facts.get("expert_count", 0):
+        _experts(facts, config)
     if extend := _SPECIAL.get(facts.architecture):
         extend(facts, config)
     return config
@@ -178,6 +176,32 @@ def _llama3_scaling(facts: GgufFacts) -> dict[str, Any] | None:
     }
 
 
+def _experts(facts: GgufFacts, config: dict[str, Any]) -> None:
+    if "ffn_gate_inp" not in ARCHITECTURES[facts.architecture].names:
+        with_experts = [
+            name for name, form in ARCHITECTURES.items() if "ffn_gate_inp" in form.names
+        ]
+        raise CheckpointError(
+            f"{facts.path} is a mixture of experts of architecture {facts.architecture!r}",
+            f"Those that are read from GGUF are {', '.join(with_experts)}",
+        )
+    count = "num_experts" if facts.architecture == "olmoe" else "num_local_experts"
+    config[count] = facts.need("expert_count")
+    config["num_experts_per_tok"] = facts.need("expert_used_count")
+    if facts.architecture == "llama":
+        config["model_type"] = "mixtral"
+
+
+def _qwen3moe(facts: GgufFacts, config: dict[str, Any]) -> None:
+    _qwen(facts, config)
+    config["moe_intermediate_size"] = facts.need("expert_feed_forward_length")
+    config["norm_topk_prob"] = True  # not in the file: so in every published model
+
+
+def _olmoe(facts: GgufFacts, config: dict[str, Any]) -> None:
+    config["clip_qkv"] = facts.get("attention.clamp_kqv")
+
+
 def _granite(facts: GgufFacts, config: dict[str, Any]) -> None:
     config["attention_multiplier"] = facts.need("attention.scale", float)
     config["embedding_multiplier"] = facts.need("embedding_scale", float)
@@ -246,9 +270,12 @@ def _query_scalar(config: dict[str, Any], largest: int) -> int:
 
 _SPECIAL: dict[str, Callable[[GgufFacts, dict[str, Any]], None]] = {
     "granite": _granite,
+    "granitemoe": _granite,
     "smollm3": _smollm3,
     "qwen2": _qwen,
     "qwen3": _qwen,
+    "qwen3moe": _qwen3moe,
+    "olmoe": _olmoe,
     "phi3": _phi3,
     "gemma": _gemma,
     "gemma2": _gemma2,

@@ -6,6 +6,7 @@ import math
 from pathlib import Path
 
 from satchel.checkpoints.base import Checkpoint, TokenizerSource
+from satchel.checkpoints.experts import joined_experts
 from satchel.checkpoints.gguf_config import GgufFacts, config_from_gguf, generation_from_gguf
 from satchel.checkpoints.gguf_decoding import gguf_codecs, gguf_type_name
 from satchel.checkpoints.gguf_header import GgufHeader, read_gguf_header
@@ -15,7 +16,7 @@ from satchel.checkpoints.gguf_names import (
     GgufArchitecture,
     huggingface_name,
 )
-from satchel.checkpoints.stored import StoredCheckpoint, StoredTensor
+from satchel.checkpoints.stored import ReadableTensor, StoredCheckpoint, StoredTensor
 from satchel.checkpoints.weightfile import WeightFile, open_files
 from satchel.errors import CheckpointError
 
@@ -104,9 +105,9 @@ def _renamed(
     architecture: GgufArchitecture,
     heads: dict[str, int],
     path: Path,
-) -> dict[str, StoredTensor]:
+) -> dict[str, ReadableTensor]:
     """The tensors in Hugging Face's names and form."""
-    renamed = {}
+    renamed: dict[str, ReadableTensor] = {}
     for gguf_name, found in tensors.items():
         tensor = found
         if gguf_name in DERIVED:
@@ -126,7 +127,7 @@ def _renamed(
         if architecture.norm_offset and name.endswith("norm.weight"):
             tensor = tensor.shifted(-1.0)
         renamed[name] = tensor
-    return renamed
+    return joined_experts(renamed, path)
 
 
 def _tokenizer(header: GgufHeader, path: Path) -> TokenizerSource | None:

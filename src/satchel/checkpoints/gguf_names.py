@@ -27,6 +27,13 @@ FOUR_NORMS = {
     "ffn_norm": "pre_feedforward_layernorm",
     "post_ffw_norm": "post_feedforward_layernorm",
 }
+EXPERTS = {
+    "ffn_gate_inp": "mlp.gate",
+    "ffn_gate_up_exps": "mlp.experts.gate_up_proj",
+    "ffn_gate_exps": "mlp.experts.gate_proj",
+    "ffn_up_exps": "mlp.experts.up_proj",
+    "ffn_down_exps": "mlp.experts.down_proj",
+}
 # In the file, but following from the configuration (or read into it: see gguf_config).
 ROPE_FREQUENCIES = "rope_freqs.weight"
 ROPE_LONG, ROPE_SHORT = "rope_factors_long.weight", "rope_factors_short.weight"
@@ -46,11 +53,14 @@ class GgufArchitecture:
 
 
 ARCHITECTURES = {
-    "llama": GgufArchitecture("llama", interleaved=True),
+    "llama": GgufArchitecture("llama", EXPERTS, interleaved=True),  # Mixtral too
     "granite": GgufArchitecture("granite", interleaved=True),
+    "granitemoe": GgufArchitecture("granitemoe", EXPERTS, interleaved=True),
     "smollm3": GgufArchitecture("smollm3", interleaved=True),
     "qwen2": GgufArchitecture("qwen2"),
     "qwen3": GgufArchitecture("qwen3", QK_NORMS),
+    "qwen3moe": GgufArchitecture("qwen3_moe", QK_NORMS | EXPERTS),
+    "olmoe": GgufArchitecture("olmoe", QK_NORMS | EXPERTS),
     "phi3": GgufArchitecture(
         "phi3", {"attn_qkv": "self_attn.qkv_proj", "ffn_up": "mlp.gate_up_proj"}
     ),

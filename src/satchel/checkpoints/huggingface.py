@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from satchel.checkpoints.base import Checkpoint
+from satchel.checkpoints.experts import joined_experts
 from satchel.checkpoints.gptq import PackedForm
 from satchel.checkpoints.jsonfile import read_json, read_json_if_there
 from satchel.checkpoints.safetensors_file import read_header
@@ -97,7 +98,7 @@ def _open(
             format=format,
             path=folder,
             files=files,
-            stored=form.unpacked(stored, folder) if form else stored,
+            stored=joined_experts(form.unpacked(stored, folder) if form else stored, folder),
             config=config,
             generation=generation,
             tokenizer=tokenizer_in_folder(folder),

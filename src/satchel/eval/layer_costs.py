@@ -19,6 +19,7 @@ from satchel.encodings.encoding import Encoding
 from satchel.eval.perplexity import score_window
 from satchel.eval.windows import Window
 from satchel.exporter import ModelExport
+from satchel.graph.ops import Trait, ops_with
 from satchel.llm.session import Session
 from satchel.runtime.program import Program
 
@@ -47,9 +48,10 @@ def keep_in_float(export: ModelExport, kind: str) -> ModelExport:
         for name, encoding in portable.encodings.items()
     }
     graphs = copy.deepcopy(portable.graphs)
+    layers = ops_with(Trait.rounds_input)
     for graph in graphs:
         for node in graph.nodes:
-            weight = node.inputs[1].weight if node.op == "linear" and node.inputs[1] else None
+            weight = node.inputs[1].weight if node.op in layers and node.inputs[1] else None
             if weight is not None and fnmatch.fnmatchcase(weight.name, kind):
                 node.attrs.pop("activations", None)
     return export.with_portable(replace(portable, graphs=graphs, encodings=encodings))

@@ -23,8 +23,9 @@ def _some(names: Sequence[str]) -> str:
 
 # Fields that say how many layers there are, and those that some tensor is at least as large as.
 _LAYERS = ("num_hidden_layers", "n_layer")
-_SIZES = """head_dim hidden_size intermediate_size n_embd n_head n_inner num_attention_heads
-    num_key_value_heads rotary_dim vocab_size""".split()
+_SIZES = """head_dim hidden_size intermediate_size moe_intermediate_size n_embd n_head n_inner
+    num_attention_heads num_experts num_key_value_heads num_local_experts rotary_dim
+    vocab_size""".split()
 
 
 def check_sizes(checkpoint: Checkpoint) -> None:

@@ -73,7 +73,7 @@ class Weight:
 
     name: str
     shape: tuple[int, ...]
-    role: str  # "linear", "embedding", "head", "vector"
+    role: str  # "linear", "embedding", "head", "router", "vector"
     source: RowSource
 
 

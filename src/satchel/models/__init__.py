@@ -15,7 +15,7 @@ from satchel.models.base import Decoder
 if TYPE_CHECKING:
     from satchel.sources.catalog import CatalogEntry
 
-_HELPERS = {"base", "config", "rope"}
+_HELPERS = {"base", "config", "experts", "rope"}
 
 
 def architectures() -> list[str]:

@@ -18,10 +18,10 @@ HARMLESS = frozenset(
     cross_attention_hidden_size decoder_start_token_id dtype eos_token_id finetuning_task
     forced_bos_token_id forced_eos_token_id id2label initializer_range is_decoder
     is_encoder_decoder is_llama_config label2id model_type name_or_path output_attentions
-    output_hidden_states pad_token_id prefix pretraining_tp problem_type return_dict
-    rope_interleaved sep_token_id task_specific_params tie_encoder_decoder tokenizer_class
-    torch_dtype torchscript transformers.js_config transformers_version unk_token_id use_cache
-    use_return_dict""".split()
+    output_hidden_states output_router_logits pad_token_id prefix pretraining_tp problem_type
+    return_dict rope_interleaved router_aux_loss_coef router_jitter_noise router_z_loss_coef
+    sep_token_id task_specific_params tie_encoder_decoder tokenizer_class torch_dtype torchscript
+    transformers.js_config transformers_version unk_token_id use_cache use_return_dict""".split()
 )
 
 # Fields that nobody asked for and that name no computation: how text is sampled, what training or

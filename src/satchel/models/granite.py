@@ -22,6 +22,11 @@ from satchel.models.config import ConfigReader
 class Model(Decoder):
     def __init__(self, config: Mapping[str, Any]) -> None:
         fields = ConfigReader(config)
+        self.read(fields)
+        fields.finish()
+
+    def read(self, fields: ConfigReader) -> None:
+        """Every field of the configuration; the mixture of experts reads more."""
         self.read_sizes(fields)
         self.attention_bias = fields.boolean("attention_bias", False)
         self.mlp_bias = fields.boolean("mlp_bias", False)
@@ -31,7 +36,6 @@ class Model(Decoder):
         self.residual_multiplier = fields.number("residual_multiplier", 1.0)
         self.logits_divisor = fields.above_zero("logits_scaling", 1.0)
         self.rope = self.read_rope(fields)
-        fields.finish()
 
     def embed(self, step: Step, tokens: Value) -> Value:
         return scaled(step, super().embed(step, tokens), self.embedding_multiplier)
@@ -42,8 +46,11 @@ class Model(Decoder):
         h = self.attention(step, h, index, f"{name}.self_attn")
         x = b.add(x, scaled(step, h, self.residual_multiplier))
         h = rms_norm(step, x, f"{name}.post_attention_layernorm", self.eps)
-        h = gated_mlp(step, h, f"{name}.mlp", self.ffn, self.activation, self.mlp_bias)
+        h = self.feed_forward(step, h, index, f"{name}.mlp")
         return b.node("add", x, scaled(step, h, self.residual_multiplier))
+
+    def feed_forward(self, step: Step, x: Value, index: int, name: str) -> Value:
+        return gated_mlp(step, x, name, self.ffn, self.activation, self.mlp_bias)
 
     def attention(self, step: Step, x: Value, index: int, name: str) -> Value:
         q, k, v = self.qkv(step, x, name, self.attention_bias)

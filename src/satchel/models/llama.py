@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, ClassVar
 
 from satchel.graph.ir import Value
 from satchel.models.base import Decoder, Step, cached_attention, gated_mlp, linear, rms_norm, rotate
@@ -11,25 +11,36 @@ from satchel.models.config import ConfigReader
 
 
 class Model(Decoder):
+    window = 0  # of a sliding attention; 0: none
+    defaults: ClassVar[
+        dict[str, Any]
+    ] = {}  # of a family's sizes, where they are not those of Llama
+
     def __init__(self, config: Mapping[str, Any]) -> None:
         fields = ConfigReader(config)
-        self.read_sizes(fields)
+        self.read(fields)
+        fields.finish()
+
+    def read(self, fields: ConfigReader) -> None:
+        """Every field of the configuration; families that are much like this one read more."""
+        self.read_sizes(fields, **self.defaults)
         self.attention_bias = fields.boolean("attention_bias", False)
         self.mlp_bias = fields.boolean("mlp_bias", False)
         self.rope = self.read_rope(fields)
         self.activation = fields.activation("hidden_act", "silu")
-        fields.finish()
 
     def layer(self, step: Step, x: Value, index: int) -> Value:
         b, name = step.builder, f"model.layers.{index}"
         h = rms_norm(step, x, f"{name}.input_layernorm", self.eps)
         x = b.add(x, self.attention(step, h, index, f"{name}.self_attn"))
         h = rms_norm(step, x, f"{name}.post_attention_layernorm", self.eps)
-        h = gated_mlp(step, h, f"{name}.mlp", self.ffn, self.activation, self.mlp_bias)
-        return b.node("add", x, h)
+        return b.node("add", x, self.feed_forward(step, h, index, f"{name}.mlp"))
+
+    def feed_forward(self, step: Step, x: Value, index: int, name: str) -> Value:
+        return gated_mlp(step, x, name, self.ffn, self.activation, self.mlp_bias)
 
     def attention(self, step: Step, x: Value, index: int, name: str) -> Value:
         q, k, v = self.qkv(step, x, name, self.attention_bias)
         q, k = rotate(step, q, self.rope), rotate(step, k, self.rope)
-        out = cached_attention(step, q, k, v, index, scale=self.head_dim**-0.5)
+        out = cached_attention(step, q, k, v, index, self.head_dim**-0.5, self.window)
         return linear(step, out, f"{name}.o_proj", self.hidden, self.attention_bias)

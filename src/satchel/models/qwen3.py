@@ -14,20 +14,27 @@ from satchel.models.qwen2 import qwen_windows
 class Model(Decoder):
     def __init__(self, config: Mapping[str, Any]) -> None:
         fields = ConfigReader(config)
+        self.read(fields)
+        fields.finish()
+
+    def read(self, fields: ConfigReader) -> None:
+        """Every field of the configuration; the mixture of experts reads more."""
         self.read_sizes(fields, context=32768, head_dim=128)
         self.attention_bias = fields.boolean("attention_bias", False)
         self.activation = fields.activation("hidden_act", "silu")
         self.rope = self.read_rope(fields)
         self.windows = qwen_windows(fields, self.layers)
         fields.only("mlp_bias", False)
-        fields.finish()
 
     def layer(self, step: Step, x: Value, index: int) -> Value:
         b, name = step.builder, f"model.layers.{index}"
         h = rms_norm(step, x, f"{name}.input_layernorm", self.eps)
         x = b.add(x, self.attention(step, h, index, f"{name}.self_attn"))
         h = rms_norm(step, x, f"{name}.post_attention_layernorm", self.eps)
-        return b.node("add", x, gated_mlp(step, h, f"{name}.mlp", self.ffn, self.activation))
+        return b.node("add", x, self.feed_forward(step, h, index, f"{name}.mlp"))
+
+    def feed_forward(self, step: Step, x: Value, index: int, name: str) -> Value:
+        return gated_mlp(step, x, name, self.ffn, self.activation)
 
     def attention(self, step: Step, x: Value, index: int, name: str) -> Value:
         q, k, v = self.qkv(step, x, name, self.attention_bias)

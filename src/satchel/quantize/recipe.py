@@ -8,12 +8,14 @@ from dataclasses import dataclass, replace
 from satchel.encodings.encoding import Encoding
 from satchel.errors import RecipeError
 from satchel.graph.ir import DType, Graph, Value, Weight
+from satchel.graph.ops import Trait, ops_with
 from satchel.quantize.overrides import Override, check_matches, parse_overrides
 from satchel.quantize.scheme import Form, Scheme
 from satchel.quantize.schemes import find_scheme
 
 EMBEDDING_GROUPS = (32, 64, 128, 256)
 KEEP = "keep"  # the scheme that takes encodings from the checkpoint
+FIXED_ROLES = ("vector", "adapter", "router")  # of weights that no scheme rounds
 CACHES = {8: DType.u8, 16: DType.f16, 32: DType.f32}  # by --kv-bits
 
 
@@ -118,7 +120,9 @@ class Recipe:
         """How a weight is stored in this role, and the activations that it is multiplied with."""
         if role == "vector":
             return Encoding("f32"), "f32"
-        if role == "mix":  # how an image is resized: numbers of the module, not of its training
+        # How an image is resized, numbers of the module and not of its training; or what chooses
+        # experts, where a rounding would send tokens elsewhere.
+        if role in ("mix", "router"):
             return Encoding("matrix_f32"), "f32"
         if role == "adapter":  # small, and trained in floats
             precise = find_scheme(self.name).bits == 32
@@ -168,19 +172,18 @@ def apply_recipe(
     number of bits, in the embedding's groups; otherwise the head becomes a weight of its own with
     the same source.
     """
-    matrices = [
-        w.name for graph in graphs for w in graph.weights() if w.role not in ("vector", "adapter")
-    ]
+    matrices = [w.name for graph in graphs for w in graph.weights() if w.role not in FIXED_ROLES]
     check_matches(recipe.overrides, matrices)
 
     def choose(weight: Weight, role: str) -> tuple[Encoding, str]:
         encoding, activations = recipe.choose(weight, role)
         override = recipe.override_of(weight)
         keeps = (override.scheme.name if override else recipe.name) == KEEP
-        keeps = keeps and role not in ("vector", "adapter")
+        keeps = keeps and role not in FIXED_ROLES
         return (kept or {}).get(weight.source.tensor, encoding) if keeps else encoding, activations
 
     encodings: dict[str, Encoding] = {}
+    rounding = ops_with(Trait.rounds_input)
     for graph in graphs:
         heads: dict[str, Value] = {}
         for node in graph.nodes:
@@ -201,7 +204,7 @@ def apply_recipe(
                     node.inputs[place] = heads[weight.name]
                     weight = heads[weight.name].weight or weight
                 encodings[weight.name] = encoding
-                if node.op == "linear" and encoding.is_quantized:
+                if node.op in rounding and encoding.is_quantized:
                     node.attrs["activations"] = activations
     return encodings
 

@@ -23,7 +23,7 @@ ACTIVATION_BITS = {"f32": 0, "int8": 8, "int16": 16}  # 0: they are not rounded
     (2, 3),
     "activations",
     "activation",
-    traits=[Trait.layer, Trait.integer_layer, Trait.row_wise],
+    traits=[Trait.layer, Trait.integer_layer, Trait.row_wise, Trait.rounds_input],
 )
 class Linear:
     """x @ weight.T + bias, through the ``activation``.

@@ -32,6 +32,7 @@ class Trait(Enum):
     reduction = "it leaves out its attribute ``axes``"
     layer = "a matrix or kernel of weights, with an attribute ``activation`` for its result"
     integer_layer = "a layer that has a form in integers"
+    rounds_input = "its attribute ``activations`` says what the rows of its first input become"
     activation = "a layer's attribute ``activation`` can do it"
     tabulated = "in integers, a table of 256 entries does it"
     integer_pair = "an elementwise op of two inputs that has a form in integers"
