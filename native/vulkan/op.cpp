@@ -9,7 +9,8 @@ namespace {
 
 template <typename Take>
 void each_op(Take take) {
-  for (const auto ops : {matrix_ops(), cache_ops(), row_ops(), element_ops()}) {
+  for (const auto ops : {matrix_ops(), cache_ops(), row_ops(), element_ops(), image_ops(),
+                         code_ops(), attention_ops()}) {
     for (const VulkanOp& op : ops) take(op);
   }
 }

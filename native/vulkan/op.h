@@ -105,5 +105,8 @@ std::span<const VulkanOp> matrix_ops();
 std::span<const VulkanOp> cache_ops();
 std::span<const VulkanOp> row_ops();
 std::span<const VulkanOp> element_ops();
+std::span<const VulkanOp> image_ops();
+std::span<const VulkanOp> code_ops();
+std::span<const VulkanOp> attention_ops();
 
 }  // namespace satchel::vulkan

@@ -2,43 +2,11 @@
 #include <algorithm>
 
 #include "../runtime/broadcast.h"
-#include "op.h"
+#include "walk.h"
 
 namespace satchel::vulkan {
 
 namespace {
-
-// Dimensions with the strides of two operands, those that lie behind one another in both as one.
-struct Walk {
-  uint32_t shape[4], a[4], b[4];
-};
-
-std::optional<Walk> walk(const int64_t* shape, size_t rank, const int64_t* a, const int64_t* b) {
-  int64_t sizes[kMaxRank], as[kMaxRank], bs[kMaxRank];
-  size_t count = 0;
-  for (size_t i = 0; i < rank; ++i) {
-    if (shape[i] == 1) continue;
-    if (count > 0 && as[count - 1] == a[i] * shape[i] && bs[count - 1] == b[i] * shape[i]) {
-      sizes[count - 1] *= shape[i], as[count - 1] = a[i], bs[count - 1] = b[i];
-    } else {
-      sizes[count] = shape[i], as[count] = a[i], bs[count] = b[i];
-      ++count;
-    }
-  }
-  if (count > 4) return std::nullopt;
-  Walk found{{1, 1, 1, 1}, {}, {}};
-  for (size_t i = 0; i < count; ++i) {
-    found.shape[4 - count + i] = word(sizes[i]);
-    found.a[4 - count + i] = word(as[i]), found.b[4 - count + i] = word(bs[i]);
-  }
-  return found;
-}
-
-void dense_strides(const Tensor& t, int64_t* steps) {
-  for (size_t i = 0; i < t.rank; ++i) steps[i] = t.product(i + 1, t.rank);
-}
-
-constexpr const char* kTooManyDimensions = "the GPU takes at most four dimensions that differ";
 
 // --- elementwise ---
 
@@ -93,6 +61,28 @@ void record_elements(const NodeCall& call, Work& work) {
 
 // --- reshape, transpose, slice, concat ---
 
+// Codes, four to a thread, from `offset` elements on to places one behind the other.
+void record_codes(const Walk& over, int64_t count, View from, int64_t offset, View to, Work& work) {
+  constexpr uint32_t move = 5;  // of codes.comp
+  const struct {
+    Walk over;
+    uint32_t count, a_first, b_first, y_first;
+    float a_scale, b_scale, inverse_out_scale;
+    int32_t a_zero, b_zero, out_zero;
+    uint32_t a_offset;
+  } push{over, word(count), from.first, from.first, to.first, 0, 0, 0, 0, 0, 0, word(offset)};
+  work.recorder.dispatch("codes", {move}, {from, from, written(to)}, push,
+                         groups_for((push.count + 3) / 4, 256));
+}
+
+bool is_codes(const Tensor& t) { return dtype_size(t.dtype) == 1; }
+
+constexpr const char* kWholeWords = "the GPU takes arrays of numbers of 4 bytes or of 1";
+std::string refuses_types(const NodeCall& call) {
+  const size_t size = dtype_size(call.output->dtype);
+  return size == 4 || size == 1 ? "" : kWholeWords;
+}
+
 void record_move(const Walk& over, int64_t count, View from, View to, Work& work) {
   const struct {
     Walk over;
@@ -119,13 +109,20 @@ std::optional<Walk> walk_transposed(const NodeCall& call) {
 }
 
 std::string refuses_transpose(const NodeCall& call, const DeviceInfo&) {
-  return walk_transposed(call) ? "" : kTooManyDimensions;
+  return walk_transposed(call) ? refuses_types(call) : kTooManyDimensions;
 }
 
 void record_transpose(const NodeCall& call, Work& work) {
+  if (is_codes(*call.output)) {
+    record_codes(*walk_transposed(call), call.output->elements(), work.view(call.in(0)), 0,
+                 work.view(*call.output), work);
+    return;
+  }
   record_move(*walk_transposed(call), call.output->elements(), work.view(call.in(0)),
               work.view(*call.output), work);
 }
+
+std::string refuses_slice(const NodeCall& call, const DeviceInfo&) { return refuses_types(call); }
 
 void record_slice(const NodeCall& call, Work& work) {
   const Tensor &x = call.in(0), &y = *call.output;
@@ -133,20 +130,38 @@ void record_slice(const NodeCall& call, Work& work) {
   dense_strides(x, from);
   dense_strides(y, to);
   View first = work.view(x);
-  first.first += word(call.params.integer[1] * from[call.params.integer[0]]);
+  const int64_t offset = call.params.integer[1] * from[call.params.integer[0]];
+  if (is_codes(y)) {
+    record_codes(*walk(y.shape, y.rank, from, to), y.elements(), first, offset, work.view(y), work);
+    return;
+  }
+  first.first += word(offset);
   record_move(*walk(y.shape, y.rank, from, to), y.elements(), first, work.view(y), work);
+}
+
+// What lies behind the axis, with it, in words; -1 where that is no whole number of them.
+int64_t words_along(const NodeCall& call, const Tensor& x) {
+  const auto axis = static_cast<size_t>(call.params.integer[0]);
+  const auto bytes = x.product(axis, x.rank) * static_cast<int64_t>(dtype_size(x.dtype));
+  return bytes % 4 == 0 ? bytes / 4 : -1;
+}
+
+std::string refuses_concat(const NodeCall& call, const DeviceInfo&) {
+  const auto is_odd = [&](const Tensor* x) { return words_along(call, *x) < 0; };
+  return std::any_of(call.inputs.begin(), call.inputs.end(), is_odd)
+             ? "the GPU puts whole words beside one another"
+             : "";
 }
 
 void record_concat(const NodeCall& call, Work& work) {
   const Tensor& y = *call.output;
-  const auto axis = static_cast<size_t>(call.params.integer[0]);
-  int64_t from[kMaxRank] = {}, to[kMaxRank] = {};
-  dense_strides(y, to);
+  const int64_t rows = y.product(0, static_cast<size_t>(call.params.integer[0]));
   View place = work.view(y);
   for (const Tensor* x : call.inputs) {
-    dense_strides(*x, from);
-    record_move(*walk(x->shape, x->rank, from, to), x->elements(), work.view(*x), place, work);
-    place.first += word(x->shape[axis] * to[axis]);
+    const int64_t words = words_along(call, *x), shape[] = {rows, words};
+    const int64_t from[] = {words, 1}, to[] = {words_along(call, y), 1};
+    record_move(*walk(shape, 2, from, to), rows * words, work.view(*x), place, work);
+    place.first += word(words);
   }
 }
 
@@ -176,10 +191,10 @@ const VulkanOp kOps[] = {
     {"sigmoid", refuses_elements, record_activation<Activation::sigmoid>},
     {"tanh", refuses_elements, record_activation<Activation::tanh>},
     {"reshape", refuses_nothing, record_reshape, nullptr, nullptr, true},
-    {"transpose", refuses_transpose, record_transpose},
+    {"transpose", refuses_transpose, record_transpose, nullptr, nullptr, true},
     // What lies before the axis is one dimension in both, as is what lies behind it.
-    {"slice", refuses_nothing, record_slice},
-    {"concat", refuses_nothing, record_concat},
+    {"slice", refuses_slice, record_slice, nullptr, nullptr, true},
+    {"concat", refuses_concat, record_concat, nullptr, nullptr, true},
 };
 
 }  // namespace

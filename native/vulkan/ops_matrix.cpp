@@ -2,7 +2,7 @@
 #include <algorithm>
 
 #include "../runtime/errors.h"
-#include "op.h"
+#include "conv_call.h"
 
 namespace satchel::vulkan {
 
@@ -81,6 +81,15 @@ uint64_t linear_scratch(const NodeCall& call, Work&) {
 }
 
 constexpr int64_t kTokensTogether = 4;  // of linear.comp
+// From so many tokens on a weight in floats is multiplied in larger blocks; fewer have the same
+// bits in any company.
+constexpr int64_t kManyTokens = 64;
+
+bool multiplies_blocks(const NodeCall& call, const DeviceInfo& device) {
+  const WeightEntry& w = *call.in(1).weight;
+  return tokens_of(call) >= kManyTokens && !w.is_quantized() && !digits_of(call) &&
+         refuses_product(call, device).empty();
+}
 
 std::string refuses_linear(const NodeCall& call, const DeviceInfo& device) {
   if (tokens_of(call) > kMostGroups) return "the GPU takes at most 65535 tokens";
@@ -88,6 +97,12 @@ std::string refuses_linear(const NodeCall& call, const DeviceInfo& device) {
 }
 
 void record_linear(const NodeCall& call, Work& work) {
+  if (multiplies_blocks(call, work.device)) {
+    Product product(call, shape_of_rows(call));
+    if (call.has(2)) product.bias = &call.in(2);
+    product.record(work);
+    return;
+  }
   const Tensor& x = call.in(0);
   const Tiles tiles(*call.in(1).weight, work.device);
   const int64_t tokens = tokens_of(call);

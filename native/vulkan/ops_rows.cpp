@@ -1,4 +1,4 @@
-// rms_norm, layer_norm, softmax, rope_table, rope and take_rows.
+// rms_norm, layer_norm, softmax, rope_table, rope, take_rows and take.
 #include <cmath>
 
 #include "../runtime/errors.h"
@@ -12,23 +12,34 @@ std::string refuses_nothing(const NodeCall&, const DeviceInfo&) { return {}; }
 
 // --- rms_norm(x, weight), layer_norm(x, weight, bias?) ---
 
+std::string refuses_norm(const NodeCall& call, const DeviceInfo&) {
+  if (call.output->dtype == DType::u8 && call.in(0).last() % 4 != 0)
+    return "the GPU writes rows of whole words";
+  return {};
+}
+
 template <bool kCentred>
 void record_norm(const NodeCall& call, Work& work) {
   const Tensor& x = call.in(0);
   const int64_t rows = x.elements() / x.last();
+  const bool to_codes = call.output->dtype == DType::u8;
   const View from = work.view(x), weight = work.view(call.in(1)),
              bias = call.has(2) ? work.view(call.in(2)) : weight, to = work.view(*call.output);
   const struct {
     uint32_t rows, cols, x_first, weight_first, bias_first, y_first;
-    float eps;
+    float eps, inverse_out_scale;
+    int32_t out_zero;
   } push{word(rows),
          word(x.last()),
          from.first,
          weight.first,
          bias.first,
          to.first,
-         static_cast<float>(call.params.number[0])};
-  work.recorder.dispatch("norm", {kCentred, call.has(2)}, {from, weight, bias, written(to)}, push,
+         static_cast<float>(call.params.number[0]),
+         to_codes ? 1.0f / static_cast<float>(call.params.number[1]) : 0.0f,
+         to_codes ? static_cast<int32_t>(call.params.integer[0]) : 0};
+  work.recorder.dispatch("norm", {kCentred, call.has(2), to_codes},
+                         {from, weight, bias, written(to)}, push,
                          groups_for(static_cast<uint64_t>(rows), 1));
 }
 
@@ -90,32 +101,54 @@ void record_rope(const NodeCall& call, Work& work) {
   work.recorder.dispatch("rope", {}, {from, table, written(to)}, push, groups_for(push.count, 256));
 }
 
-// --- take_rows(x, rows) ---
+// --- take_rows(x, rows), take(x, numbers) ---
 
-std::string refuses_take_rows(const NodeCall& call, const DeviceInfo&) {
-  if (!is_input(call.in(1))) return "the GPU takes numbers of rows only from the method's inputs";
-  return {};
+template <bool kOfRows>
+size_t axis_of(const NodeCall& call) {
+  return kOfRows ? 0 : static_cast<size_t>(call.params.integer[0]);
 }
 
-void prepare_take_rows(const NodeCall& call, Work&) {
-  const Tensor& rows = call.in(1);
-  const int64_t have = call.in(0).shape[0];
-  for (int64_t i = 0; i < rows.shape[0]; ++i) {
-    if (rows.i32()[i] < 0 || rows.i32()[i] >= have) {
-      throw ExecutionError("there is no row " + std::to_string(rows.i32()[i]) + " among " +
-                           std::to_string(have));
+// What lies behind the axis, in words.
+template <bool kOfRows>
+int64_t words_behind(const NodeCall& call) {
+  const Tensor& x = call.in(0);
+  return x.product(axis_of<kOfRows>(call) + 1, x.rank) * static_cast<int64_t>(dtype_size(x.dtype)) /
+         4;
+}
+
+template <bool kOfRows>
+std::string refuses_take(const NodeCall& call, const DeviceInfo&) {
+  const Tensor &x = call.in(0), &numbers = call.in(1);
+  if (!is_input(numbers) && !numbers.weight)
+    return "the GPU takes numbers of rows only from the method's inputs";
+  const int64_t bytes =
+      x.product(axis_of<kOfRows>(call) + 1, x.rank) * static_cast<int64_t>(dtype_size(x.dtype));
+  return bytes % 4 == 0 ? "" : "the GPU takes rows of whole words";
+}
+
+template <bool kOfRows>
+void prepare_take(const NodeCall& call, Work&) {
+  const Tensor& numbers = call.in(1);
+  const int64_t have = call.in(0).shape[axis_of<kOfRows>(call)];
+  for (int64_t i = 0; i < numbers.elements(); ++i) {
+    if (numbers.i32()[i] < 0 || numbers.i32()[i] >= have) {
+      throw ExecutionError(std::string("there is no ") + (kOfRows ? "row " : "entry ") +
+                           std::to_string(numbers.i32()[i]) + " among " + std::to_string(have));
     }
   }
 }
 
-void record_take_rows(const NodeCall& call, Work& work) {
-  const Tensor& x = call.in(0);
-  const View from = work.view(x), rows = work.view(call.in(1)), to = work.view(*call.output);
+template <bool kOfRows>
+void record_take(const NodeCall& call, Work& work) {
+  const Tensor &x = call.in(0), &numbers = call.in(1), &y = *call.output;
+  const View from = work.view(x), rows = work.view(numbers), to = work.view(y);
+  const int64_t width = words_behind<kOfRows>(call);
   const struct {
-    uint32_t count, width, all_rows, x_first, rows_first, y_first;
-  } push{word(call.output->elements()),
-         word(x.product(1, x.rank)),
-         word(x.shape[0]),
+    uint32_t count, width, all_rows, taken_rows, x_first, rows_first, y_first;
+  } push{word(y.product(0, axis_of<kOfRows>(call)) * numbers.elements() * width),
+         word(width),
+         word(x.shape[axis_of<kOfRows>(call)]),
+         word(numbers.elements()),
          from.first,
          rows.first,
          to.first};
@@ -124,12 +157,13 @@ void record_take_rows(const NodeCall& call, Work& work) {
 }
 
 const VulkanOp kOps[] = {
-    {"rms_norm", refuses_nothing, record_norm<false>},
-    {"layer_norm", refuses_nothing, record_norm<true>},
+    {"rms_norm", refuses_norm, record_norm<false>},
+    {"layer_norm", refuses_norm, record_norm<true>, nullptr, nullptr, true},
     {"softmax", refuses_nothing, record_softmax},
     {"rope_table", refuses_rope_table, record_rope_table, prepare_rope_table},
     {"rope", refuses_nothing, record_rope},
-    {"take_rows", refuses_take_rows, record_take_rows, prepare_take_rows},
+    {"take_rows", refuses_take<true>, record_take<true>, prepare_take<true>},
+    {"take", refuses_take<false>, record_take<false>, prepare_take<false>, nullptr, true},
 };
 
 }  // namespace

@@ -21,7 +21,7 @@ struct Shader {
 extern const Shader kShaders[];
 extern const size_t kShaderCount;
 
-inline constexpr uint32_t kMostBindings = 7, kPushBytes = 128;
+inline constexpr uint32_t kMostBindings = 8, kPushBytes = 128;
 using Constants = std::array<uint32_t, 12>;  // what a shader is specialised with
 
 class Pipelines {

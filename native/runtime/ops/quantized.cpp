@@ -5,17 +5,16 @@
 #include "../conv_panel.h"
 #include "../conv_windows.h"
 #include "../depthwise.h"
+#include "../integer_layer.h"
 #include "../layer_pieces.h"
 
 namespace satchel {
 
 namespace {
 
-constexpr int64_t kMostColumns = 65536;  // 255 * 127 * 65536 is below 2^31
+using namespace integer_layer;
 
-constexpr size_t kScale = 2, kBias = 3, kResidual = 4;  // inputs
-constexpr size_t kXZero = kGroups + 1, kOutZero = kGroups + 2, kResidualZero = kGroups + 3;
-constexpr size_t kInverseOutScale = 0, kResidualScale = 1;  // numbers
+constexpr int64_t kMostColumns = 65536;  // 255 * 127 * 65536 is below 2^31
 
 void check_steps(NodeCall& call) {
   const Tensor &w = call.in(1), &y = *call.output;
@@ -86,7 +85,7 @@ IntegerMatrix before_tile(IntegerMatrix w, int64_t tile, int64_t end) {
 }
 
 // Rows of codes, a multiple of four in each, times the weight.
-void integer_layer(const uint8_t* x, int64_t ldx, int64_t m, const IntegerMatrix& w,
+void multiply_rows(const uint8_t* x, int64_t ldx, int64_t m, const IntegerMatrix& w,
                    const IntegerResult& result, const Workspace& work) {
   const int64_t tiles = (w.rows + kTileRows - 1) / kTileRows;
   const int64_t weights = w.rows * w.steps * 4;
@@ -139,7 +138,7 @@ void run_qlinear(const NodeCall& call, const Workspace& work) {
     result.addend = addition.in(addition.in(0).source == call.output ? 1 : 0).f32();
     result.out = addition.output->data;
   }
-  integer_layer(codes, stride, rows, call.in(1).weight->integers(), result, work);
+  multiply_rows(codes, stride, rows, call.in(1).weight->integers(), result, work);
 }
 
 bool are_apart(const Tensor& a, const Tensor& b) {
@@ -181,7 +180,7 @@ void run_on_common_panel(const ConvShape& s, const uint8_t* x, const IntegerMatr
       s.pixels, grain_for(s.pixels, work.pool.size(), 1), [&](int64_t begin, int64_t end, int) {
         fill_panel(s, x, 0, begin, end, fill, stride, work.scratch + begin * stride);
       });
-  integer_layer(work.scratch, stride, s.pixels, w, result, work);
+  multiply_rows(work.scratch, stride, s.pixels, w, result, work);
 }
 
 constexpr size_t kFlagBytes = 64;  // whether a thread has its copy
@@ -295,7 +294,7 @@ void run_qconv(const NodeCall& call, const Workspace& work) {
                                 work.kernels.depthwise_i8(pixels, w, rows_from(result, first));
                               });
   }
-  if (Panel::is_direct(s)) return integer_layer(x, s.channels, s.pixels, w, result, work);
+  if (Panel::is_direct(s)) return multiply_rows(x, s.channels, s.pixels, w, result, work);
   if (Windowed::suits(s, work.kernels)) return run_windowed(s, x, w, result, work);
   if (work.kernels.weights_are_dear && may_have_common_panel(s, work.pool.size())) {
     return run_on_common_panel(s, x, w, result, work);

@@ -25,7 +25,11 @@ OPS = {
     *("rms_norm", "layer_norm", "softmax", "rope_table", "rope", "take_rows"),
     *("add", "sub", "mul", "div", "silu_mul", "gelu_tanh_mul", "affine", "clamp"),
     *("neg", "abs", "exp", "sqrt", "rsqrt", "relu", "hardswish", "hardsigmoid", "silu"),
-    *("gelu", "gelu_tanh", "sigmoid", "tanh", "reshape", "transpose", "slice", "concat"),
+    *("gelu", "gelu_tanh", "sigmoid", "tanh", "reshape", "transpose", "slice", "concat", "take"),
+    *("conv2d", "conv_transpose2d", "qconv2d", "qlinear", "max_pool2d", "avg_pool2d"),
+    *("quantize", "dequantize", "lookup", "qadd", "qmul", "qmean"),
+    *("reduce_sum", "reduce_mean", "reduce_max", "reduce_min", "reduce_prod"),
+    *("attention_full", "attention_qkv", "qattention_qkv"),
 }
 # Shaders divide and take roots and powers to a few units in the last place, not to the last.
 _LOOSER = 4.0

@@ -64,6 +64,7 @@ NEEDED = {
     "attention": SUMS,
     "quantize_packed": SUMS,
     "linear_few": BYTES,
+    "conv_tile_bytes": BYTES,
     "gemm_bytes": MATRICES,
     "attention_block": MATRICES,
 }
