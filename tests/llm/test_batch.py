@@ -11,10 +11,13 @@ import pytest
 import satchel
 from satchel import LLM
 from satchel.errors import CacheFullError
+from satchel.llm import batch as batch_module
 from satchel.llm.batch import Batch
+from satchel.llm.pace import Pace
 from satchel.llm.session import Session
 from satchel.llm.sessions import Sessions
 from satchel.llm.steps import prompt_pieces
+from satchel.program.names import SHORT_STEP
 from satchel.runtime.program import Instance, Program
 from support.tiny_llm import write_tiny_llm
 
@@ -284,3 +287,62 @@ def test_a_full_step_leaves_nobody_out_for_long(program: Path) -> None:
     for generation, prompt in zip(batch.finish(), [*prompts, "q" * 60], strict=True):
         wanted = fresh.generate(prompt, raw=True, max_new_tokens=6, lookahead="off").finish()
         assert generation.tokens == wanted.tokens
+
+
+def test_a_step_beside_answers_takes_a_bounded_time(
+    program: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With a clock of its own, on which a step takes 10 ms and 2 for each token."""
+    clock, steps = [0.0], []
+    run = batch_module.run_step
+
+    def timed(parts: Any) -> Any:
+        rows = sum(len(part.tokens) for part in parts)
+        steps.append((len(parts), rows))
+        clock[0] += 0.010 + 0.002 * rows
+        return run(parts)
+
+    monkeypatch.setattr(batch_module, "run_step", timed)
+    monkeypatch.setattr(batch_module.time, "perf_counter", lambda: clock[0])
+    llm = LLM(program)
+    llm.sessions.longest_piece = SHORT_STEP
+    options: dict[str, Any] = {"raw": True, "max_new_tokens": 60, "lookahead": "off"}
+    batch = Batch()
+    batch.pace = Pace(stretch=3.0)
+    answers = [llm.generate(p, **options) for p in ("ab", "q")]
+    for answer in answers:
+        batch.add(answer)
+    while len(answers[1].tokens) < 10:
+        batch.step()
+    late = llm.generate("xyz" * 60, **options)
+    batch.add(late)
+    steps.clear()
+    while not late.tokens:
+        batch.step()
+    assert all(rows <= 3 * 7 - 5 for _, rows in steps)  # 3 times what two tokens take, 14 ms
+    assert len(steps) <= 16  # and no less than that is used of it
+    assert batch.finish()[2].tokens == alone(program, "xyz" * 60, max_new_tokens=60)
+
+
+def test_guesses_are_bounded_too(program: Path) -> None:
+    llm = LLM(program)
+    batch = Batch([llm.generate("abc" * 20, raw=True, max_new_tokens=40, lookahead="on")])
+    batch.pace = Pace(guessing=0.0)
+    batch.finish()
+    (answer,) = batch.finish()
+    # Once it is known what steps take there is room for one token in each.
+    assert answer.stats.lookahead.guessing_steps <= 1
+    assert answer.tokens == alone(program, "abc" * 20, max_new_tokens=40, lookahead="on")
+
+
+def test_what_steps_take_is_learned() -> None:
+    pace = Pace(stretch=2.0)
+    assert pace.most(3) == SHORT_STEP  # nothing is known
+    for rows in (1, 3, 2, 5, 40, 9) * 5:
+        pace.record(rows, 0.020 + 0.001 * rows)
+    assert pace.most(4) == 28
+    pace.record(4, 10.0)  # something else had the processor
+    assert 15 <= pace.most(4) <= SHORT_STEP
+    for _ in range(200):
+        pace.record(4, 0.1)  # all steps are alike: more tokens are thought to cost more
+    assert 8 <= pace.most(4) <= 20

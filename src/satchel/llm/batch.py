@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 from satchel.errors import CacheFullError
 from satchel.llm.batch_member import Member
 from satchel.llm.generation import Generation
+from satchel.llm.pace import Pace
 from satchel.llm.steps import Feed, run_step
 from satchel.program.names import PAGE, SHORT_STEP
 
@@ -46,6 +47,7 @@ class Batch:
         self._after_long = False
         # The longest piece of a prompt while others answer, in whole pages: they wait for it.
         self.longest_piece = 1 << 30
+        self.pace: Pace | None = None  # what bounds steps in which others answer
         self.page_s = 0.0  # what a page of a prompt took last
         for generation in generations:
             self.add(generation)
@@ -95,17 +97,23 @@ class Batch:
         if long is not None and (not short or not self._after_long):
             self._after_long = True
             if short:
-                long.shorten(self.longest_piece)
+                whole = long.rows > SHORT_STEP
+                long.shorten(self.longest_piece if whole else self._most_beside(short))
             if not self._prepare(long):
                 self._run([long])
         else:
             self._after_long = False
-            chosen = _that_fit(short)
+            chosen = _that_fit(short, self._most_beside(short))
             read = any(m.reading for m in chosen)
             for member in short:
                 member.skipped = member not in chosen and not (member.reading and read)
             self._run(chosen)
         return True
+
+    def _most_beside(self, members: Sequence[Member]) -> int:
+        """The tokens of a step in which these go on, so that none of them waits for long."""
+        answering = sum(m.rows for m in members if not m.reading)
+        return self.pace.most(answering) if self.pace and answering else SHORT_STEP
 
     def _admit(self) -> None:
         """Begin with those that wait, but not while a prompt's pages are still to come: the next
@@ -116,7 +124,7 @@ class Batch:
             self._waiting
             and not self._evicted
             and len(self._members) < self._most
-            and not any(m.alone for m in self._members)
+            and not any(m.has_pages_to_come for m in self._members)
         ):
             generation = self._waiting.popleft()
             try:
@@ -153,10 +161,15 @@ class Batch:
             self.page_s = seconds * PAGE / rows
         if len(parts) == 1:
             members[0].session.costs.record(rows, seconds)
+        guessed = 1 << 30
+        if self.pace:
+            if rows <= SHORT_STEP:
+                self.pace.record(rows, seconds)
+            guessed = self.pace.guesses(len(self._members))
         crowded = len(self._members) > _FEW or any(m.reading for m in self._members)
         for member, part, logits in zip(members, parts, results, strict=True):
             self._members.remove(member)
-            member.session.crowded = crowded
+            member.session.crowded, member.session.most_guessed = crowded, guessed
             try:
                 more = member.take(part, logits)
             except Exception as error:
@@ -189,8 +202,10 @@ class Batch:
             self._members.append(self._evicted.popleft())
 
 
-def _that_fit(members: Sequence[Member]) -> list[Member]:
+def _that_fit(members: Sequence[Member], most: int) -> list[Member]:
     """As many as a short step takes, of the first one's adapter.
+
+    Beside those who are answering, prompts have a part in ``most`` tokens.
 
     Those who are answering come first, and prompts have the room that is left: a piece of less than
     a page may be cut anywhere. Whoever had no room comes first in the next step.
@@ -205,7 +220,11 @@ def _that_fit(members: Sequence[Member]) -> list[Member]:
         largest = min([SHORT_STEP, member.session.most_together])
         room = min([largest, *(m.session.most_rows for m in trees)]) - rows
         if member.reading and answering and room > 0:
-            member.shorten(min(room, _SHARE) if member.skipped else room)
+            # Whoever was skipped has a share in any case.
+            wanted = _SHARE if member.skipped else most - rows
+            if wanted <= 0:
+                continue
+            member.shorten(min(room, wanted))
         if not chosen or member.rows <= room:
             chosen.append(member)
             rows += member.rows

@@ -69,6 +69,11 @@ class Member:
         return self.rows > SHORT_STEP or (self.reading and self.shows)
 
     @property
+    def has_pages_to_come(self) -> bool:
+        """Whether it will fill a page of a cache that others may begin with."""
+        return self.reading and sum(self.pieces) >= PAGE
+
+    @property
     def pages(self) -> int:
         """The pages of a cache that its text takes."""
         return (len(self.lost) or self.session.position) // PAGE + 1

@@ -86,6 +86,8 @@ class Session:
         self.make_room: Callable[[], bool] = lambda: False
         # Whether others fill the steps, so that there is no room for guesses.
         self.crowded = False
+        # The tokens of a step with guesses, and of a piece of a prompt; less where others wait.
+        self.most_guessed = self.longest_piece = 1 << 30
 
     def check_adapter(self, adapter: str | None) -> str:
         """What the names of an adapter's methods end with; ConfigError if there is none such."""
@@ -296,7 +298,7 @@ class Session:
         if not self.instance.same_bits_in_blocks:  # there is nothing to keep, so few steps
             most = self.prefill_ar_len
             return [min(most, count - done) for done in range(0, count, most)]
-        return list(prompt_pieces(count, self.prefill_ar_len))
+        return list(prompt_pieces(count, min(self.prefill_ar_len, self.longest_piece)))
 
     def require_room(self, count: int) -> None:
         if count > self.room:

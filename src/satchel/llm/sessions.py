@@ -26,6 +26,7 @@ class Sessions:
         self._idle = [first]
         self._busy: list[Session] = []
         self.most_idle = most_idle
+        self.longest_piece = first.longest_piece  # of the prompts of all sessions
         self._lock = threading.RLock()  # a collected generation gives back in the middle of a take
 
     @property
@@ -46,7 +47,7 @@ class Sessions:
         """A session whose cache holds as many of the first tokens as any has, and nothing else."""
         with self._lock:
             session = self._find(tokens, adapter)
-            session.make_room = self.drop_oldest
+            self._prepare(session)
             self._busy.append(session)
             return session
 
@@ -90,8 +91,12 @@ class Sessions:
         """One that nobody else gets, for work that is no generation; to be closed at its end."""
         first = self.first
         session = Session(first.program, mode=first.mode, instance=first.instance, adapter=adapter)
-        session.make_room = self.drop_oldest
+        self._prepare(session)
         return session
+
+    def _prepare(self, session: Session) -> None:
+        session.make_room = self.drop_oldest
+        session.longest_piece = self.longest_piece
 
     def give_back(self, session: Session) -> None:
         """The session is done; its cache is kept for texts that begin alike."""

@@ -18,7 +18,8 @@ from typing import Any
 from satchel.llm.batch import Batch
 from satchel.llm.generation import Generation
 from satchel.llm.llm import LLM
-from satchel.program.names import PAGE
+from satchel.llm.pace import Pace
+from satchel.program.names import PAGE, SHORT_STEP
 from satchel.runtime.program import CacheUsage, OneSequence
 from satchel.serve.errors import ApiError, busy
 from satchel.serve.fair_queue import FairQueue
@@ -69,6 +70,11 @@ class Engine:
         instance = llm.session.instance
         single = isinstance(instance, OneSequence)
         self._most = 1 if single else settings.max_sequences
+        self._pace: Pace | None = None
+        if self._most > 1 and instance.same_bits_in_blocks:
+            # Then prompts are read in short steps always, so that their bits depend on nobody.
+            self._pace = Pace(settings.stretch)
+            llm.sessions.longest_piece = SHORT_STEP
         self.cache: CacheUsage | None = None if single else instance.cache_usage
         self._queue: FairQueue[Ticket] = FairQueue()
         self._gone: list[Job] = []
@@ -86,6 +92,7 @@ class Engine:
     def _new_batch(self) -> Batch:
         batch = Batch(most=self._most, failed=self._fail)
         batch.longest_piece = PAGE  # until it is known how long a page takes
+        batch.pace = self._pace
         return batch
 
     @property

@@ -180,11 +180,13 @@ class LookaheadDecoder:
         in the cache already."""
         self._lookup.append(token)
         session = self._session
-        tree = TokenTree(token, max(1, min(session.room, limit, MAX_ROWS, session.most_rows)))
+        most = min(session.room, limit, MAX_ROWS, session.most_rows, session.most_guessed)
+        tree = TokenTree(token, max(1, most))
         guess, windowed = None, False
         # Not known what would pay, or no room for it beside others: then nothing is guessed.
         if self._always or (session.costs.measured(1) and not session.crowded):
-            windowed = self._window is not None and tree.room > 0 and self._window_pays()
+            fits = tree.room > 0 and self._sizes.rows <= session.most_guessed
+            windowed = self._window is not None and fits and self._window_pays()
             guess = self._guess(tree, windowed)
         if len(tree) == 1 and not windowed:
             chosen = yield from plain_step(session, self._sampler, token, self.stats)

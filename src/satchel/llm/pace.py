@@ -1,0 +1,61 @@
+"""How much a step may have in it so that nobody's next token comes late."""
+
+from __future__ import annotations
+
+from satchel.program.names import SHORT_STEP
+
+_KEPT = 0.97  # of what is known when something new is measured
+_FREE_ROWS = 8  # until more is known: so many more tokens are thought to double a step's time
+_FEWEST = 4  # tokens of a prompt that a step has room for in any case
+_OUTLIER = 3.0  # times what was expected: something else took the processor
+
+
+class Pace:
+    """Learns what steps take, a part for the weights and a part for each token, and bounds them.
+
+    A step in which prompts are read beside answers takes at most ``stretch`` times as long as one
+    of the answers alone; one with guesses, ``guessing`` times as long as one without.
+
+    >>> pace = Pace(stretch=3.0)
+    >>> for rows in (1, 2, 4, 8, 16):
+    ...     pace.record(rows, 0.010 + 0.002 * rows)
+    >>> pace.most(2)
+    16
+    """
+
+    def __init__(self, stretch: float = 3.0, guessing: float = 1.75) -> None:
+        self.stretch, self.guessing = stretch, guessing
+        self._sums = [0.0] * 5  # of 1, rows, seconds, rows², rows x seconds
+
+    def record(self, rows: int, seconds: float) -> None:
+        """A step of so many tokens took so long."""
+        if self._sums[0]:
+            start, each = self._line()
+            seconds = min(seconds, _OUTLIER * (start + each * rows))
+        new = (1.0, rows, seconds, rows * rows, rows * seconds)
+        self._sums = [_KEPT * old + one for old, one in zip(self._sums, new, strict=True)]
+
+    def _line(self) -> tuple[float, float]:
+        """Seconds of a step without tokens, and of each token; both above zero."""
+        count, rows, seconds, squares, products = self._sums
+        mean, level = rows / count, seconds / count
+        spread = squares / count - mean * mean
+        if spread > 0.01 * mean * mean:
+            each = (products / count - mean * level) / spread
+            if 0 < each * mean < level:
+                return level - each * mean, each
+        return level * _FREE_ROWS / (_FREE_ROWS + mean), level / (_FREE_ROWS + mean)
+
+    def _times(self, stretch: float, rows: int) -> int:
+        if not self._sums[0]:
+            return SHORT_STEP
+        start, each = self._line()
+        return min(SHORT_STEP, int((stretch - 1) * start / each + stretch * rows + 1e-6))
+
+    def most(self, answering: int) -> int:
+        """The tokens of a step in which so many of answers go on."""
+        return max(self._times(self.stretch, answering), answering + _FEWEST)
+
+    def guesses(self, answers: int) -> int:
+        """The tokens that each of so many answers may have in a step, its own and guesses."""
+        return max(1, self._times(self.guessing, answers) // max(1, answers))
