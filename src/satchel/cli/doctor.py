@@ -20,6 +20,7 @@ HELP = "show what this machine can do and what is missing"
 EXTRAS = {
     "hub": ("huggingface_hub", "satchel pull hf:ORG/REPO"),
     "eval": ("lm_eval", "satchel eval --tasks"),
+    "sweep": ("ray", "satchel sweep --ray"),
 }
 
 

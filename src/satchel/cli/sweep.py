@@ -12,6 +12,7 @@ from satchel.units import megabytes
 if TYPE_CHECKING:
     from satchel.sweeps.planning import Plan, PlannedCell
 
+_UNITS = {"": 1, "K": 1e3, "M": 1e6, "G": 1e9, "T": 1e12}
 HELP = "run an experiment: models by recipes by targets by devices, from one YAML file"
 
 
@@ -38,6 +39,37 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="for exports: a folder, or an address of fsspec's such as s3://bucket/folder "
         "(in the results)",
     )
+    parser.add_argument(
+        "--ray",
+        nargs="?",
+        const=True,
+        default=False,
+        metavar="ADDRESS",
+        help="run on Ray: on a cluster by its address, or here (pip install 'satchel[sweep]')",
+    )
+    parser.add_argument(
+        "--memory",
+        type=size,
+        metavar="SIZE",
+        help="with --ray: what exports may take together on a machine, such as 8G (all of it)",
+    )
+
+
+def size(text: str) -> int:
+    """
+    >>> size("1.5G")
+    1500000000
+    """
+    number, unit = text.upper().removesuffix("B"), ""
+    if number[-1:] in _UNITS:
+        number, unit = number[:-1], number[-1]
+    try:
+        found = float(number) * _UNITS[unit]
+    except (ValueError, KeyError):
+        found = 0.0
+    if not 0 < found < 1e18:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a size such as 8G")
+    return int(found)
 
 
 def execute(arguments: argparse.Namespace) -> int:
@@ -58,7 +90,7 @@ def execute(arguments: argparse.Namespace) -> int:
     say(_summary(plan))
     watcher = watcher_for(plan, Results(sweep.folder), arguments.retry, arguments.json)
     with watcher:
-        rows = sweep.run(arguments.retry, plan, watcher)
+        rows = sweep.run(arguments.retry, plan, watcher, arguments.ray, arguments.memory)
     counts = {
         status: sum(row["status"] == status for row in rows)
         for status in ("ok", "failed", "impossible", "pending")

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
+from satchel import devices
 from satchel.errors import ConfigError
 from satchel.sweeps.machines import bandwidth, machine_facts, temperature
 from satchel.sweeps.processes import run_json
@@ -59,6 +60,9 @@ class Device(Protocol):
     def command(self, program: Path, call: BenchCall) -> list[str]:
         """What is run, for whoever wants to do it again by hand."""
 
+    def refuses(self, call: BenchCall) -> str | None:
+        """Why it cannot measure this; None if it can."""
+
     def bench(
         self, program: Path, call: BenchCall, log: Path, limit: float, hold: Sequence[int]
     ) -> dict[str, Any]:
@@ -83,6 +87,52 @@ class LocalDevice:
     def command(self, program: Path, call: BenchCall) -> list[str]:
         return [*satchel("bench", str(program)), *call.arguments(), "--json"]
 
+    def refuses(self, call: BenchCall) -> str | None:
+        return None
+
+    def bench(
+        self, program: Path, call: BenchCall, log: Path, limit: float, hold: Sequence[int]
+    ) -> dict[str, Any]:
+        return run_json(self.command(program, call), log, limit_s=limit, hold=hold)
+
+
+class RemoteDevice:
+    """A phone or a board: ``satchel bench --device`` sends what is needed and measures there."""
+
+    def __init__(self, address: str) -> None:
+        self.address = self.turn = address
+        self._device = devices.open_device(address)
+
+    def facts(self) -> dict[str, Any]:
+        told = self._device.describe()
+        return {
+            "machine": told.model or told.name,
+            "cpu": ", ".join(part for part in (told.soc, told.machine) if part),
+            "cores": told.cores,
+            "memory_bytes": told.memory_bytes,
+            "system": told.system,
+            "governor": told.governor,
+            "satchel": machine_facts()["satchel"],
+        }
+
+    def temperature(self) -> float | None:
+        return self._device.describe().condition.temperature_c
+
+    def bandwidth(self) -> float | None:
+        return None  # the measurement itself tells it, where the device can
+
+    def command(self, program: Path, call: BenchCall) -> list[str]:
+        words = [*satchel("bench", str(program)), *call.arguments()]
+        return [*words, "--device", self.address, "--json"]
+
+    def refuses(self, call: BenchCall) -> str | None:
+        """What a device does not measure, if that is asked for."""
+        if call.prompt_tokens is None:
+            return "only language models are measured on a device so far"
+        if call.prompt_file:
+            return "prompts of a device are random tokens"
+        return "lookahead is not measured on a device" if call.lookahead else None
+
     def bench(
         self, program: Path, call: BenchCall, log: Path, limit: float, hold: Sequence[int]
     ) -> dict[str, Any]:
@@ -102,4 +152,6 @@ def open_device(address: str) -> Device:
     """
     if address == LOCAL:
         return LocalDevice()
-    raise ConfigError(f"{address!r} is not a device", f"Devices are {FORMS}.")
+    if not address.startswith(("ssh:", "adb:")):
+        raise ConfigError(f"{address!r} is not a device", f"Devices are {FORMS}.")
+    return RemoteDevice(address)

@@ -102,15 +102,26 @@ def run_job(job: Job, around: Surroundings) -> Record:
         Quality: _quality,
         Measurement: _measure,
     }
-    record: Record = {"name": name_of(job), "kind": type(job).__name__.lower(), "label": job.label}
     try:
-        record |= {"ok": True, **kinds[type(job)](job, around)}
+        found = {"ok": True, **kinds[type(job)](job, around)}
     except (Failed, SatchelError, OSError) as error:
-        record |= {"ok": False, "error": describe_error(error)}
+        found = {"ok": False, "error": describe_error(error)}
+    return _begun(job, started) | found | {"seconds": time.time() - started}
+
+
+def failure(job: Job, kind: str, reason: str) -> Record:
+    """The record of work that could not even be begun, or whose machine was lost."""
+    error = {"type": kind, "message": reason, "advice": ""}
+    return _begun(job, time.time()) | {"ok": False, "error": error, "seconds": 0.0}
+
+
+def _begun(job: Job, started: float) -> Record:
     when = datetime.fromtimestamp(started, timezone.utc)
-    return record | {
+    return {
+        "name": name_of(job),
+        "kind": type(job).__name__.lower(),
+        "label": job.label,
         "started": f"{when:%Y-%m-%dT%H:%M:%S.%fZ}",
-        "seconds": time.time() - started,
     }
 
 

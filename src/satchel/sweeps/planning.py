@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
+from functools import cache
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -188,10 +189,9 @@ def _cell(
         quality = Quality(key, f"quality of {export.label}", export, checkpoint, experiment.quality)
     where = [cell.device, cell.threads, asdict(call), asdict(experiment.cool_down)]
     key = digest_of([cell.names(), export.key, where, quality.key if quality else ""])
-    try:
-        open_device(cell.device)
-    except SatchelError as error:
-        return PlannedCell(key, cell, impossible=describe_error(error), estimate=found)
+    refused = answers(cell.device) or _refused(cell.device, call)
+    if refused:
+        return PlannedCell(key, cell, impossible=refused, estimate=found)
     if prompt and found.context and not prompt.file:
         wanted = prompt.tokens + prompt.new_tokens
         if wanted > found.context:
@@ -213,6 +213,21 @@ def _cell(
         0.0 if export.program else export_seconds(found),
         None if found.file_bytes is None else found.file_bytes + BASE_BYTES,
     )
+
+
+@cache
+def answers(address: str) -> Error | None:
+    """What is wrong with a device, if something is: each is asked once."""
+    try:
+        open_device(address).facts()
+    except SatchelError as error:
+        return describe_error(error)
+    return None
+
+
+def _refused(address: str, call: BenchCall) -> Error | None:
+    reason = open_device(address).refuses(call)
+    return {"type": "ConfigError", "message": reason, "advice": ""} if reason else None
 
 
 def bench_call(cell: Cell, experiment: Experiment) -> BenchCall:

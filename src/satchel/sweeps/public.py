@@ -25,18 +25,22 @@ def sweep(
     *,
     store: str | None = None,
     retry: bool = False,
+    ray: str | bool = False,
+    memory: int | None = None,
 ) -> list[Row]:
     """Run an experiment, or what is left of it, and give a row for each cell.
 
     ``experiment`` is a YAML file or what one would hold. Exports lie in ``store``: a folder, or an
-    address of fsspec's; by default in ``output``.
+    address of fsspec's; by default in ``output``. What failed before is done
+    again with ``retry``. ``ray`` is True to start a cluster on this machine, or the address of one;
+    exports then take at most ``memory`` bytes together on a machine.
 
     >>> tiny = {"models": ["tiny-llama"], "recipes": ["fp16"], "prompts": [8], "runs": 1}
     >>> [row] = sweep({**tiny, "export": {"context": 96}}, "results")
     >>> row["status"], row["decode_tok_s"] > 0
     ('ok', True)
     """
-    return Sweep(read_experiment(experiment), output, store).run(retry)
+    return Sweep(read_experiment(experiment), output, store).run(retry, ray=ray, memory=memory)
 
 
 class Nobody:
@@ -71,6 +75,8 @@ class Sweep:
         retry: bool = False,
         plan: Plan | None = None,
         watcher: Watcher | None = None,
+        ray: str | bool = False,
+        memory: int | None = None,
     ) -> list[Row]:
         """Do what is left to do."""
         with self._alone():
@@ -80,7 +86,13 @@ class Sweep:
             around = self._surroundings(planned, results)
             watching = watcher or Nobody()
             try:
-                run_serial(planned, results, around, watching, retry)
+                if ray:
+                    from satchel.sweeps.cluster import run_on_ray
+
+                    address = None if ray is True else str(ray)
+                    run_on_ray(planned, results, around, watching, retry, address, memory)
+                else:
+                    run_serial(planned, results, around, watching, retry)
             finally:
                 results.write_tables()
             return results.rows()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from satchel.sweeps.jobs import Export, Job, Quality, Surroundings, name_of, run_job
+from satchel.sweeps.jobs import Export, Job, Measurement, Quality, Surroundings, name_of, run_job
 from satchel.sweeps.planning import Plan, PlannedCell
 from satchel.sweeps.progress import Watcher
 from satchel.sweeps.results import Results
@@ -44,11 +44,16 @@ def jobs_in_order(plan: Plan) -> Iterator[Job]:
     for group in plan.groups():
         yield from exports_of(group)
         yield from qualities_of(group)
-        rounds = max((len(cell.measurements) for cell in group), default=0)
-        for number in range(rounds):
-            first = number % len(group)  # each round begins with another cell
-            for cell in group[first:] + group[:first]:
-                yield cell.measurements[number]
+        yield from measurements_of(group)
+
+
+def measurements_of(group: list[PlannedCell]) -> Iterator[Measurement]:
+    """In rounds over all cells, each of which begins with another one."""
+    rounds = max((len(cell.measurements) for cell in group), default=0)
+    for number in range(rounds):
+        first = number % len(group)
+        for cell in group[first:] + group[:first]:
+            yield cell.measurements[number]
 
 
 def exports_of(group: list[PlannedCell]) -> list[Export]:
