@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from satchel.graph.ir import Dim, Graph, Node
+from satchel.quantize.scale_form import ANY, ScaleForm
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -132,7 +133,11 @@ class CompilePlan:
 
 @dataclass(frozen=True)
 class Compiled:
-    """``files`` go into the program by their names, and what is said of them into its metadata."""
+    """``files`` go into the program by their names, and what is said of them into its metadata.
+
+    A target that writes files of another kind names them by what follows the output's stem:
+    ``.pte`` and ``.tokenizer.json`` of ``model.pte``.
+    """
 
     files: Mapping[str, Path]
     summary: Mapping[str, Any]
@@ -157,6 +162,17 @@ class Compilation(Protocol):
 
 
 @dataclass(frozen=True)
+class FileKind:
+    """What a target writes: ``suffix`` ends its name, and it may be a folder."""
+
+    suffix: str
+    is_folder: bool = False
+
+
+PROGRAM = FileKind(".satchel")
+
+
+@dataclass(frozen=True)
 class Extra:
     """An extra of Satchel's that a target needs, and the module that shows that it is there."""
 
@@ -175,6 +191,10 @@ class Target(ABC):
     family: ClassVar[str]  # what names begin with
     form: ClassVar[str]  # how names are written, for help
     extra: ClassVar[Extra | None] = None
+    # A kind of file of its own, for what others run: the program is then only on the way to it.
+    writes: ClassVar[FileKind] = PROGRAM
+    # Which scales 4-bit weights may have.
+    scale_form: ClassVar[ScaleForm] = ANY
     # Whether it runs the portable methods themselves, which are in every file.
     portable: ClassVar[bool] = False
     # Whether its instances count the cycles of each op (start_profile, take_cycles).

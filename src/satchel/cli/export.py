@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from satchel.cli.arguments import add_export_options, export_choices, positive
 from satchel.cli.export_vision import PREFIX, add_vision_options, export_vision
 from satchel.cli.output import emit, print_json, say, whole
-from satchel.cli.plan import describe_export, print_plan
+from satchel.cli.plan import describe_export, print_plan, report_written
 from satchel.errors import ConfigError
 from satchel.progress import ProgressBar
 from satchel.units import megabytes
@@ -57,6 +57,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def execute(arguments: argparse.Namespace) -> None:
+    from satchel.backends.target import PROGRAM
     from satchel.exporter import ExportOptions, ModelExport, prepare_any_export
     from satchel.exporter.checks import check_output, is_folder
     from satchel.sources.names import vision_source
@@ -87,6 +88,11 @@ def execute(arguments: argparse.Namespace) -> None:
     output = job.output(named)
     plan = job.plan()
     document = describe_export(job, plan, output)
+    if gate and job.kind != PROGRAM:
+        raise ConfigError(
+            f"what a {job.kind.suffix} file costs in quality is not measured here",
+            "Leave --max-ppl-increase out, or measure the same recipe for cpu.",
+        )
     if arguments.plan:
         if arguments.json:
             print_json(document)
@@ -101,7 +107,11 @@ def execute(arguments: argparse.Namespace) -> None:
     else:
         document["quality"] = gated.run(output, arguments.force)
     bar.close()
-    _report(arguments, document, output, time.perf_counter() - started)
+    seconds = time.perf_counter() - started
+    if job.kind != PROGRAM:
+        report_written(arguments, document, output, seconds)
+        return
+    _report(arguments, document, output, seconds)
 
 
 def _gate(arguments: argparse.Namespace) -> QualityGate | None:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from argparse import Namespace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from satchel.cli.output import count, emit
+from satchel.cli.output import count, emit, print_json
 from satchel.units import megabytes
 
 if TYPE_CHECKING:
@@ -35,3 +36,19 @@ def print_plan(export: Export, plan: ExportPlan, output: Path, remarks: list[str
     emit(f"methods      {', '.join(plan.methods)}{context}")
     for payload in plan.payloads.values():
         emit("\n".join(payload.lines))
+
+
+def report_written(
+    arguments: Namespace, document: dict[str, Any], output: Path, seconds: float
+) -> None:
+    """What was made, where that is not a program of ours."""
+    from satchel.machine import peak_with_children
+
+    parts = [p for p in output.rglob("*") if p.is_file()] if output.is_dir() else [output]
+    size = sum(part.stat().st_size for part in parts)
+    peak = peak_with_children()
+    if arguments.json:
+        print_json(document | {"file_size_bytes": size, "seconds": seconds, "peak_rss_bytes": peak})
+        return
+    emit(f"{output}  {megabytes(size)}, {document['recipe']}")
+    emit(f"in {seconds:.1f} s with at most {megabytes(peak)} of memory")

@@ -117,7 +117,7 @@ def prepare_export(
     rounding = _rounding(opened, encoded, tokenizer)
     tell_cost(opened.recipe, rounding.name, options.rotate, parameters)
     encodings = encoded.encodings
-    if rounding.name == "plain":
+    if rounding.is_native:
         forms = {name: tensor.own_encoding for name, tensor in encoded.checkpoint.tensors.items()}
         encodings = store_steps(encoded.graphs, dict(encodings), forms)
     text = rounding.text

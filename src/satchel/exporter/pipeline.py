@@ -11,6 +11,7 @@ is made: each step gives the next one a new value.
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -19,9 +20,11 @@ from typing import Any, TypeVar
 
 from satchel.backends import leading_target
 from satchel.backends.target import (
+    PROGRAM,
     Compilation,
     CompilePlan,
     Draft,
+    FileKind,
     MethodWish,
     Placement,
     Samples,
@@ -29,10 +32,10 @@ from satchel.backends.target import (
 )
 from satchel.checkpoints.base import Checkpoint
 from satchel.encodings.encoding import Encoding
-from satchel.errors import GraphError
+from satchel.errors import ConfigError, GraphError
 from satchel.exporter.checks import check_free_space, is_folder
 from satchel.exporter.weights import BLOCK_BYTES, WeightError, WeightPacker
-from satchel.files import refuse_existing
+from satchel.files import refuse_existing, take_place
 from satchel.graph.ir import Graph, Weight
 from satchel.machine import cores, current_rss, peak_rss
 from satchel.program.about import About
@@ -92,6 +95,7 @@ class ExportPlan:
     parameters: int
     methods: tuple[str, ...]
     payloads: Mapping[str, CompilePlan] = field(default_factory=dict)  # by target
+    disk: int = 0  # with what is there only while something is compiled
 
     def to_dict(self) -> dict[str, Any]:
         return {
@@ -119,6 +123,7 @@ class Export:
     def of(portable: Portable, targets: Sequence[Target], progress: Progress = silent) -> Export:
         """Place the graphs and let every target check what it is to compile."""
         leading = leading_target(targets)
+        _check_alone(targets)
         placements = {target.name: target.place(portable.graphs) for target in targets}
         graphs = _joined(placed.graphs for placed in placements.values())
         sizes = {
@@ -154,6 +159,11 @@ class Export:
         return self.portable.name
 
     @property
+    def kind(self) -> FileKind:
+        """What is written: a program, or what the one target writes instead."""
+        return self.targets[0].writes
+
+    @property
     def notes(self) -> list[str]:
         """What the user should know before it starts."""
         return [note for compilation in self.compilations.values() for note in compilation.notes]
@@ -171,13 +181,21 @@ class Export:
         own = [choice for target in self.targets for choice in target.choices()]
         portable = self.portable
         parts = [portable.name, targets, portable.recipe_name, *portable.choices, *own]
-        return Path("-".join(parts) + ".satchel")
+        return Path("-".join(parts) + self.kind.suffix)
 
     def output(self, named: str | os.PathLike[str] | None) -> Path:
         """Where to write: a file, or the usual name in a folder (one there is, or ``FOLDER/``)."""
         if not named:
             return self.default_output
-        return Path(named) / self.default_output if is_folder(named) else Path(named)
+        kind, own = self.kind, Path(named).suffix == self.kind.suffix
+        if is_folder(named) and not (own and kind.is_folder):
+            return Path(named) / self.default_output
+        if kind != PROGRAM and not own:
+            raise ConfigError(
+                f"{os.fspath(named)} is not the name of a {kind.suffix} file",
+                f"Give one that ends in {kind.suffix}.",
+            )
+        return Path(named)
 
     @cached_property
     def writer(self) -> ProgramWriter:
@@ -193,8 +211,9 @@ class Export:
         names = [w.value.name for w in weights if w.encoding.is_matrix]
         metadata = encode_metadata(self._metadata(dict.fromkeys(names, _TYPICAL_ERROR)))
         payloads = {name: compilation.plan() for name, compilation in self.compilations.items()}
-        file_size = self.writer.file_size(len(metadata))
-        file_size += sum(plan.payload_bytes for plan in payloads.values())
+        compiled = sum(plan.payload_bytes for plan in payloads.values())
+        on_the_way = self.writer.file_size(len(metadata))
+        file_size = compiled + (on_the_way if self.kind == PROGRAM else 0)
         # A block being packed, the next one being read and decoded, the codes, and all scales of
         # the weight that has most of them (they are written after its codes).
         blocks = 7 * BLOCK_BYTES // 2
@@ -204,15 +223,19 @@ class Export:
         peak = max(peak_rss(), packing, *compiling)
         methods = tuple(graph.name for graph in self.kept_graphs)
         parameters = self.portable.parameters
-        return ExportPlan(file_size, peak, len(weights), parameters, methods, payloads)
+        disk = file_size + (file_size if self.kind == PROGRAM else on_the_way)
+        return ExportPlan(file_size, peak, len(weights), parameters, methods, payloads, disk)
 
     def run(self, output: Path, overwrite: bool = False, threads: int = 0) -> Path:
         """Write the program. Nothing is left behind if it fails or is interrupted."""
-        refuse_existing(output, overwrite)
+        _refuse_existing(output, self.kind, overwrite)
         output.absolute().parent.mkdir(parents=True, exist_ok=True)
+        plan = self.plan()
         # With something to compile, the portable form is there a second time.
-        size = self.plan().file_size * (2 if self.compilations else 1)
+        size = plan.disk if self.compilations else plan.file_size
         check_free_space(output.absolute().parent, size)
+        if self.kind != PROGRAM:
+            return self._convert(output, overwrite, threads)
         if self.compilations:
             self._compile(output, overwrite, threads)
         else:
@@ -265,6 +288,30 @@ class Export:
             )
             writer.write(output, _copying(program), lambda: metadata, overwrite)
 
+    def _convert(self, output: Path, overwrite: bool, threads: int) -> Path:
+        """Write the portable form, and make of it what the target writes."""
+        (target,), (compilation,) = self.targets, self.compilations.values()
+        with partial_folder(output.absolute().parent) as work:
+            self._pack(work / "portable.satchel", False, threads)
+            self.portable.checkpoint.close()
+            program = Program(work / "portable.satchel")
+            folder = work / "made"
+            folder.mkdir()
+            made = compilation.compile(program, folder, self.progress).files
+            for suffix in made:
+                place = output.with_name(output.stem + suffix)
+                _refuse_existing(place, self.kind, overwrite)
+            for suffix, path in made.items():
+                place = output.with_name(output.stem + suffix)
+                if path.is_dir():
+                    if place.exists():
+                        shutil.rmtree(place)
+                    os.rename(path, place)
+                else:
+                    take_place(path, place, overwrite)
+            target.after_export(program)
+        return output
+
     def _metadata(self, errors: Errors) -> dict[str, Any]:
         names = [target.name for target in self.targets]
         described = replace(
@@ -274,6 +321,22 @@ class Export:
             placement=self.placement.to_dict(),
         )
         return described.to_dict()
+
+
+def _check_alone(targets: Sequence[Target]) -> None:
+    for target in targets:
+        if target.writes != PROGRAM and len(targets) > 1:
+            raise ConfigError(
+                f"{target.name} writes a {target.writes.suffix} file, and others a .satchel",
+                "Export a file for each.",
+            )
+
+
+def _refuse_existing(output: Path, kind: FileKind, overwrite: bool) -> None:
+    """As for files; a folder is replaced only if it is a package of this kind."""
+    if kind.is_folder and output.suffix == kind.suffix and output.is_dir() and overwrite:
+        return
+    refuse_existing(output, overwrite)
 
 
 def _joined(groups: Any) -> tuple[Graph, ...]:

@@ -17,6 +17,7 @@ from satchel.models.base import Decoder
 from satchel.quantize.rotation import RotatedCheckpoint
 from satchel.quantize.rounding import Rounder, check_rounding
 from satchel.quantize.rounding.rounder import MomentsOf
+from satchel.quantize.scale_form import ANY, ScaleForm
 from satchel.sources.cache import file_facts
 from satchel.sources.progress import Progress
 
@@ -34,6 +35,12 @@ class RoundingPlan:
 
     name: str
     text: CalibrationText | None = None
+    form: ScaleForm = ANY  # the scales that the target takes
+
+    @property
+    def is_native(self) -> bool:
+        """Whether the native core rounds."""
+        return self.name == "plain" and self.form == ANY
 
     @staticmethod
     def of(
@@ -50,7 +57,7 @@ class RoundingPlan:
                 "Leave --calibrate and --rounding out, or choose another recipe.",
             )
         if options.calibrate is None:
-            return RoundingPlan(name)
+            return RoundingPlan(name, form=options.chip.scale_form)
         from satchel.calibration.texts import read_calibration
 
         text = read_calibration(
@@ -61,7 +68,7 @@ class RoundingPlan:
             options.calibrate_samples,
             options.calibrate_length,
         )
-        return RoundingPlan(name, text)
+        return RoundingPlan(name, text, options.chip.scale_form)
 
     def rounder(
         self,
@@ -77,7 +84,7 @@ class RoundingPlan:
         ``adapters`` are the folders of those that are merged into the checkpoint's weights.
         """
         if self.text is None:
-            return Rounder(self.name, lambda _: None, packer.threads)
+            return Rounder(self.name, lambda _: None, packer.threads, self.form)
         from satchel.calibration.store import collect_statistics
 
         # What is collected is of the model as it is, so it serves rotated exports too.
@@ -95,11 +102,11 @@ class RoundingPlan:
         moments: MomentsOf = statistics.moments
         if isinstance(checkpoint, RotatedCheckpoint):
             moments = _rotated_moments(checkpoint, graphs, moments)
-        return Rounder(self.name, moments, packer.threads)
+        return Rounder(self.name, moments, packer.threads, self.form)
 
     def memory(self, model: Decoder, graphs: Sequence[Graph]) -> int:
         """Bytes beside those of plain rounding, at most."""
-        if self.name == "plain" and self.text is None:
+        if self.is_native and self.text is None:
             return 0
         rounding = 4 * BLOCK_BYTES  # copies of a block while its scales are searched
         if self.text is None:

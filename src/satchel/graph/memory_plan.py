@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from bisect import bisect_right, insort
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -107,8 +107,38 @@ def plan_memory(graph: Graph) -> MemoryPlan:
     return plan
 
 
+@dataclass(frozen=True)
+class Life:
+    """So many bytes that are needed from one step to another."""
+
+    size: int
+    first: int
+    last: int
+
+
+def place_lives(lives: Sequence[Life]) -> tuple[list[int], int]:
+    """Offsets of memory that is needed at certain steps, and how much it is in all.
+
+    The largest are placed first, each at the lowest offset that is free for its whole life.
+
+    >>> place_lives([Life(8, 0, 1), Life(16, 1, 2), Life(8, 2, 3)])
+    ([16, 0, 16], 24)
+    """
+    order = sorted(range(len(lives)), key=lambda n: (-lives[n].size, lives[n].first))
+    placed, size = _lowest_offsets([lives[n] for n in order])
+    offsets = [0] * len(lives)
+    for number, offset in zip(order, placed, strict=True):
+        offsets[number] = offset
+    return offsets, size
+
+
 def _tightest(lives: list[_Life]) -> MemoryPlan:
     """Each at the lowest offset that is free for its whole life."""
+    offsets, size = _lowest_offsets([Life(one.size, one.first, one.last) for one in lives])
+    return MemoryPlan({id(life.value): at for life, at in zip(lives, offsets, strict=True)}, size)
+
+
+def _lowest_offsets(lives: Sequence[Life]) -> tuple[list[int], int]:
     alive: dict[int, list[int]] = defaultdict(list)  # step -> numbers of those placed by then
     offsets: list[int] = []
     for number, life in enumerate(lives):
@@ -122,7 +152,7 @@ def _tightest(lives: list[_Life]) -> MemoryPlan:
         for step in steps:
             alive[step].append(number)
     size = max((at + life.size for life, at in zip(lives, offsets, strict=True)), default=0)
-    return MemoryPlan({id(life.value): at for life, at in zip(lives, offsets, strict=True)}, size)
+    return offsets, size
 
 
 def _has_room(taken: list[tuple[int, int]], life: _Life) -> bool:

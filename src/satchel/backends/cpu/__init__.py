@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from satchel import _native
 from satchel.backends.base import BaseTarget
+from satchel.backends.target import PROGRAM, Target
 from satchel.graph.ir import Node
+from satchel.options import option
 from satchel.runtime.program import Instance, Program
+
+SATCHEL, PTE = PROGRAM.suffix[1:], "pte"
 
 
 @dataclass(frozen=True)
-class CpuTarget(BaseTarget):
+class PortableTarget(BaseTarget):
     """Nothing lies below the CPU, so what it refuses is an error."""
 
-    family = "cpu"
-    form = "cpu"
     portable = True
     times_ops = True
 
@@ -29,3 +33,25 @@ class CpuTarget(BaseTarget):
 
     def open_with_cache(self, program: Program, threads: int, cache_memory: int) -> Instance:
         return Instance(program, threads, cache_memory)
+
+
+@dataclass(frozen=True)
+class CpuTarget(PortableTarget):
+    """CPUs by our own core, or in the format ``pte`` by ExecuTorch."""
+
+    format: str = option(
+        SATCHEL,
+        "the kind of file: satchel, or pte for ExecuTorch's runners and apps (satchel)",
+        choices=(SATCHEL, PTE),
+    )
+
+    family = "cpu"
+    form = "cpu"
+
+    @classmethod
+    def parse(cls, chip: str, options: Mapping[str, Any]) -> Target:
+        if options.get("format") != PTE:
+            return super().parse(chip, options)
+        from satchel.backends.executorch.target import ExecutorchTarget
+
+        return ExecutorchTarget.parse(chip, {k: v for k, v in options.items() if k != "format"})

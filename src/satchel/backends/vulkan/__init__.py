@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from satchel import _native
-from satchel.backends.cpu import CpuTarget
+from satchel.backends.cpu import PortableTarget
 from satchel.backends.target import Defaults, Placement, Target
 from satchel.errors import ConfigError, ExecutionError
 from satchel.graph.ir import Graph
@@ -22,7 +22,7 @@ _CACHE_SHARE = 0.5
 
 
 @dataclass(frozen=True)
-class VulkanTarget(CpuTarget):
+class VulkanTarget(PortableTarget):
     """A device by its number among those of ``satchel doctor``; without one, the first.
 
     Any program runs on it, whatever it was exported for: which nodes run where is decided when it

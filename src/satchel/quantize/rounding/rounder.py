@@ -18,6 +18,7 @@ from satchel.quantize.blockwise import dequantize_blocks
 from satchel.quantize.moments import InputMoments
 from satchel.quantize.rounding.gptq import ErrorFeedback
 from satchel.quantize.rounding.search import nearest_codes, search_blocks, search_scales
+from satchel.quantize.scale_form import ANY, ScaleForm
 
 Array = NDArray[Any]
 MomentsOf = Callable[[str], InputMoments | None]
@@ -76,14 +77,18 @@ class Rounded:
 class Rounder:
     """Rounds the rows of weights, given what their inputs are like."""
 
-    def __init__(self, name: str, moments_of: MomentsOf, threads: int = 1) -> None:
-        self._name = name
+    def __init__(
+        self, name: str, moments_of: MomentsOf, threads: int = 1, form: ScaleForm = ANY
+    ) -> None:
+        self._name, self._form = name, form
         self._moments_of = moments_of
         self._threads = max(1, threads)
         self._latest: tuple[InputMoments, bool, ErrorFeedback] | None = None
 
     def applies(self, encoding: Encoding) -> bool:
-        return self._name != PLAIN and encoding.layout in ("q4", "q8", "lpbq4")
+        if self._name == PLAIN:  # which the native core does, with scales of any form
+            return self._form != ANY and encoding.layout == "q4"
+        return encoding.layout in ("q4", "q8", "lpbq4")
 
     def round(self, name: str, role: str, rows: Array, encoding: Encoding) -> Rounded:
         """Some rows of the weight ``name``, which is used in this role."""
@@ -101,8 +106,27 @@ class Rounder:
         parts = [rows[at : at + step] for at in range(0, len(rows), step)]
         with ThreadPoolExecutor(len(parts)) as pool:
             return _joined(
-                pool.map(lambda part: _round(part, encoding, power, feedback), parts), encoding
+                pool.map(lambda part: self._round(part, encoding, power, feedback), parts), encoding
             )
+
+    def _round(
+        self, rows: Array, encoding: Encoding, power: Array | None, feedback: ErrorFeedback | None
+    ) -> Rounded:
+        bits, group = (8 if encoding.layout == "q8" else 4), encoding.group
+        factors = None
+        if encoding.layout == "lpbq4":
+            scales, factors = search_blocks(rows, group, power)
+            steps = scales.astype(np.float32) * factors[:, None]
+        else:
+            quick = self._name == PLAIN
+            scales = search_scales(rows, bits, group, power, self._form, quick)
+            steps = scales.astype(np.float32)
+        if feedback is not None:
+            codes = feedback.round(rows, steps, bits)
+        else:
+            grouped = np.asarray(rows, np.float32).reshape(len(rows), -1, group)
+            codes = nearest_codes(grouped, steps, bits).reshape(rows.shape).astype(np.int8)
+        return Rounded(encoding, codes, scales, factors)
 
     def _feedback(self, moments: InputMoments, shared: bool) -> ErrorFeedback:
         """Weights with the same input come one after the other, so the latest is kept."""
@@ -113,25 +137,6 @@ class Rounder:
                 second = second + np.eye(len(second)) * moments.power.mean() * _EMBEDDING_SHARE
             self._latest = kept = moments, shared, ErrorFeedback(second)
         return kept[2]
-
-
-def _round(
-    rows: Array, encoding: Encoding, power: Array | None, feedback: ErrorFeedback | None
-) -> Rounded:
-    bits, group = (8 if encoding.layout == "q8" else 4), encoding.group
-    factors = None
-    if encoding.layout == "lpbq4":
-        scales, factors = search_blocks(rows, group, power)
-        steps = scales.astype(np.float32) * factors[:, None]
-    else:
-        scales = search_scales(rows, bits, group, power)
-        steps = scales.astype(np.float32)
-    if feedback is not None:
-        codes = feedback.round(rows, steps, bits)
-    else:
-        grouped = np.asarray(rows, np.float32).reshape(len(rows), -1, group)
-        codes = nearest_codes(grouped, steps, bits).reshape(rows.shape).astype(np.int8)
-    return Rounded(encoding, codes, scales, factors)
 
 
 def _joined(parts: Iterable[Rounded], encoding: Encoding) -> Rounded:

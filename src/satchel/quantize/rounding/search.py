@@ -15,21 +15,32 @@ from numpy.typing import NDArray
 from satchel.encodings.packing import plain_scales
 from satchel.encodings.steps import needed_scales as needed_group_scales
 from satchel.quantize.blockwise import LARGEST_SCALE, needed_scales
+from satchel.quantize.scale_form import ANY, ScaleForm
 
 Array = NDArray[Any]
 
 # Multiples of the scale that the largest weight needs. With 4 bits both signs are tried, since
 # there is one more code below zero than above it.
 _FACTORS = {4: np.linspace(0.65, 1.15, 17), 8: np.linspace(0.9, 1.0, 6)}
+# With scales above 0 alone, the largest weight becomes -8, 7 or something between.
+_QUICK_FACTORS = np.array([1.0, 8 / 7.5, 8 / 7])
 _REFITS = 2
 _AT_ONCE = 1 << 16  # weights, so that they stay in the cache of a core
 LIMITS = {4: (-8, 7), 8: (-127, 127)}
 
 
-def search_scales(w: Array, bits: int, group: int, power: Array | None = None) -> Array:
+def search_scales(
+    w: Array,
+    bits: int,
+    group: int,
+    power: Array | None = None,
+    form: ScaleForm = ANY,
+    quick: bool = False,
+) -> Array:
     """Scales (float16) ``[rows, cols / group]`` of the least weighted squared error found.
 
-    ``power`` is the mean square of every input channel; without it all count alike.
+    ``power`` is the mean square of every input channel; without it all count alike. Only scales of
+    the ``form`` are tried, and of them a few if it is to be ``quick``.
 
     >>> w = np.array([[1.0, 0.1, -0.1, 0.2, 0.1, -0.2, 0.1, 0.2]], np.float32)
     >>> float(search_scales(w, 4, 8, np.array([0.001, 1, 1, 1, 1, 1, 1, 1.0]))[0, 0]) < 0.1
@@ -40,15 +51,13 @@ def search_scales(w: Array, bits: int, group: int, power: Array | None = None) -
     weights = _group_weights(power, cols, group)
     for part in _parts(rows, cols):
         groups = np.ascontiguousarray(w[part], np.float32).reshape(-1, cols // group, group)
-        scales[part] = _search(groups, weights, bits)
+        scales[part] = _search(groups, weights, bits, form, quick)
     return scales
 
 
-def _search(groups: Array, weights: Array, bits: int) -> Array:
+def _search(groups: Array, weights: Array, bits: int, form: ScaleForm, quick: bool) -> Array:
     # Of any size: multiples of a step, as plain rounding takes, would lose an eighth of the gain.
-    plain = (
-        needed_group_scales(groups).astype(np.float16) if bits == 4 else plain_scales(groups, bits)
-    )
+    plain = form.nearest(needed_group_scales(groups)) if bits == 4 else plain_scales(groups, bits)
     best: Array = np.full(plain.shape, np.inf, np.float32)
     scales: Array = plain.copy()
 
@@ -61,15 +70,15 @@ def _search(groups: Array, weights: Array, bits: int) -> Array:
 
     with np.errstate(all="ignore"):
         consider(plain)
-        for factor in _FACTORS[bits].astype(np.float32):
+        for factor in (_QUICK_FACTORS if quick else _FACTORS[bits]).astype(np.float32):
             tried = plain.astype(np.float32) * factor
-            consider(tried.astype(np.float16))
-            if bits == 4:
+            consider(form.nearest(tried))
+            if bits == 4 and not form.brain:
                 consider((-tried).astype(np.float16))
-        for _ in range(_REFITS):
+        for _ in range(0 if quick else _REFITS):
             codes = nearest_codes(groups, scales, bits)
             fitted = _dot(codes, groups, weights) / _dot(codes, codes, weights)
-            consider(fitted.astype(np.float16))
+            consider(form.nearest(fitted))
     return scales
 
 

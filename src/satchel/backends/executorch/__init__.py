@@ -1,0 +1,5 @@
+"""ExecuTorch: .pte files written from our graphs, without tracing."""
+
+from satchel.backends.executorch.target import ExecutorchTarget
+
+__all__ = ["ExecutorchTarget"]

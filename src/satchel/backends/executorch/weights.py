@@ -1,0 +1,151 @@
+"""A program's weights as ExecuTorch reads them: rows one after the other, a block at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, BinaryIO
+
+import numpy as np
+from numpy.typing import NDArray
+
+from satchel.encodings.tiles import TILE_ROWS, group_rows
+from satchel.errors import ProgramFormatError
+from satchel.runtime.program import Program
+
+Array = NDArray[Any]
+_BLOCK = 4 << 20  # bytes of codes that are turned at once
+_EVEN_NIBBLES = np.uint32(0x0F0F0F0F)
+
+
+@dataclass(frozen=True)
+class Bytes:
+    """Bytes of the file: how many, and how they are made when they are written."""
+
+    size: int
+    make: Callable[[Program | None], Iterator[bytes | memoryview]]
+
+
+def plain_bytes(array: Array) -> Bytes:
+    """An array that is there already."""
+    data = np.ascontiguousarray(array).tobytes()
+    return Bytes(len(data), lambda _: iter([data]))
+
+
+def vector_bytes(name: str, count: int) -> Bytes:
+    """A weight that is stored as plain 32-bit floats."""
+
+    def make(program: Program | None) -> Iterator[bytes]:
+        assert program is not None
+        yield program.weight(name).astype(np.float32).tobytes()
+
+    return Bytes(4 * count, make)
+
+
+def float_rows(name: str, shape: tuple[int, int]) -> Bytes:
+    """A matrix of 32-bit floats."""
+    rows, cols = shape
+
+    def make(program: Program | None) -> Iterator[memoryview]:
+        for tiles in _tiles(program, name, 4 * cols * TILE_ROWS):
+            columns = tiles.view(np.float32).reshape(-1, cols, TILE_ROWS)
+            yield _rows_of(columns.transpose(0, 2, 1))
+
+    return Bytes(4 * rows * cols, _cut(make, 4 * rows * cols))
+
+
+def byte_rows(name: str, shape: tuple[int, int]) -> Bytes:
+    """Codes of 8 bits, signed."""
+    rows, cols = shape
+
+    def make(program: Program | None) -> Iterator[memoryview]:
+        for tiles in _tiles(program, name, cols * TILE_ROWS):
+            units = (tiles ^ np.uint8(0x80)).reshape(-1, cols // 4, TILE_ROWS, 4)
+            yield _rows_of(units.transpose(0, 2, 1, 3))
+
+    return Bytes(rows * cols, _cut(make, rows * cols))
+
+
+def nibble_rows(name: str, shape: tuple[int, int], first_is_high: bool = False) -> Bytes:
+    """Codes of 4 bits, from 0 to 15 where 8 is nothing, two columns in a byte: the first one is
+    its lower half, or the upper one."""
+    rows, cols = shape
+
+    def make(program: Program | None) -> Iterator[memoryview]:
+        for tiles in _tiles(program, name, cols // 2 * TILE_ROWS):
+            units = tiles.view(np.uint32).reshape(-1, cols // 8, TILE_ROWS)
+            paired = _pairs(units & _EVEN_NIBBLES) | _pairs(units >> 4 & _EVEN_NIBBLES) << 16
+            done = np.ascontiguousarray(paired.transpose(0, 2, 1)).view(np.uint8)
+            yield _rows_of(done << 4 | done >> 4 if first_is_high else done)
+
+    return Bytes(rows * cols // 2, _cut(make, rows * cols // 2))
+
+
+def _pairs(codes: Array) -> Array:
+    """Of four codes in four bytes, two and two in a byte, in the lower half of 32 bits."""
+    joined = codes | codes >> 4
+    result: Array = joined & np.uint32(0xFF) | joined >> 8 & np.uint32(0xFF00)
+    return result
+
+
+def scale_rows(name: str, shape: tuple[int, int], group: int, brain: bool) -> Bytes:
+    """The scales of all groups, row by row: as bfloat16 (``brain``) or 32-bit floats.
+
+    One that is 0 stands for weights that are all 0, and becomes one that XNNPACK takes.
+    """
+    rows, groups = shape[0], shape[1] // group
+
+    def make(program: Program | None) -> Iterator[bytes]:
+        assert program is not None
+        info = _record(program, name)
+        with program.path.open("rb") as file:
+            plane = _read(file, info["scales_offset"], info["scales_size"])
+        halves = group_rows(plane.view(np.float16), groups)[:rows].astype(np.float32)
+        scales = np.where(halves == 0, np.float32(2.0**-14), halves)
+        if not brain:
+            yield np.ascontiguousarray(scales).tobytes()
+            return
+        bits = np.ascontiguousarray(scales).view(np.uint32)
+        assert not (bits & 0xFFFF).any()  # the recipe made them so
+        yield (bits >> 16).astype(np.uint16).tobytes()
+
+    return Bytes(rows * groups * (2 if brain else 4), make)
+
+
+def _cut(
+    make: Callable[[Program | None], Iterator[memoryview]], size: int
+) -> Callable[[Program | None], Iterator[memoryview]]:
+    """Without what fills up the last tile."""
+
+    def cut(program: Program | None) -> Iterator[memoryview]:
+        left = size
+        for block in make(program):
+            yield block[: min(len(block), left)]
+            left -= min(len(block), left)
+
+    return cut
+
+
+def _tiles(program: Program | None, name: str, tile_bytes: int) -> Iterator[Array]:
+    assert program is not None
+    info = _record(program, name)
+    step = max(1, _BLOCK // tile_bytes) * tile_bytes
+    with program.path.open("rb") as file:
+        for start in range(0, info["codes_size"], step):
+            yield _read(file, info["offset"] + start, min(step, info["codes_size"] - start))
+
+
+def _record(program: Program, name: str) -> Mapping[str, Any]:
+    return next(w for w in program.weights if w["name"] == name)
+
+
+def _read(file: BinaryIO, offset: int, size: int) -> Array:
+    file.seek(offset)
+    data = np.frombuffer(file.read(size), np.uint8)
+    if data.size != size:
+        raise ProgramFormatError("the file ends too early", "", "weights", offset)
+    return data
+
+
+def _rows_of(tiles: Array) -> memoryview:
+    return np.ascontiguousarray(tiles).reshape(-1).view(np.uint8).data
