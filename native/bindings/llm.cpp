@@ -10,6 +10,7 @@
 #include <cstring>
 
 #include "../llm/errors.h"
+#include "../llm/model.h"
 #include "../llm/sampler.h"
 #include "../llm/template/template.h"
 #include "../llm/text_stream.h"
@@ -64,7 +65,20 @@ void bind_tokenizer(nb::module_& m) {
                     const auto* bytes = reinterpret_cast<const uint8_t*>(copy->data());
                     return std::make_shared<Tokenizer>(std::span(bytes, section.size()), 0, copy);
                   })
+      .def_static(
+          "of_program",
+          [](std::shared_ptr<Program> program) -> std::shared_ptr<Tokenizer> {
+            return llm::open_tokenizer(std::move(program));
+          },
+          "The one that lies compiled in a program, which is mapped; None if there is none.")
       .def_prop_ro("size", &Tokenizer::size)
+      .def_prop_ro("tokens", &Tokenizer::tokens, "How many there are: ids may have gaps.")
+      .def("exists", &Tokenizer::exists)
+      .def("bytes_of",
+           [](const Tokenizer& t, uint32_t id) {
+             const std::string_view found = t.bytes_of(id);
+             return nb::bytes(found.data(), found.size());
+           })
       .def(
           "encode",
           [](const Tokenizer& t, const nb::str& text, bool parse_special) {
@@ -89,19 +103,33 @@ void bind_tokenizer(nb::module_& m) {
       .def("is_end", &Tokenizer::is_end)
       .def("is_visible", &Tokenizer::is_visible);
 
-  using llm::TextStream;
-  nb::class_<TextStream>(m, "TextStream", "Text from tokens as they come.")
+  using llm::TokenDecoder;
+  nb::class_<TokenDecoder>(m, "TokenDecoder", "Text from one token after the other.")
       .def(
           "__init__",
-          [](TextStream* self, const Tokenizer& tokenizer, std::vector<std::string> stop,
-             const std::vector<uint32_t>& after) {
-            new (self) TextStream(tokenizer, std::move(stop), after);
+          [](TokenDecoder* self, const Tokenizer& tokenizer, const std::vector<uint32_t>& after,
+             std::vector<uint32_t> shown) {
+            new (self) TokenDecoder(tokenizer, after, true, std::move(shown));
           },
-          nb::arg("tokenizer"), nb::arg("stop") = std::vector<std::string>(),
-          nb::arg("after") = std::vector<uint32_t>(), nb::keep_alive<1, 2>())
-      .def("push", &TextStream::push)
-      .def("finish", &TextStream::finish)
-      .def_prop_ro("stop_string", [](const TextStream& s) {
+          nb::arg("tokenizer"), nb::arg("after") = std::vector<uint32_t>(),
+          nb::arg("shown") = std::vector<uint32_t>(), nb::keep_alive<1, 2>())
+      .def("push",
+           [](TokenDecoder& decoder, uint32_t id) {
+             std::string text;
+             decoder.push(id, text);
+             return text;
+           })
+      .def("finish", [](TokenDecoder& decoder) {
+        std::string text;
+        decoder.finish(text);
+        return text;
+      });
+  using llm::StopStrings;
+  nb::class_<StopStrings>(m, "StopStrings",
+                          "Holds text back that could be the beginning of a stop string.")
+      .def(nb::init<std::vector<std::string>>(), nb::arg("stop"))
+      .def("push", &StopStrings::push, nb::arg("text"), nb::arg("last") = false)
+      .def_prop_ro("stopped", [](const StopStrings& s) {
         return s.stopped() ? nb::cast(*s.stopped()) : nb::none();
       });
 }

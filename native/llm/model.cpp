@@ -38,6 +38,15 @@ Json read_metadata(const ProgramFile& file) {
   return document;
 }
 
+std::unique_ptr<Tokenizer> open_tokenizer(std::shared_ptr<const Program> program) {
+  const ProgramFile& file = program->file();
+  const SectionRecord* text = file.find_section(SectionKind::text);
+  if (text == nullptr) return nullptr;
+  require_digest(file, *text);
+  return std::make_unique<Tokenizer>(std::span(file.bytes(*text), text->size), text->offset,
+                                     std::move(program));
+}
+
 std::shared_ptr<Model> Model::open(const std::string& path, int threads, uint64_t cache_memory) {
   return std::shared_ptr<Model>(new Model(path, threads, cache_memory));
 }
@@ -53,16 +62,13 @@ Model::Model(const std::string& path, int threads, uint64_t cache_memory)
   if (!step || cache == states.end())
     throw ConfigError(path + " is not a language model", "Run it with --input FILE.");
   context_ = cache->shape[1];
-  const SectionRecord* text = file.find_section(SectionKind::text);
-  if (text == nullptr) {
+  tokenizer_ = open_tokenizer(program_);
+  if (tokenizer_ == nullptr) {
     throw ConfigError(path + " has no compiled tokenizer",
                       "Export the model again; if that says what the native "
                       "tokenizer does not do, "
                       "use Python's satchel.");
   }
-  require_digest(file, *text);
-  tokenizer_ =
-      std::make_unique<Tokenizer>(std::span(file.bytes(*text), text->size), text->offset, program_);
   if (const auto prefill = find_method(kPrefillMethod))
     prefill_length_ = std::max<int64_t>(1, most_tokens(program_->methods()[*prefill]));
   instance_ = std::make_unique<Instance>(program_, threads, cache_memory);

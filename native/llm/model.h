@@ -51,6 +51,9 @@ class Model {
   int64_t context_ = 0, prefill_length_ = 1;
 };
 
+// The compiled tokenizer of a program, or null if it has none. Throws FormatError if it is damaged.
+std::unique_ptr<Tokenizer> open_tokenizer(std::shared_ptr<const Program> program);
+
 // The metadata of any program, which must be what was written. Throws
 // FormatError.
 Json read_metadata(const ProgramFile& file);

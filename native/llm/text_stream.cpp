@@ -7,30 +7,15 @@
 
 namespace satchel::llm {
 
-TextStream::TextStream(const Tokenizer& tokenizer, std::vector<std::string> stop,
-                       std::span<const uint32_t> after)
-    : decoder_(tokenizer, after), stop_(std::move(stop)) {
+StopStrings::StopStrings(std::vector<std::string> stop) : stop_(std::move(stop)) {
   for (const std::string& one : stop_) {
     if (one.empty())
       throw ConfigError("A stop string is empty", "Give a list of texts, or none at all");
   }
 }
 
-std::string TextStream::push(uint32_t id) {
-  std::string text;
-  if (stopped_) return text;
-  decoder_.push(id, text);
-  return release(std::move(text), false);
-}
-
-std::string TextStream::finish() {
-  std::string text;
-  if (stopped_) return text;
-  decoder_.finish(text);
-  return release(std::move(text), true);
-}
-
-std::string TextStream::release(std::string text, bool last) {
+std::string StopStrings::push(std::string text, bool last) {
+  if (stopped_) return {};
   if (stop_.empty()) return text;
   held_ += text;
   // The one that is complete first, so that it does not matter how the text was
@@ -51,7 +36,7 @@ std::string TextStream::release(std::string text, bool last) {
   return released;
 }
 
-size_t TextStream::possible_beginning() const {
+size_t StopStrings::possible_beginning() const {
   size_t longest = 0;
   for (const std::string& one : stop_) longest = std::max(longest, one.size() - 1);
   for (size_t length = std::min(longest, held_.size()); length > 0; --length) {
@@ -61,6 +46,22 @@ size_t TextStream::possible_beginning() const {
     }
   }
   return 0;
+}
+
+TextStream::TextStream(const Tokenizer& tokenizer, std::vector<std::string> stop,
+                       std::span<const uint32_t> after)
+    : decoder_(tokenizer, after), stops_(std::move(stop)) {}
+
+std::string TextStream::push(uint32_t id) {
+  std::string text;
+  decoder_.push(id, text);
+  return stops_.push(std::move(text));
+}
+
+std::string TextStream::finish() {
+  std::string text;
+  decoder_.finish(text);
+  return stops_.push(std::move(text), true);
 }
 
 }  // namespace satchel::llm

@@ -10,6 +10,25 @@
 
 namespace satchel::llm {
 
+// Holds text back that could be the beginning of a stop string.
+class StopStrings {
+ public:
+  // Throws ConfigError if one is empty.
+  explicit StopStrings(std::vector<std::string> stop);
+
+  // Takes text and gives what is certain now; with `last`, all that is left.
+  std::string push(std::string text, bool last = false);
+  // The stop string that has come; what follows it is dropped.
+  const std::optional<std::string>& stopped() const { return stopped_; }
+
+ private:
+  size_t possible_beginning() const;
+
+  std::vector<std::string> stop_;
+  std::string held_;
+  std::optional<std::string> stopped_;
+};
+
 class TextStream {
  public:
   // With `after`, the tokens that went before, the text goes on from theirs.
@@ -22,17 +41,11 @@ class TextStream {
   // The rest of the text. Bytes that never became a character come out as
   // U+FFFD.
   std::string finish();
-  // The stop string that has come; what follows it is dropped.
-  const std::optional<std::string>& stopped() const { return stopped_; }
+  const std::optional<std::string>& stopped() const { return stops_.stopped(); }
 
  private:
-  std::string release(std::string text, bool last);
-  size_t possible_beginning() const;
-
   TokenDecoder decoder_;
-  std::vector<std::string> stop_;
-  std::string held_;  // decoded, but perhaps the beginning of a stop string
-  std::optional<std::string> stopped_;
+  StopStrings stops_;
 };
 
 }  // namespace satchel::llm

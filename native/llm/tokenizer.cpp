@@ -125,22 +125,32 @@ std::string Tokenizer::decode(std::span<const uint32_t> ids, bool skip_special) 
   return text;
 }
 
+uint32_t Tokenizer::tokens() const {
+  uint32_t found = 0;
+  for (uint32_t id = 0; id < tables_.count; ++id) found += exists(id);
+  return found;
+}
+
 bool Tokenizer::is_end(uint32_t id) const {
   return std::find(tables_.end_ids.begin(), tables_.end_ids.end(), id) != tables_.end_ids.end();
 }
 
 TokenDecoder::TokenDecoder(const Tokenizer& tokenizer, std::span<const uint32_t> after,
-                           bool skip_special)
-    : tokenizer_(tokenizer), skip_special_(skip_special) {
-  at_start_ = std::none_of(after.begin(), after.end(),
-                           [&](uint32_t id) { return tokenizer.is_visible(id); });
+                           bool skip_special, std::vector<uint32_t> shown)
+    : tokenizer_(tokenizer), skip_special_(skip_special), shown_(std::move(shown)) {
+  at_start_ = std::none_of(after.begin(), after.end(), [&](uint32_t id) { return is_shown(id); });
   strip_left_ = at_start_ ? tokenizer.tables().strip : 0;
+}
+
+bool TokenDecoder::is_shown(uint32_t id) const {
+  if (!tokenizer_.exists(id)) return false;
+  return !skip_special_ || tokenizer_.is_visible(id) ||
+         std::find(shown_.begin(), shown_.end(), id) != shown_.end();
 }
 
 void TokenDecoder::push(uint32_t id, std::string& text) {
   const TokenizerTables& tables = tokenizer_.tables();
-  if (id >= tables.count || (tables.flags(id) & kAbsentToken) != 0) return;
-  if (skip_special_ && (tables.flags(id) & kSpecialToken) != 0) return;
+  if (!is_shown(id)) return;
   const std::string_view token = tables.text(id);
   if (tables.decoder == DecoderKind::bytes) {
     held_.append(token);

@@ -31,6 +31,13 @@ class Tokenizer {
   std::string decode(std::span<const uint32_t> ids, bool skip_special = true) const;
 
   uint32_t size() const { return tables_.count; }
+  // How many tokens there are: ids may have gaps.
+  uint32_t tokens() const;
+  bool exists(uint32_t id) const {
+    return id < tables_.count && (tables_.flags(id) & kAbsentToken) == 0;
+  }
+  // What a token adds to a text, special ones as they are written; maybe half a character.
+  std::string_view bytes_of(uint32_t id) const { return exists(id) ? tables_.text(id) : ""; }
   bool is_end(uint32_t id) const;
   // Whether decoding shows it.
   bool is_visible(uint32_t id) const {
@@ -48,19 +55,22 @@ class Tokenizer {
 // Turns one token after the other into text that will not change any more.
 class TokenDecoder {
  public:
-  // The text goes on from that of the tokens `after`.
+  // The text goes on from that of the tokens `after`. Special tokens are left out, but for those
+  // that are `shown`.
   explicit TokenDecoder(const Tokenizer& tokenizer, std::span<const uint32_t> after = {},
-                        bool skip_special = true);
+                        bool skip_special = true, std::vector<uint32_t> shown = {});
 
   void push(uint32_t id, std::string& text);
   void finish(std::string& text);
 
  private:
+  bool is_shown(uint32_t id) const;
   void end_bytes(std::string& text);
   void put(std::string_view piece, std::string& text);
 
   const Tokenizer& tokenizer_;
   bool skip_special_, at_start_;
+  std::vector<uint32_t> shown_;
   uint32_t strip_left_;
   std::string held_;  // bytes that are no character yet
 };

@@ -13,10 +13,11 @@ from tokenizer_data import any_text, shared_tokenizers, trained_byte_level
 from tokenizers import Tokenizer as Backend
 from tokenizers import decoders
 
+from satchel import _native
 from satchel.checkpoints.base import TokenizerSource
 from satchel.errors import ConfigError
+from satchel.llm.compiled import NotCompiled, compile_tokenizer
 from satchel.llm.text_stream import TextStream
-from satchel.llm.token_text import token_bytes
 from satchel.llm.tokenizer import Tokenizer, TokenizerSpec, read_tokenizer
 
 PATTERN = r" ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+"
@@ -25,8 +26,18 @@ KINDS = ["byte-level", "llama 2", "gemma", "bpe without bytes", "metaspace", "wo
 
 @cache
 def tokenizer(kind: str) -> Tokenizer:
+    """As programs have them: compiled, if the native tokenizer can do what the JSON says."""
+    spec = spec_of(kind)
+    try:
+        return Tokenizer(spec, _native.Tokenizer.from_bytes(compile_tokenizer(spec)))
+    except NotCompiled:
+        assert kind in ("wordpiece", "none")
+        return Tokenizer(spec)
+
+
+def spec_of(kind: str) -> TokenizerSpec:
     if kind in ("llama 2", "gemma", "bpe without bytes"):
-        return both(kind)[0]
+        return both(kind)[0].spec
     text = trained_byte_level(PATTERN) if kind == "byte-level" else both("llama 2")[0].spec.json
     backend = Backend.from_str(text)
     if kind == "byte-level":
@@ -37,7 +48,7 @@ def tokenizer(kind: str) -> Tokenizer:
     else:
         other = {"metaspace": decoders.Metaspace(), "wordpiece": decoders.WordPiece(prefix="▁")}
         backend.decoder = other[kind]
-    return Tokenizer(TokenizerSpec(json=backend.to_str()))
+    return TokenizerSpec(json=backend.to_str())
 
 
 def stream_all(stream: TextStream, ids: list[int]) -> str:
@@ -106,9 +117,9 @@ def test_the_bytes_of_tokens_are_those_of_the_text(kind: str, text: str) -> None
     ours = tokenizer(kind)
     before = ours.encode("a", add_bos=False)
     ids = ours.encode(text, add_bos=False)
-    bytes_of_all = b"".join(token_bytes(ours, one) for one in ids)
+    bytes_of_all = b"".join(ours.token_bytes(one) for one in ids)
     assert bytes_of_all.decode("utf-8") == stream_all(TextStream(ours, after=before), ids)
-    assert token_bytes(tokenizer("byte-level"), 3) and token_bytes(both("llama 2")[0], 1) == b"<s>"
+    assert tokenizer("byte-level").token_bytes(3) and tokenizer("llama 2").token_bytes(1) == b"<s>"
 
 
 @pytest.mark.parametrize("kind", ["byte-level", "llama 2"])

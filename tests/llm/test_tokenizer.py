@@ -87,7 +87,7 @@ def test_small_questions() -> None:
     assert tokenizer.vocab_size == 502
     assert [tokenizer.is_end(one) for one in (3, 500, 501)] == [True, False, True]
     assert (tokenizer.id_of("</s>"), tokenizer.id_of("nope")) == (501, None)
-    assert tokenizer.visible_token(501) is None
+    assert not tokenizer.is_text(501)
     assert tokenizer.decode([501]) == ""
     assert tokenizer.decode([501], skip_special=False) == "</s>"
 

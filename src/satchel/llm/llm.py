@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
@@ -94,7 +93,8 @@ class LLM:
             text = document.decode()
         except UnicodeDecodeError:
             raise ProgramFormatError("the tokenizer is not UTF-8", "", "tokenizer") from None
-        return Tokenizer(TokenizerSpec.from_dict(parts, text))
+        spec = TokenizerSpec.from_dict(parts, text)
+        return Tokenizer(spec, self.program.compiled_tokenizer())
 
     @cached_property
     def template(self) -> ChatTemplate:
@@ -117,9 +117,8 @@ class LLM:
 
     def use_chat_template(self, template: str) -> None:
         """Write conversations with another template (Jinja) from now on."""
-        spec = replace(self.tokenizer.spec, chat_template=template)
-        self.tokenizer = Tokenizer(spec)
-        self.template = ChatTemplate(template, spec.special_tokens)
+        self.tokenizer = self.tokenizer.with_template(template)
+        self.template = ChatTemplate(template, self.tokenizer.spec.special_tokens)
 
     def chat_tokens(self, messages: Sequence[Message], **variables: Any) -> list[int]:
         """The tokens of a conversation, up to where the model's answer begins."""

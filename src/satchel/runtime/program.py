@@ -212,6 +212,10 @@ class Program:
             raise ChecksumError("the section's checksum is wrong", _AGAIN, name, record["offset"])
         return data
 
+    def compiled_tokenizer(self) -> _native.Tokenizer | None:
+        """The native tokenizer, over the mapped file; None if the program has none."""
+        return _native.Tokenizer.of_program(self._native)
+
     def _record(self, name: str) -> dict[str, Any]:
         for record in self.sections:
             if record["name"] == name:

@@ -10,7 +10,6 @@ from typing import Any
 from satchel.llm.generation import Generation
 from satchel.llm.llm import LLM
 from satchel.llm.prompt_logprobs import LogProb
-from satchel.llm.token_text import token_bytes
 from satchel.llm.tokenizer import Tokenizer
 
 _FINISH = {"end_token": "stop", "stop_string": "stop"}
@@ -90,7 +89,7 @@ def probabilities(tokenizer: Tokenizer, found: Iterable[LogProb]) -> list[dict[s
 
 
 def _token(tokenizer: Tokenizer, token: int, value: float) -> dict[str, Any]:
-    data = token_bytes(tokenizer, token)
+    data = tokenizer.token_bytes(token)
     return {"token": data.decode("utf-8", "replace"), "logprob": value, "bytes": list(data)}
 
 
@@ -128,4 +127,4 @@ class TextLogprobs:
         }
 
     def _text(self, token: int) -> str:
-        return token_bytes(self._tokenizer, token).decode("utf-8", "replace")
+        return self._tokenizer.token_bytes(token).decode("utf-8", "replace")

@@ -8,7 +8,6 @@ from typing import Any
 
 from satchel.llm.generation import Generation
 from satchel.llm.prompt_logprobs import LogProb, prompt_logprobs
-from satchel.llm.token_text import token_bytes
 from satchel.llm.tokenizer import Tokenizer
 from satchel.serve.answer import (
     TextLogprobs,
@@ -231,7 +230,7 @@ def tokenizer_info(model: ServedModel, _settings: Settings) -> dict[str, Any]:
 
 def _piece(tokenizer: Tokenizer, token: int) -> str | list[int]:
     """A token's text; its bytes, if they are none by themselves (as llama.cpp tells them)."""
-    data = token_bytes(tokenizer, token)
+    data = tokenizer.token_bytes(token)
     try:
         return data.decode("utf-8")
     except UnicodeDecodeError:

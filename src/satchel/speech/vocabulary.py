@@ -44,7 +44,7 @@ class Vocabulary:
 
     def _bytes_of(self, token: int) -> bytes:
         if token not in self._bytes:
-            shown = self.tokenizer.visible_token(token) or ""
+            shown = self.tokenizer.name_of(token) or ""
             self._bytes[token] = bytes(CHAR_TO_BYTE[c] for c in shown if c in CHAR_TO_BYTE)
         return self._bytes[token]
 

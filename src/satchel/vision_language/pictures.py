@@ -42,7 +42,7 @@ class Pictures:
     @property
     def mark(self) -> str:
         """What stands for an image in a text."""
-        token = self._llm.tokenizer.visible_token(self.token, special=True)
+        token = self._llm.tokenizer.name_of(self.token)
         if token is None:
             raise ConfigError(f"the tokenizer has no token {self.token} for images")
         return token

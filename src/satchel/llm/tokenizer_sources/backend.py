@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple
@@ -63,7 +63,7 @@ def panics(message: str, advice: str) -> Iterator[None]:
         raise TokenizerError(f"{message} ({error})", advice) from None
 
 
-def check_special_ids(spec: TokenizerSpec, backend: Backend) -> None:
+def check_special_ids(spec: TokenizerSpec, exists: Callable[[int], bool]) -> None:
     """Raise unless the tokens that the session relies on exist."""
     ids = [("bos_id", spec.bos_id), *(("eos_ids", end) for end in spec.eos_ids)]
     ids += [("prefix_ids", one) for one in spec.prefix_ids]
@@ -71,7 +71,7 @@ def check_special_ids(spec: TokenizerSpec, backend: Backend) -> None:
     for name, token_id in ids:
         if token_id is None:
             continue
-        if not 0 <= token_id < 2**31 or backend.id_to_token(token_id) is None:
+        if not 0 <= token_id < 2**31 or not exists(token_id):
             raise TokenizerError(
                 f"The tokenizer's {name} names token {token_id}, which does not exist",
                 "The tokenizer's files belong to different models; get them from one place",
