@@ -157,8 +157,18 @@ void bind_sampler(nb::module_& m) {
           nb::arg("bias"), nb::arg("seed"))
       .def(
           "penalize",
-          [](Sampler& s, const Logits& logits, const std::vector<uint32_t>& history,
-             size_t answer_from) { s.penalize(span_of(logits), history, answer_from); },
+          [](Sampler& s, const Logits& logits, const std::vector<int64_t>& history,
+             size_t answer_from) {
+            std::vector<uint32_t> tokens;
+            tokens.reserve(history.size());
+            for (const int64_t token : history) {
+              if (token < 0 || token > UINT32_MAX)
+                throw ExecutionError("Token " + std::to_string(token) +
+                                     " in the history is outside the vocabulary");
+              tokens.push_back(static_cast<uint32_t>(token));
+            }
+            s.penalize(span_of(logits), tokens, answer_from);
+          },
           "Changes the logits in their place.")
       .def("choose",
            [](Sampler& s, const ConstLogits& logits) { return s.choose(span_of(logits)); })

@@ -28,17 +28,33 @@ void require_known(std::span<const uint32_t> tokens, size_t vocabulary) {
   }
 }
 
-// The largest; the first NaN wins, so that one look at the answer finds NaN and
-// infinity both.
+// The first of the largest. Lanes of their own, so that this is done with vectors.
 size_t best_of(std::span<const float> logits) {
   if (logits.empty()) throw ExecutionError("there are no logits");
-  size_t best = 0;
-  for (size_t i = 1; i < logits.size() && !std::isnan(logits[best]); ++i) {
-    if (logits[i] > logits[best] || std::isnan(logits[i])) best = i;
+  constexpr size_t kLanes = 16;
+  float largest[kLanes];
+  std::fill_n(largest, kLanes, -INFINITY);
+  bool unordered = false;
+  const auto look = [&](size_t lane, float value) {
+    largest[lane] = value > largest[lane] ? value : largest[lane];
+    unordered |= value != value;
+  };
+  size_t i = 0;
+  for (; i + kLanes <= logits.size(); i += kLanes) {
+    for (size_t lane = 0; lane < kLanes; ++lane) look(lane, logits[i + lane]);
   }
-  if (!std::isfinite(logits[best])) {
-    throw ExecutionError("The model gave a logit that is no number for token " +
-                         std::to_string(best) +
+  for (; i < logits.size(); ++i) look(0, logits[i]);
+  const float top = *std::max_element(largest, largest + kLanes);
+  const auto found =
+      unordered ? std::find_if(logits.begin(), logits.end(), [](float x) { return std::isnan(x); })
+                : std::find(logits.begin(), logits.end(), top);
+  const auto best = static_cast<size_t>(found - logits.begin());
+  if (unordered || !std::isfinite(top)) {
+    throw ExecutionError("The model gave the logit " +
+                         std::string(unordered ? "nan"
+                                     : top > 0 ? "inf"
+                                               : "-inf") +
+                         " for token " + std::to_string(best) +
                          ": its weights or recipe are broken, try `satchel verify`");
   }
   return best;
@@ -132,15 +148,39 @@ void Sampler::keep_if(const Keep& keep) {
   weights_.resize(kept);
 }
 
+float Sampler::kth_largest(std::span<const float> logits, size_t k) {
+  const auto kth = [&] {
+    const auto at = values_.begin() + static_cast<std::ptrdiff_t>(k - 1);
+    std::nth_element(values_.begin(), at, values_.end(), std::greater<float>());
+    return *at;
+  };
+  constexpr size_t kRows = 64;
+  const size_t groups = logits.size() / kRows;
+  if (groups <= k) {
+    values_.assign(logits.begin(), logits.end());
+    return kth();
+  }
+  // The k best groups have a value each that is no smaller than the k-th best group's largest:
+  // what lies below that can be left out, which is nearly everything.
+  values_.assign(logits.begin(), logits.begin() + static_cast<std::ptrdiff_t>(groups));
+  for (size_t row = 1; row < kRows; ++row) {
+    const float* from = logits.data() + row * groups;
+    for (size_t i = 0; i < groups; ++i) values_[i] = from[i] > values_[i] ? from[i] : values_[i];
+  }
+  const float least = kth();
+  values_.clear();
+  for (const float value : logits) {
+    if (value >= least) values_.push_back(value);
+  }
+  return kth();
+}
+
 void Sampler::find_candidates(std::span<const float> logits, size_t best) {
   ids_.clear();
   weights_.clear();
   float least = -INFINITY;
   if (options_.top_k > 0 && options_.top_k < logits.size()) {
-    values_.assign(logits.begin(), logits.end());
-    const auto kth = values_.begin() + (options_.top_k - 1);
-    std::nth_element(values_.begin(), kth, values_.end(), std::greater<float>());
-    least = *kth;  // all that equal it stay
+    least = kth_largest(logits, options_.top_k);  // all that equal it stay
   }
   const auto top = static_cast<double>(logits[best]);
   for (size_t i = 0; i < logits.size(); ++i) {

@@ -42,6 +42,7 @@ class Sampler {
  private:
   // Leaves in ids_ and weights_ what may be drawn; the best one's weight is 1.
   void find_candidates(std::span<const float> logits, size_t best);
+  float kth_largest(std::span<const float> logits, size_t k);
   void keep_nucleus();
   template <typename Keep>
   void keep_if(const Keep& keep);

@@ -1,4 +1,4 @@
-"""The native sampler: numpy's random numbers, and the choices of the sampler in Python."""
+"""The native sampler: numpy's random numbers, and the choices of a sampler in numpy."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import pytest
 from satchel import _native
 from satchel.errors import ConfigError, ExecutionError
 from satchel.llm.sampling import Sampler, SamplingOptions
+from support.numpy_sampler import NumpySampler
 
 
 def words(seed: int) -> list[int]:
@@ -15,20 +16,6 @@ def words(seed: int) -> list[int]:
     while seed := seed >> 32:
         found.append(seed & 0xFFFFFFFF)
     return found
-
-
-def native(options: SamplingOptions) -> _native.Sampler:
-    return _native.Sampler(
-        options.temperature,
-        options.top_k,
-        options.top_p,
-        options.min_p,
-        options.repetition_penalty,
-        options.frequency_penalty,
-        options.presence_penalty,
-        list(options.logit_bias.items()),
-        words(options.seed or 0),
-    )
 
 
 @pytest.mark.parametrize("seed", [0, 1, 42, 2**32 - 1, 2**32, 2**63 + 5, 2**160 + 17])
@@ -53,39 +40,38 @@ OPTIONS = [
 
 @pytest.mark.parametrize("given", OPTIONS, ids=",".join)
 @pytest.mark.parametrize("vocabulary", [9, 500, 40000])
-def test_choices_are_those_of_the_sampler_in_python(given: dict, vocabulary: int) -> None:
+def test_choices_are_those_of_numpy(given: dict, vocabulary: int) -> None:
     options = SamplingOptions(seed=11, **given)
-    oracle, ours = Sampler(options), native(options)
+    oracle, ours = NumpySampler(options), Sampler(options)
     numbers = np.random.default_rng(vocabulary)
     history = [int(token) for token in numbers.integers(0, vocabulary, 6)]
-    oracle.answer_from = 2
+    oracle.answer_from = ours.answer_from = 2
     for step in range(60):
         logits = numbers.normal(0, 3, vocabulary).astype(np.float32)
         if step % 3 == 0:
             logits = np.round(logits)  # many are equal
         if step % 7 == 0:
             logits[1:4] = -np.inf
-        changed = logits.copy()
-        ours.penalize(changed, history, 2)
-        token = ours.choose(changed)
+        given_logits = logits.copy()
+        token = ours.next(logits, history)
         assert token == oracle.next(logits, history)
+        assert np.array_equal(logits, given_logits)  # they are the caller's
         history.append(token)
 
 
-def test_distributions_are_those_of_the_sampler_in_python() -> None:
+def test_distributions_are_those_of_numpy() -> None:
     for given in OPTIONS[:6]:
         options = SamplingOptions(**given)
         logits = np.random.default_rng(2).normal(0, 2, 300).astype(np.float32)
-        wanted = Sampler(options).distribution(logits)
-        np.testing.assert_allclose(native(options).distribution(logits), wanted, rtol=1e-12)
+        wanted = NumpySampler(options).distribution(logits)
+        np.testing.assert_allclose(Sampler(options).distribution(logits), wanted, rtol=1e-12)
 
 
 def test_what_cannot_be_is_refused() -> None:
     with pytest.raises(ConfigError, match="top_p"):
         _native.Sampler(1.0, 0, 0.0, 0.0, 1.0, 0.0, 0.0, [], [0])
     for bad in (np.nan, np.inf):
-        with pytest.raises(ExecutionError, match="no number for token 1"):
-            native(SamplingOptions(temperature=0)).choose(np.array([0, bad, 0], np.float32))
+        with pytest.raises(ExecutionError, match="for token 1"):
+            Sampler(SamplingOptions(temperature=0)).next(np.array([0, bad, 0], np.float32))
     with pytest.raises(ExecutionError, match="outside the vocabulary"):
-        sampler = native(SamplingOptions(repetition_penalty=1.2))
-        sampler.penalize(np.zeros(3, np.float32), [5], 0)
+        Sampler(SamplingOptions(repetition_penalty=1.2)).next(np.zeros(3, np.float32), [5])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import secrets
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
@@ -10,14 +11,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from satchel import _native
 from satchel.errors import ConfigError, ExecutionError
-from satchel.llm.penalties import biased, frequency, repetition
 from satchel.remarks import remark
 
 if TYPE_CHECKING:
     from satchel.llm.grammar import Guide
 
-_FIRST_GUESS = 1024  # top-p rarely needs more candidates than this
+_MOST_TOKENS = 2**32 - 1
 _GROUP = 64
 
 
@@ -171,8 +172,19 @@ class Sampler:
     """
 
     def __init__(self, options: SamplingOptions | None = None) -> None:
-        self.options = options or SamplingOptions()
-        self._random = np.random.Generator(np.random.PCG64(self.options.seed))
+        self.options = options = options or SamplingOptions()
+        seed = secrets.randbits(128) if options.seed is None else options.seed
+        self._native = _native.Sampler(
+            options.temperature,
+            min(options.top_k, _MOST_TOKENS),
+            options.top_p,
+            options.min_p,
+            options.repetition_penalty,
+            options.frequency_penalty,
+            options.presence_penalty,
+            list(options.logit_bias.items()),
+            _words(seed),
+        )
         self.answer_from = 0  # where in the history the answer begins
         self.record: TokenRecord | None = None  # is told of every token that is chosen
         self.guide: Guide | None = None  # says which tokens may be chosen
@@ -182,37 +194,18 @@ class Sampler:
 
         A logit of minus infinity rules its token out; NaN or infinity is an error.
         """
-        token = self._choose(logits, history)
+        token = self._native.choose(self._penalized(logits, history))
         if self.record is not None:
             self.record.add(token, logits)
         if self.guide is not None:
             self.guide.take(token)
         return token
 
-    def _choose(self, logits: NDArray[np.float32], history: Sequence[int]) -> int:
-        logits = self._penalized(logits, history)
-        best = _best(logits)
-        if self.options.greedy:
-            return best
-        ids, weights = self._candidates(logits, best)
-        edges = np.cumsum(weights)
-        drawn = int(np.searchsorted(edges, self._random.random() * edges[-1], side="right"))
-        drawn = min(drawn, edges.size - 1)
-        return drawn if ids is None else int(ids[drawn])
-
     def distribution(
         self, logits: NDArray[np.float32], history: Sequence[int] = ()
     ) -> NDArray[np.float64]:
         """The probability of every token, as :meth:`next` draws them."""
-        logits = self._penalized(logits, history)
-        best = _best(logits)
-        result = np.zeros(logits.size)
-        if self.options.greedy:
-            result[best] = 1.0
-            return result
-        ids, weights = self._candidates(logits, best)
-        result[slice(None) if ids is None else ids] = weights / weights.sum()
-        return result
+        return np.array(self._native.distribution(self._penalized(logits, history)))
 
     def _penalized(
         self, logits: NDArray[np.float32], history: Sequence[int]
@@ -222,41 +215,23 @@ class Sampler:
                 f"Logits of shape {logits.shape} are not one row", "Give the last position's"
             )
         options = self.options
-        logits = repetition(logits, options.repetition_penalty, history)
-        if options.frequency_penalty or options.presence_penalty:
-            answer = history[self.answer_from :]
-            logits = frequency(logits, options.frequency_penalty, options.presence_penalty, answer)
-        logits = biased(logits, options.logit_bias)
+        logits = np.ascontiguousarray(logits, np.float32)
+        counts = options.frequency_penalty or options.presence_penalty
+        if (history and (options.repetition_penalty != 1 or counts)) or options.logit_bias:
+            logits = logits.copy()  # it is the caller's
+            self._native.penalize(logits, history, self.answer_from)
         return logits if self.guide is None else self.guide.masked(logits)
 
-    def _candidates(
-        self, logits: NDArray[np.float32], best: int
-    ) -> tuple[NDArray[np.int64] | None, NDArray[np.float64]]:
-        """The tokens that are left (None for all) and their weights, the best one's being 1."""
-        options = self.options
-        ids: NDArray[np.int64] | None = None
-        if 0 < options.top_k < logits.size:
-            ids = _at_least_kth(logits, options.top_k)
-        chosen = logits if ids is None else logits[ids]
-        weights = np.exp((chosen.astype(np.float64) - float(logits[best])) / options.temperature)
-        if options.top_p < 1:
-            kept = _nucleus(weights, options.top_p)
-            ids, weights = kept if ids is None else ids[kept], weights[kept]
-        if options.min_p > 0:
-            kept = np.flatnonzero(weights >= options.min_p)
-            ids, weights = kept if ids is None else ids[kept], weights[kept]
-        return ids, weights
 
-
-def _best(logits: NDArray[np.float32]) -> int:
-    # argmax stops at the first NaN, so that one look at its answer finds NaN and infinity both.
-    best = int(np.argmax(logits))
-    if not math.isfinite(logits[best]):
-        raise ExecutionError(
-            f"The model gave the logit {logits[best]} for token {best}",
-            "Its weights or recipe are broken: try `satchel verify`, or export with fp32",
-        )
-    return best
+def _words(seed: int) -> list[int]:
+    """
+    >>> _words(2**33 + 1)
+    [1, 2]
+    """
+    words = [seed & 0xFFFFFFFF]
+    while seed := seed >> 32:
+        words.append(seed & 0xFFFFFFFF)
+    return words
 
 
 def _at_least_kth(values: NDArray[np.floating], k: int) -> NDArray[np.int64]:
@@ -275,22 +250,3 @@ def _at_least_kth(values: NDArray[np.floating], k: int) -> NDArray[np.int64]:
 def _kth_largest(values: NDArray[np.floating], k: int) -> np.floating:
     kth: np.floating = np.partition(values, values.size - k)[values.size - k]
     return kth
-
-
-def _nucleus(weights: NDArray[np.float64], top_p: float) -> NDArray[np.int64]:
-    """The fewest tokens whose share reaches ``top_p``, in order of their ids.
-
-    Of equal ones at the edge those with higher ids stay, as in Hugging Face's.
-    """
-    target = top_p * weights.sum()
-    guess = _FIRST_GUESS
-    while True:
-        at = _at_least_kth(weights, min(guess, weights.size))
-        order = at[np.argsort(weights[at], kind="stable")[::-1]]
-        reached = np.cumsum(weights[order])
-        if reached[-1] >= target or at.size == weights.size:
-            break
-        guess *= 8
-    # A token stays when those before it have not reached the share yet.
-    keep = 1 + int(np.searchsorted(reached, target, side="left"))
-    return np.sort(order[:keep])

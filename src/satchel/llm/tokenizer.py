@@ -132,7 +132,7 @@ class Tokenizer:
         return WindowDecoder(self, after)
 
     def token_bytes(self, token_id: int) -> bytes:
-        """What one token adds to a text, special ones as they are written; maybe half a character."""
+        """What a token adds to a text, special ones as they are written; maybe half a character."""
         if self._compiled is not None:
             return self._compiled.bytes_of(token_id)
         return self.decode([token_id], skip_special=False).encode("utf-8")
