@@ -35,7 +35,7 @@ class Defaults:
     recipe: str = "8da4w"
     module_recipe: str = "fp32"
     prefill_ar_len: int = 256  # the more, the less often weights are unpacked
-    kv_bits: int | None = None  # None: the recipe's
+    kv_bits: int | None = None  # of recipes that round; None: the recipe's
     context: int | None = None  # None: the model's own, if its caches stay small
 
 
@@ -182,6 +182,22 @@ class Extra:
 
 
 @dataclass(frozen=True)
+class BackendGroup:
+    """What ExecuTorch's configurations say of a backend (``backend.NAME``), in a target's words."""
+
+    name: str
+    chip: str = ""  # the setting that names the chip,
+    usual_chip: str = ""  # what it is where nothing does,
+    chip_form: str = "{}"  # and how our names have it
+    options: Mapping[str, str] = field(default_factory=dict)  # settings that are options of ours
+    switches: Mapping[str, str] = field(default_factory=dict)  # those that turn an option on
+    not_needed: tuple[str, ...] = ()
+    refused: Mapping[str, str] = field(default_factory=dict)  # with the reason
+    # Of ``quantization.pt2e_quantize``: what precisions that are named after it are here.
+    precisions: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
 class Target(ABC):
     """A chip that programs are made for. Its fields are its own options (see ``satchel.options``).
 
@@ -195,6 +211,8 @@ class Target(ABC):
     writes: ClassVar[FileKind] = PROGRAM
     # Which scales 4-bit weights may have.
     scale_form: ClassVar[ScaleForm] = ANY
+    # The backend of ExecuTorch's that it stands for.
+    backend_group: ClassVar[BackendGroup | None] = None
     # Whether it runs the portable methods themselves, which are in every file.
     portable: ClassVar[bool] = False
     # Whether its instances count the cycles of each op (start_profile, take_cycles).

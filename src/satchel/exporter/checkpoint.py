@@ -350,7 +350,7 @@ def _choices(opened: OpenedModel, rounding: RoundingPlan) -> Iterator[str]:
             yield f"h{recipe.head_bits}"
     if recipe.activation_bits:
         yield f"a{recipe.activation_bits}"
-    if recipe.kv_bits != (target.kv_bits or usual.kv_bits):
+    if recipe.kv_bits != (options.usual_kv_bits(recipe.name) or usual.kv_bits):
         yield f"kv{recipe.kv_bits}"
     if recipe.overrides:
         yield "mixed"

@@ -14,6 +14,8 @@ from dataclasses import dataclass, field
 from pathlib import PurePath
 from typing import Any
 
+from satchel.backends import families
+from satchel.backends.target import BackendGroup
 from satchel.errors import ConfigError
 
 GROUPS = ("base", "model", "quantization", "backend", "export", "debug")
@@ -27,7 +29,7 @@ _RENAMED = {
     "quantization.group_size": "group_size",
     "quantization.embedding_quantize": "embedding",
 }
-_ONLY_ABOVE_0 = {"base.use_lora": "lora_rank", "backend.qnn.num_sharding": "num_sharding"}
+_ONLY_ABOVE_0 = {"base.use_lora": "lora_rank"}
 _WITH_PREQ = {
     "base.preq_group_size": "preq_group_size",
     "base.preq_embedding_quantize": "preq_embedding",
@@ -40,8 +42,6 @@ _PRECISIONS: dict[str, dict[str, Any]] = {
     "4w": {"recipe": "8da4w", "activation_bits": 16},
     "fpa4w": {"recipe": "8da4w", "activation_bits": 16},
     "int8": {"recipe": "16a8w"},
-    "qnn_8a8w": {"recipe": "8a8w"},
-    "qnn_16a4w": {"recipe": "16a4w"},
     "xnnpack_dynamic": {"recipe": "8a8w"},
 }
 _NOT_NEEDED = {
@@ -55,13 +55,6 @@ _NOT_NEEDED = {
     "quantization.use_spin_quant": "",
     "export.so_library": "",
     "export.lazy_kv_cache": "",
-    "backend.xnnpack.extended_ops": "",
-    "backend.vulkan.force_fp16": "",
-    "backend.qnn.use_sha": "",
-    "backend.qnn.use_qnn_sha": "",
-    "backend.coreml.enable_state": "",
-    "backend.coreml.preserve_sdpa": "",
-    "backend.coreml.compute_units": "",
     "backend.torchao.use_torchao_kernels_linear": "",
     "backend.torchao.use_torchao_kernels_tied_embedding": "",
     "debug.profile_memory": "",
@@ -78,8 +71,18 @@ _REFUSED = {
     "export.export_only": "there is no graph file: --plan tells what an export would give",
     "export.foundation_weights_file": "weights are in the program: one file",
     "export.lora_weights_file": "adapters are in the program: --adapter NAME=FOLDER",
-    "backend.coreml.quantize": "the recipe decides: quantization.qmode",
 }
+# Backends of theirs that no target of ours stands for; who asks for one is told which there are.
+_NO_TARGETS = (
+    BackendGroup(
+        "coreml",
+        chip="ios",
+        usual_chip="15",
+        chip_form="iOS{}",
+        not_needed=("enable_state", "preserve_sdpa", "compute_units"),
+        refused={"quantize": "the recipe decides: quantization.qmode"},
+    ),
+)
 
 
 @dataclass
@@ -147,10 +150,11 @@ def translate(document: Mapping[str, Any], where: str) -> Translated:
             result.not_needed.append(setting)
         else:
             result.take(setting, value, **{ours: value})
+    refused, not_needed = _refused(), {*_NOT_NEEDED, *_of_backends(lambda group: group.not_needed)}
     for setting, value in settings.items():
-        if setting in _REFUSED and value:
-            raise ConfigError(f"{setting} in {where} has no place here", f"{_REFUSED[setting]}.")
-        if setting not in _REFUSED and setting not in _NOT_NEEDED:
+        if setting in refused and value:
+            raise ConfigError(f"{setting} in {where} has no place here", f"{refused[setting]}.")
+        if setting not in refused and setting not in not_needed:
             _unknown(setting, where)
         result.not_needed.append(setting)
     if result.not_needed:
@@ -195,7 +199,7 @@ def _precision(settings: dict[str, Any], result: Translated) -> None:
         value = settings.pop(setting, None)
         if value is None:
             continue
-        precision = _PRECISIONS.get(str(value).removeprefix("torchao:"))
+        precision = _precisions().get(str(value).removeprefix("torchao:"))
         if precision is None:
             raise ConfigError(
                 f"{setting} {value} has no counterpart here",
@@ -213,9 +217,6 @@ def _precision(settings: dict[str, Any], result: Translated) -> None:
         result.take("model.quantize_kv_cache", cache, kv_bits=8)
     elif cache is not None:
         result.not_needed.append("model.quantize_kv_cache")
-    rotation = settings.pop("backend.qnn.optimized_rotation_path", None)
-    if rotation is not None:  # rotations are made here, and need no file
-        result.take("backend.qnn.optimized_rotation_path", rotation, rotate=True)
 
 
 def _calibration(settings: dict[str, Any], result: Translated) -> None:
@@ -245,22 +246,51 @@ def _calibration(settings: dict[str, Any], result: Translated) -> None:
             result.take(f"quantization.{name}", value, **{ours[name]: value})
 
 
+def _groups() -> dict[str, tuple[str, BackendGroup]]:
+    """Their backends, each with the family of targets of ours that it is."""
+    found = {group.name: (group.name, group) for group in _NO_TARGETS}
+    for family, target in families().items():
+        if target.backend_group is not None:
+            found[target.backend_group.name] = family, target.backend_group
+    return found
+
+
+def _precisions() -> dict[str, Mapping[str, Any]]:
+    own = [group.precisions for _, group in _groups().values()]
+    return {**_PRECISIONS, **{name: one for precisions in own for name, one in precisions.items()}}
+
+
 def _backends(settings: dict[str, Any], result: Translated) -> None:
-    chip = settings.pop("backend.qnn.soc_model", "SM8650")
-    phone = settings.pop("backend.coreml.ios", 15)
-    names = {"xnnpack": "cpu", "qnn": f"qnn:{chip}", "coreml": f"coreml:iOS{phone}"}
     targets, enabled = [], []
+    known = _groups()
     for setting in [s for s in settings if s.startswith("backend.") and s.endswith(".enabled")]:
         backend = setting.split(".")[1]
+        family, group = known.get(backend, (backend, BackendGroup(backend)))
+        chip = settings.pop(f"backend.{backend}.{group.chip}", group.usual_chip)
         if settings.pop(setting):
             enabled.append(setting)
-            targets.append(names.get(backend, backend))
+            targets.append(f"{family}:{group.chip_form.format(chip)}" if chip else family)
+            _take_options(settings, result, group)
         else:
             result.not_needed.append(setting)
     if targets:
         result.take(", ".join(enabled), True, target=",".join(targets))
-    else:
-        settings.pop("backend.qnn.num_sharding", None)
+    for group in (group for _, group in known.values()):
+        for name in (group.chip, *group.options):  # of what is not enabled
+            settings.pop(f"backend.{group.name}.{name}", None)
+
+
+def _take_options(settings: dict[str, Any], result: Translated, group: BackendGroup) -> None:
+    for name, ours in {**group.options, **group.switches}.items():
+        setting = f"backend.{group.name}.{name}"
+        value = settings.pop(setting, None)
+        if value:
+            result.take(setting, value, **{ours: True if name in group.switches else value})
+
+
+def _of_backends(names: Callable[[BackendGroup], Iterable[str]]) -> list[str]:
+    groups = [group for _, group in _groups().values()]
+    return [f"backend.{group.name}.{name}" for group in groups for name in names(group)]
 
 
 def _lengths(settings: dict[str, Any], result: Translated) -> None:
@@ -289,10 +319,25 @@ def _output(settings: dict[str, Any], result: Translated) -> None:
         result.take("export.output_dir", folder, output=f"{folder}/")
 
 
+def _refused() -> dict[str, str]:
+    own = {
+        f"backend.{group.name}.{name}": reason
+        for _, group in _groups().values()
+        for name, reason in group.refused.items()
+    }
+    return {**_REFUSED, **own}
+
+
 def _unknown(setting: str, where: str) -> None:
     import difflib
 
-    known = [*_RENAMED, *_ONLY_ABOVE_0, *_WITH_PREQ, *_NOT_NEEDED, *_REFUSED, *_TAKEN]
+    known = [*_RENAMED, *_ONLY_ABOVE_0, *_WITH_PREQ, *_NOT_NEEDED, *_refused(), *_TAKEN]
+    known += _of_backends(
+        lambda group: (
+            *("enabled", *filter(None, [group.chip])),
+            *(*group.options, *group.switches, *group.not_needed),
+        )
+    )
     near = difflib.get_close_matches(setting, known, 1)
     advice = f"Did you mean {near[0]}?" if near else f"The groups are {', '.join(GROUPS)}."
     raise ConfigError(f"{where} has the unknown setting {setting!r}", advice)
@@ -310,13 +355,6 @@ _TAKEN = (
     "quantization.calibration_limit",
     "quantization.calibration_seq_length",
     "quantization.calibration_data",
-    "backend.xnnpack.enabled",
-    "backend.vulkan.enabled",
-    "backend.coreml.enabled",
-    "backend.coreml.ios",
-    "backend.qnn.enabled",
-    "backend.qnn.soc_model",
-    "backend.qnn.optimized_rotation_path",
     "export.max_seq_length",
     "export.max_context_length",
     "export.output_name",

@@ -25,6 +25,7 @@ from satchel.options import (
 )
 from satchel.quantize.overrides import split_override
 from satchel.quantize.recipe import Recipe
+from satchel.quantize.schemes import find_scheme
 
 MODES = ("hybrid", "kv", "lookahead")
 PREQ_MODES = ("8da4w", "8da4w_output_8da8w")
@@ -432,10 +433,14 @@ class ExportOptions:
             self.group_size,
             self.embedding,
             self.head_bits,
-            self.kv_bits or self.chip.usual.kv_bits,
+            self.kv_bits or self.usual_kv_bits(name),
             self.overrides,
             activation_bits,
         )
+
+    def usual_kv_bits(self, recipe: str) -> int | None:
+        """What the target gives the KV cache of recipes that round; None: the recipe's own."""
+        return self.chip.usual.kv_bits if find_scheme(recipe).activations != "f32" else None
 
 
 def check_keys(given: Mapping[str, Any], known: Mapping[str, Any], where: str) -> None:

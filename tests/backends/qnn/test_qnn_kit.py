@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 from pathlib import Path
@@ -53,6 +54,22 @@ def _push(kit: Path, libraries: Path, soc: str, *arguments: str) -> tuple[int, s
         [kit / "push.sh", *arguments], env=environment, capture_output=True, text=True, check=False
     )
     return done.returncode, log.read_text(), done.stderr
+
+
+def test_settings_for_qualcomms_runners(npu_program: Path, tmp_path: Path) -> None:
+    """The keys that Qualcomm documents for the backend extensions of its runners."""
+    program = Program(npu_program)
+    write_kit(program, tmp_path / "kit")
+    extensions = json.loads((tmp_path / "kit" / "backend_extensions.json").read_text())
+    named = extensions["backend_extensions"]
+    assert named["shared_library_path"] == "libQnnHtpNetRunExtensions.so"
+    settings = json.loads((tmp_path / "kit" / named["config_file_path"]).read_text())
+    (device,), (graphs,) = settings["devices"], settings["graphs"]
+    assert (device["soc_model"], device["dsp_arch"]) == (69, "v79")
+    assert device["pd_session"] == "unsigned" and device["cores"][0]["perf_profile"] == "burst"
+    methods = read_manifest(program).methods.values()
+    assert graphs["graph_names"] == [shard.graph for m in methods for shard in m.shards]
+    assert settings["context"]["weight_sharing_enabled"] is True
 
 
 def test_the_script(kit: Path) -> None:

@@ -21,6 +21,7 @@ from satchel.backends.qnn.ops import PLAIN_OPS
 from satchel.backends.qnn.reference_run import ReferenceGraph
 from satchel.graph.ir import Node, Weight
 from satchel.graph.reference import ReferenceInterpreter
+from satchel.quantize.static import ActivationEncoding
 
 TARGET = "qnn:SM8750"
 
@@ -55,6 +56,17 @@ def test_attention_on_every_version(
 
 
 def _check(row: NpuRow, child: Child, tmp_path: Path, target: str) -> None:
+    got, expected, encoding = run_row(row, child, tmp_path, target)
+    assert got.dtype == expected.dtype and got.shape == expected.shape
+    span = encoding.highest - encoding.lowest
+    steps = np.abs(got.astype(int) - expected.astype(int)).max()
+    assert steps <= max(1, row.tolerance * span), f"{steps} steps of {span}"
+
+
+def run_row(
+    row: NpuRow, child: Child, tmp_path: Path, target: str
+) -> tuple[np.ndarray, np.ndarray, ActivationEncoding]:
+    """What the emulator gives, what the reference gives, and how both are encoded."""
     graph, inputs = row.graph(), row.given
     seen = dict(inputs)
 
@@ -76,9 +88,4 @@ def _check(row: NpuRow, child: Child, tmp_path: Path, target: str) -> None:
     OnnxWriter(graph, encodings, row, weights, row.bits).write(tmp_path / "model.onnx")
     weights.close()
     child.compile([(row.id, tmp_path / "model.onnx", None)], target)
-    got = child.run(row.id, codes)["out"]
-
-    assert got.dtype == expected.dtype and got.shape == expected.shape
-    span = encodings["out"].highest - encodings["out"].lowest
-    steps = np.abs(got.astype(int) - expected.astype(int)).max()
-    assert steps <= max(1, row.tolerance * span), f"{steps} steps of {span}"
+    return child.run(row.id, codes)["out"], expected, encodings["out"]

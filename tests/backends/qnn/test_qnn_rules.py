@@ -25,7 +25,7 @@ from support.real_configs import real_config
 
 REFUSED = {
     "of the CPU": ({"recipe": "8da4w"}, RecipeError, "does not run the recipe 8da4w.*16a4w"),
-    "floats": ({"recipe": "fp16"}, RecipeError, "does not run the recipe fp16"),
+    "floats of 32 bits": ({"recipe": "fp32"}, RecipeError, "does not run the recipe fp32"),
     "blocks on v68": (
         {"recipe": "16a4w", "target": "qnn:SM8350"},
         RecipeError,

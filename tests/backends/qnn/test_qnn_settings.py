@@ -21,7 +21,9 @@ ROW = "0,NODE,{},CYCLES,BACKEND,SUB-EVENT,{}:OpId_7 (cycles)\n"
 
 
 def test_settings_are_checked() -> None:
-    assert satchel.find_target("qnn:SM8750").settings == Settings("burst", None, "normal")
+    assert satchel.find_target("qnn:SM8750").settings == Settings(
+        "burst", None, "normal", "unsigned"
+    )
     chosen = satchel.find_target("qnn:SM8750", performance="balanced", vtcm_mb=4, priority="high")
     assert chosen.settings.provider() == {
         "htp_performance_mode": "balanced",
@@ -29,7 +31,10 @@ def test_settings_are_checked() -> None:
         "vtcm_mb": "4",
     }
     assert list(chosen.choices()) == ["vtcm4", "balanced"]
-    for wrong in ({"performance": "fast"}, {"vtcm_mb": 0}, {"vtcm_mb": 65}, {"priority": "top"}):
+    signed = satchel.find_target("qnn:SM8750", process_domain="signed")
+    assert list(signed.choices()) == ["signed"]
+    wrongs = [{"performance": "fast"}, {"vtcm_mb": 0}, {"vtcm_mb": 65}, {"priority": "top"}]
+    for wrong in [*wrongs, {"process_domain": "both"}]:
         with pytest.raises(ConfigError, match=next(iter(wrong))):
             satchel.find_target("qnn:SM8750", **wrong)
 
@@ -55,7 +60,8 @@ def test_chosen_settings_compile_and_run(tiny_checkpoint: Path, tmp_path: Path) 
     flags += ["--performance", "balanced", "--priority", "high", "-o", str(path)]
     assert main(["export", str(tiny_checkpoint), *flags]) == 0
     found = Program(path).metadata["payloads"]["qnn:SM8750"]["settings"]
-    assert found == {"performance": "balanced", "vtcm_mb": 4, "priority": "high"}
+    chosen = {"performance": "balanced", "vtcm_mb": 4, "priority": "high"}
+    assert found == {**chosen, "process_domain": "unsigned"}
     assert main(["run", str(path), "hi", "--max-new-tokens", "1"]) == 0
 
 

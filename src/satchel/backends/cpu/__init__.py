@@ -8,7 +8,7 @@ from typing import Any
 
 from satchel import _native
 from satchel.backends.base import BaseTarget
-from satchel.backends.target import PROGRAM, Target
+from satchel.backends.target import PROGRAM, BackendGroup, Target
 from satchel.graph.ir import Node
 from satchel.options import option
 from satchel.runtime.program import Instance, Program
@@ -46,6 +46,7 @@ class CpuTarget(PortableTarget):
     )
 
     family = "cpu"
+    backend_group = BackendGroup("xnnpack", not_needed=("extended_ops",))
     form = "cpu"
 
     @classmethod

@@ -12,6 +12,7 @@ from typing import Any
 
 from numpy.typing import NDArray
 
+from satchel.backends.qnn.halves import FLOATS, HALVES, check_range, make_encoding
 from satchel.backends.qnn.ops import is_activation
 from satchel.graph.ir import Graph, Node
 from satchel.graph.ops import Trait, ops_with
@@ -52,6 +53,8 @@ def annotate(
 
     Those that ``widths`` names have bits of their own, the KV cache has ``cache_bits``.
     """
+    if bits == FLOATS:
+        return _in_floats(graph, ranges)
     made: Encodings = {}
     own = widths or {}
 
@@ -88,6 +91,14 @@ def annotate(
             spanning(name, *ranges[name])
     _join_concats(graph, made)
     return made
+
+
+def _in_floats(graph: Graph, ranges: Ranges) -> Encodings:
+    hidden = {node.outputs[0].name for node in graph.nodes if _masked_by(node)}
+    for name, (low, high) in ranges.items():
+        if not is_mask(name) and name not in hidden:
+            check_range(name, low, high)
+    return {value.name: HALVES for value in graph.values() if is_activation(value)}
 
 
 def mask_depth(graph: Graph, ranges: Ranges) -> float:
@@ -133,4 +144,4 @@ def _name(node: Node, place: int) -> str | None:
 
 def constant_encoding(array: Array, bits: int) -> ActivationEncoding:
     """For a small stored array: its own range."""
-    return ActivationEncoding.of_range(float(array.min()), float(array.max()), bits)
+    return make_encoding(float(array.min()), float(array.max()), bits)

@@ -15,7 +15,7 @@ from satchel.errors import BackendError
 
 LIBRARY = "libQnnSystem.so"
 _INFO_VERSION = 3
-_DTYPES = {0x408: "uint8", 0x416: "uint16"}  # unsigned fixed point of 8 and 16 bits
+_DTYPES = {0x408: "uint8", 0x416: "uint16", 0x216: "float16"}  # unsigned fixed point, and floats
 
 
 class _Version(c.Structure):
@@ -207,11 +207,14 @@ def differences(manifest: Mapping[str, Any], binary: Mapping[str, Any]) -> list[
         found += [f"{name} is not in it" for name in known if name not in has]
         found += [f"{name} is in it" for name in has if name not in known]
         for name in known.keys() & has.keys():
-            for key in ("shape", "dtype", "zero_point"):
+            floats = known[name]["dtype"] == "float16"  # they have no steps
+            for key in ("shape", "dtype") if floats else ("shape", "dtype", "zero_point"):
                 if has[name][key] != known[name][key]:
                     found.append(
                         f"{name} has the {key} {has[name][key]} and not {known[name][key]}"
                     )
+            if floats:
+                continue
             wanted = known[name]["scale"]
             tolerance = _TOLERANCE.get(known[name]["dtype"], 1e-6)
             if abs(has[name]["scale"] - wanted) > tolerance * abs(wanted):

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from satchel.backends.qnn.annotate import CACHE_BITS, Encodings, Ranges, annotate
+from satchel.backends.qnn.halves import FLOATS
 from satchel.backends.qnn.lowering import Lowered
 from satchel.backends.qnn.ops import bounded
 from satchel.backends.qnn.weights import WeightStore
@@ -82,11 +83,13 @@ class Calibration:
             raise RecipeError(
                 "there is nothing to calibrate on", "Give some examples of the model's input."
             )
+        if self.bits == FLOATS:  # nothing depends on ranges, if they are not too large
+            feeds = _first_text(feeds)
         examples = [dict(feed.values) for feed in feeds[:_COMPARED]]
         ranges, caches = self._measure(lowered, pieces, feeds, weights)
         widths = layer_widths(lowered.npu, self.layer_bits, self.bits)
         encodings = annotate(lowered.npu, ranges, self.bits, widths, self.cache_bits)
-        if self.least_snr is None:
+        if self.least_snr is None or self.bits == FLOATS:
             return Calibrated(encodings, caches)
         graph, read = _for_the_cpu(lowered.npu, weights), _reader(weights)
         noise = own_noise(graph, read, encodings, examples[0])
@@ -104,7 +107,8 @@ class Calibration:
         feeds: Sequence[Feed],
         weights: WeightStore,
     ) -> tuple[Ranges, dict[str, Array]]:
-        make, view = make_observer(self.observer), _view(lowered.npu, self.bits)
+        bits = self.bits or 16  # of floats nothing is cut off
+        make, view = make_observer(self.observer), _view(lowered.npu, bits)
         watched = {v.name: make() for v in lowered.npu.values() if v.weight is None}
         kept: dict[str, Array] = {}
         for number, piece in enumerate(pieces):
@@ -131,7 +135,12 @@ class Calibration:
                         kept[cache.name] = made
                 feed.values |= {v.name: results[v.name] for v in piece.outputs}
                 self.progress(number * len(feeds) + place + 1, len(pieces) * len(feeds))
-        return {name: one.range(self.bits, False) for name, one in watched.items()}, kept
+        return {name: one.range(bits, False) for name, one in watched.items()}, kept
+
+
+def _first_text(feeds: Sequence[Feed]) -> Sequence[Feed]:
+    later = [place for place, feed in enumerate(feeds) if place and feed.position == 0]
+    return feeds[: later[0]] if later else feeds
 
 
 def _reader(weights: WeightStore) -> WeightReader:

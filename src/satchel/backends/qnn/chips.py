@@ -39,6 +39,11 @@ class Chip:
         """Two activations of 16 bits may be multiplied: a KV cache of 16 bits."""
         return self.hexagon >= 73
 
+    @property
+    def has_floats(self) -> bool:
+        """Graphs may compute in 16-bit floats."""
+        return self.hexagon >= 69
+
     def options(self) -> dict[str, str]:
         """What the execution provider is told about the chip."""
         named = {"soc_model": str(self.soc_model)} if self.soc_model else {}

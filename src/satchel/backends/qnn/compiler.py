@@ -18,6 +18,7 @@ from satchel.backends.qnn.calibrate import Calibrated, Calibration
 from satchel.backends.qnn.child import Child
 from satchel.backends.qnn.chips import Chip
 from satchel.backends.qnn.feeds import Feeds, Probe
+from satchel.backends.qnn.halves import FLOATS
 from satchel.backends.qnn.manifest import Manifest
 from satchel.backends.qnn.payload import MANIFEST
 from satchel.backends.qnn.prepared import PreparedProgram
@@ -177,7 +178,9 @@ class NpuCompiler:
         for name in (v.name for v in piece.outputs if not is_cache(v.name)):
             numbers = [encodings[name].dequantize(made[name]) for made in (got, expected)]
             agreements.append(cosine(*numbers))
-            steps.append(int(np.abs(got[name].astype(int) - expected[name].astype(int)).max()))
+            if encodings[name].bits != FLOATS:
+                off = got[name].astype(int) - expected[name].astype(int)
+                steps.append(int(np.abs(off).max()))
             if name in probe.exact:
                 roundings.append(cosine(numbers[1], probe.exact[name]))
         if min(agreements) < LEAST_AGREEMENT:
@@ -187,8 +190,12 @@ class NpuCompiler:
                 "Nothing was written. Another --recipe (16a8w has finer steps than int8) or "
                 "--num-sharding may compile well; please report the model and the chip.",
             )
-        rounding = {"rounding": round(min(roundings), 6)} if roundings else {}
-        return {"agreement": round(min(agreements), 6), "largest_steps": max(steps), **rounding}
+        found: dict[str, float | int] = {"agreement": round(min(agreements), 6)}
+        if steps:
+            found["largest_steps"] = max(steps)
+        if roundings:
+            found["rounding"] = round(min(roundings), 6)
+        return found
 
 
 def run_in_reference(

@@ -14,11 +14,19 @@ import numpy as np
 from satchel.backends.qnn.calibrate import Calibration
 from satchel.backends.qnn.chips import Chip
 from satchel.backends.qnn.compiler import NpuCompiler
-from satchel.backends.qnn.feeds import ExampleFeeds, TextFeeds
+from satchel.backends.qnn.feeds import ExampleFeeds, TextFeeds, made_up_examples
+from satchel.backends.qnn.halves import FLOATS
 from satchel.backends.qnn.lowering import lower
 from satchel.backends.qnn.payload import MANIFEST
 from satchel.backends.qnn.place import METHOD, NPU
-from satchel.backends.qnn.rules import cache_bits, check_matrices, check_recipe, layer_bits
+from satchel.backends.qnn.rules import (
+    HALF,
+    cache_bits,
+    check_floats,
+    check_matrices,
+    check_recipe,
+    layer_bits,
+)
 from satchel.backends.qnn.settings import Settings
 from satchel.backends.qnn.shards import choose_cuts, needed_shards, split
 from satchel.backends.qnn.sizes import (
@@ -49,7 +57,8 @@ CALIBRATION_TOKENS, _TEXT_TOKENS, CALIBRATION_BLOCK = 512, 256, 64
 # Far below the chip's limit: compiling takes eleven times as much memory as a shard has weights,
 # and 3 GB should do.
 USUAL_SHARD_BYTES = 250_000_000
-MODULE_RECIPES = {"int8": 8, "16a8w": 16}  # the bits of activations; weights have 8
+# The bits of activations; weights have 8, or are floats.
+MODULE_RECIPES = {"int8": 8, "16a8w": 16, "fp16": FLOATS}
 
 
 @dataclass(frozen=True)
@@ -137,7 +146,13 @@ class NpuLanguageModel:
         self.graphs = tuple(one.before for one in lowered.values() if one.before.nodes)
         longest = max(self.methods, key=lambda name: self.methods[name])
         npu = lowered[longest].npu
-        check_matrices(npu, dict(draft.encodings))
+        check_matrices(npu, dict(draft.encodings), self.bits)
+        if self.bits == FLOATS and LOOKAHEAD_METHOD in self.methods:
+            raise ConfigError(
+                "guessing ahead needs whole numbers on the NPU: sums of floats have an order, so "
+                "that a token would have other bits in a tree than alone",
+                "Use --mode hybrid with fp16, or --recipe 16a4w or 16a8w.",
+            )
         size = weight_bytes(draft.weight_bytes)
         wanted = needed_shards(npu, size, USUAL_SHARD_BYTES)
         self.shards = num_sharding or wanted
@@ -235,9 +250,10 @@ class NpuModule:
         lower(self.npu, self.bits, fuse_bias=True)  # what cannot be lowered is told at once
 
     def plan(self) -> CompilePlan:
-        # Weights are stored in 16 bits, and the NPU's have 8.
-        halves = {name: size // 2 for name, size in self.draft.weight_bytes.items()}
-        shard = estimate(self.npu, weight_bytes(halves), 1, 1)
+        # Weights are stored in 16 bits, and the NPU's have 8, or are the same.
+        share = 1 if self.bits == FLOATS else 2
+        sizes = {name: size // share for name, size in self.draft.weight_bytes.items()}
+        shard = estimate(self.npu, weight_bytes(sizes), 1, 1)
         # They are there as floats three times: of the module, of its graph, and rounded.
         floats = 6 * sum(self.draft.weight_bytes.values())
         return NpuPlan(self.chip.target, False, (shard,), beside=floats).told()
@@ -249,7 +265,7 @@ class NpuModule:
             self.chip,
             {METHOD: 0},
             Calibration(self.bits, samples.observer, samples.least_snr),
-            ExampleFeeds(METHOD, samples.examples),
+            ExampleFeeds(METHOD, samples.examples or made_up_examples(self.draft.graphs[0])),
             progress=progress,
             settings=self.settings,
         )
@@ -259,13 +275,15 @@ class NpuModule:
         return Compiled(files, summary(files), found)
 
 
-def check_module(recipe: str, has_overrides: bool) -> None:
+def check_module(chip: Chip, recipe: str, has_overrides: bool) -> None:
     """Refuse at once what no NPU can do."""
     if recipe not in MODULE_RECIPES:
         raise RecipeError(
             f"an NPU does not run a module as {recipe}",
-            "Use --recipe int8, or 16a8w where 8 bits cost too much.",
+            "Use --recipe int8, or 16a8w or fp16 where 8 bits cost too much.",
         )
+    if recipe == HALF:
+        check_floats(chip)
     if has_overrides:
         raise RecipeError(
             "on the NPU all layers of a module have one recipe",

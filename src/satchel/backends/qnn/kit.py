@@ -17,6 +17,9 @@ from satchel.backends.qnn.runner import Host
 from satchel.errors import OutputExistsError
 from satchel.runtime.program import Instance, Program
 
+VENDOR_SETTINGS = "htp.json"
+EXTENSIONS_LIBRARY = "libQnnHtpNetRunExtensions.so"
+
 _PUSH = """\
 #!/bin/sh
 # Brings this kit and Qualcomm's libraries to a phone, and starts a runner there if one is named.
@@ -66,6 +69,9 @@ A model for {chip} (Hexagon v{hexagon}), compiled with onnxruntime-qnn {vendor}.
 *.onnx           EPContext models, one for each shard and method, that name the binaries
 manifest.json    shards, methods, and the encoding of every value: number = (code - zero) * scale;
                  settings: in which mode (burst, …) and with how much VTCM it is to run
+htp.json, backend_extensions.json
+                 the same settings, and the process domain (pd_session), as Qualcomm's own runners
+                 (qnn-net-run, Genie) take them: --config_file backend_extensions.json
 {files}libraries.txt    Qualcomm's libraries that the phone needs; they are not part of this kit
 push.sh          brings all of it to a phone with adb
 
@@ -129,6 +135,32 @@ def _write_tables(program: Program, manifest: Manifest, folder: Path) -> None:
                     file.write(kept.tobytes())
 
 
+def _write_vendor_settings(manifest: Manifest, chip: Chip, folder: Path) -> None:
+    """The settings in the form that Qualcomm's runners read them in."""
+    settings = manifest.settings
+    names = [shard.graph for m in manifest.methods.values() for shard in m.shards]
+    size = {} if settings.vtcm_mb is None else {"vtcm_mb": settings.vtcm_mb}
+    device = {
+        **({"soc_model": chip.soc_model} if chip.soc_model else {}),
+        "dsp_arch": f"v{chip.hexagon}",
+        "pd_session": settings.process_domain,
+        "cores": [{"core_id": 0, "perf_profile": settings.performance}],
+    }
+    document = {
+        "graphs": [{"graph_names": names, **size}],
+        "devices": [device],
+        "context": {"weight_sharing_enabled": manifest.shared},
+    }
+    (folder / VENDOR_SETTINGS).write_text(json.dumps(document, indent=1))
+    extensions = {
+        "shared_library_path": EXTENSIONS_LIBRARY,
+        "config_file_path": VENDOR_SETTINGS,
+    }
+    (folder / "backend_extensions.json").write_text(
+        json.dumps({"backend_extensions": extensions}, indent=1)
+    )
+
+
 def write_kit(program: Program, folder: Path) -> list[str]:
     """Write the kit into a folder that is new or empty; the names of its files."""
     if folder.exists() and any(folder.iterdir()):
@@ -145,6 +177,7 @@ def write_kit(program: Program, folder: Path) -> list[str]:
     elif vision:
         (folder / "preprocessing.json").write_text(json.dumps(vision["preprocessing"], indent=1))
         (folder / "classes.txt").write_text("\n".join(vision["classes"]) + "\n")
+    _write_vendor_settings(manifest, chip, folder)
     listed = [f"# of onnxruntime-qnn {manifest.vendor}, for Android", *vendor_libraries(chip)]
     (folder / "libraries.txt").write_text("\n".join(listed) + "\n")
     words: dict[str, object] = {"chip": chip.name, "hexagon": chip.hexagon}

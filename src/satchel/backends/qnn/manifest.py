@@ -13,6 +13,7 @@ from typing import Any
 
 from satchel.backends.qnn.annotate import Encodings
 from satchel.backends.qnn.chips import find_chip
+from satchel.backends.qnn.halves import FLOATS, read_encoding
 from satchel.backends.qnn.lowering import CacheInput, Lowered, MaskInput
 from satchel.backends.qnn.settings import Settings
 from satchel.errors import ProgramFormatError, SatchelError
@@ -43,7 +44,7 @@ class Tensor:
 
     @staticmethod
     def read(document: Mapping[str, Any]) -> Tensor:
-        bits = {"uint8": 8, "uint16": 16}[document["dtype"]]
+        bits = {"uint8": 8, "uint16": 16, "float16": FLOATS}[document["dtype"]]
         shape = tuple(int(d) for d in document["shape"])
         numbers = 1
         for dim in shape:
@@ -51,7 +52,7 @@ class Tensor:
             if not 1 <= numbers <= _MOST_NUMBERS:
                 raise ValueError(f"the shape {list(shape)}")
         scale, zero = float(document["scale"]), int(document["zero_point"])
-        return Tensor(str(document["name"]), shape, ActivationEncoding(scale, zero, bits))
+        return Tensor(str(document["name"]), shape, read_encoding(scale, zero, bits))
 
 
 @dataclass
@@ -189,7 +190,7 @@ class Manifest:
 
     target: str
     vendor: str  # the version of onnxruntime-qnn that compiled it
-    bits: int  # of activations
+    bits: int  # of activations; 0: they are 16-bit floats
     shared: bool  # each shard is one binary for all methods
     methods: dict[str, CompiledMethod]
     cuts: list[int] = field(default_factory=list)
@@ -221,7 +222,7 @@ class Manifest:
             if document.get("version") != VERSION:
                 raise ValueError(f"version {document.get('version')}, and this is {VERSION}")
             encodings = {
-                str(name): ActivationEncoding(float(scale), int(zero), int(bits))
+                str(name): read_encoding(float(scale), int(zero), int(bits))
                 for name, (scale, zero, bits) in document["encodings"].items()
             }
             methods = [CompiledMethod.read(method) for method in document["methods"]]
@@ -248,7 +249,7 @@ class Manifest:
             SatchelError,
         ) as error:
             raise damaged(f"the NPU's manifest is not readable: {error}") from None
-        if manifest.bits not in (8, 16) or not manifest.methods:
+        if manifest.bits not in (8, 16, FLOATS) or not manifest.methods:
             raise damaged("the NPU's manifest has no methods or a strange number of bits")
         for method in methods:
             method.check()

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from satchel.backends.qnn.annotate import Encodings
+from satchel.backends.qnn.halves import FLOATS
 from satchel.backends.qnn.lowering import Lowered, lower
 from satchel.backends.qnn.manifest import CompiledMethod, Manifest, damaged
 from satchel.backends.qnn.onnx_writer import OnnxWriter, WeightFile
@@ -49,7 +50,7 @@ class PreparedProgram:
     ) -> None:
         self.program, self.bits, self.row_parts = program, bits, dict(row_parts or {})
         self.graphs: dict[str, Graph] = read_graphs(program)
-        self.weights = ProgramWeights(program)
+        self.weights = ProgramWeights(program, bits)
         self.context = int(program.states[0]["shape"][1]) if program.states else 0
         self._plain = {
             name: self.lower(self.source(name), tokens, self.context)
@@ -101,7 +102,7 @@ class PreparedProgram:
             self.lowered[name] = replace(plain, npu=npu)
             for node in npu.nodes:
                 bias = node.inputs[2] if node.op in LAYERS and len(node.inputs) > 2 else None
-                if bias is None:
+                if bias is None or self.bits == FLOATS:
                     continue
                 x, weight = node.inputs[0], node.inputs[1]
                 assert x is not None and weight is not None

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 from satchel.backends.qnn.chips import Chip, usual_recipe
 from satchel.backends.qnn.hadamard import hadamard_codes
+from satchel.backends.qnn.halves import FLOATS
 from satchel.backends.qnn.row_parts import RowPart
 from satchel.backends.qnn.weights import fits_blocks
 from satchel.encodings.encoding import Encoding
@@ -14,11 +15,12 @@ from satchel.graph.ir import DType, Graph, Weight
 from satchel.quantize.recipe import KEEP, Recipe
 from satchel.quantize.schemes import find_scheme
 
-SCHEMES = ("16a4w", "16a8w", "8a8w", "keep")
+SCHEMES = ("16a4w", "16a8w", "8a8w", "fp16", "keep")
+HALF = "fp16"
 
 
 def check_recipe(chip: Chip, recipe: Recipe, encodings: dict[str, Encoding]) -> int:
-    """The bits of the activations; RecipeError if the chip cannot run the recipe."""
+    """The bits of the activations, or FLOATS; RecipeError if the chip cannot run the recipe."""
     advice = f"Use --recipe {usual_recipe(chip)}."
     if chip.has_block_weights:
         advice = "Use --recipe 16a4w, with --override PATTERN=16a8w for layers that need more."
@@ -31,6 +33,16 @@ def check_recipe(chip: Chip, recipe: Recipe, encodings: dict[str, Encoding]) -> 
             f"{chip.name} (Hexagon v{chip.hexagon}) has no 4-bit weights in blocks; v69 has",
             advice,
         )
+    if HALF in names:
+        check_floats(chip)
+        if len(set(names)) > 1:
+            raise RecipeError(
+                "on the NPU a graph computes in 16-bit floats or in whole numbers, not in both",
+                "Use --recipe fp16 for all layers, or --override PATTERN=16a8w.",
+            )
+        if recipe.cache != DType.f16:
+            raise RecipeError("with fp16 the NPU's KV cache has 16 bits", "Leave --kv-bits out.")
+        return FLOATS
     if recipe.keeps and recipe.activation_bits not in (None, 16):
         raise RecipeError(
             "on the NPU what is kept is multiplied by activations of 16 bits",
@@ -44,6 +56,14 @@ def check_recipe(chip: Chip, recipe: Recipe, encodings: dict[str, Encoding]) -> 
     width = activation_bits(recipe.name)
     _check_cache(chip, recipe, width)
     return width
+
+
+def check_floats(chip: Chip) -> None:
+    if not chip.has_floats:
+        raise RecipeError(
+            f"{chip.name} (Hexagon v{chip.hexagon}) has no 16-bit floats; v69 has",
+            f"Use --recipe {usual_recipe(chip)}, or int8 for an image model.",
+        )
 
 
 def activation_bits(scheme: str) -> int:
@@ -84,8 +104,10 @@ def _check_cache(chip: Chip, recipe: Recipe, bits: int) -> None:
         raise RecipeError("a KV cache of 16 bits goes with activations of 16", advice)
 
 
-def check_matrices(graph: Graph, encodings: dict[str, Encoding]) -> None:
+def check_matrices(graph: Graph, encodings: dict[str, Encoding], bits: int) -> None:
     """Every layer must be stored in a form that the NPU computes with."""
+    if bits == FLOATS:
+        return
     for node in graph.nodes:
         weight = node.inputs[1].weight if node.op == "linear" and node.inputs[1] else None
         if weight is None or hadamard_codes(weight.name):

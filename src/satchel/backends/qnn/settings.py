@@ -21,22 +21,27 @@ PERFORMANCE = (
     "default",
 )
 PRIORITIES = ("low", "normal", "normal_high", "high")
+DOMAINS = ("unsigned", "signed")
 MOST_VTCM_MB = 64
 
 
 @dataclass(frozen=True)
 class Settings:
     """``performance`` is the clocks' mode, ``vtcm_mb`` the NPU's fast memory that a graph is
-    compiled for (None: all that the chip has), ``priority`` is beside other programs."""
+    compiled for (None: all that the chip has), ``priority`` is beside other programs.
+    ``process_domain`` is where the NPU runs it: a signed one takes libraries that the device's
+    maker has signed. Runners of one's own can choose; Qualcomm's provider cannot be told."""
 
     performance: str = "burst"
     vtcm_mb: int | None = None
     priority: str = "normal"
+    process_domain: str = "unsigned"
 
     def __post_init__(self) -> None:
         for name, value, known in (
             ("performance", self.performance, PERFORMANCE),
             ("priority", self.priority, PRIORITIES),
+            ("process_domain", self.process_domain, DOMAINS),
         ):
             if value not in known:
                 raise ConfigError(f"there is no {name} {value!r}", f"Use {', '.join(known)}.")

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 from satchel.backends.base import BaseTarget
 from satchel.backends.qnn.chips import Chip, find_chip, usual_recipe
-from satchel.backends.qnn.settings import PERFORMANCE, PRIORITIES, Settings
+from satchel.backends.qnn.settings import DOMAINS, PERFORMANCE, PRIORITIES, Settings
 from satchel.backends.target import (
+    BackendGroup,
     Compilation,
     Defaults,
     Draft,
@@ -67,9 +68,24 @@ class QnnTarget(BaseTarget):
     priority: str = option(
         "normal", "of the NPU's work beside that of other programs (normal)", choices=PRIORITIES
     )
+    process_domain: str = option(
+        "unsigned",
+        "the NPU's session of a runner of your own (--kit): signed needs libraries that the "
+        "device's maker signed (unsigned)",
+        choices=DOMAINS,
+    )
 
     counts_cycles = True
     family = "qnn"
+    backend_group = BackendGroup(
+        "qnn",
+        chip="soc_model",
+        usual_chip="SM8650",
+        options={"num_sharding": "num_sharding"},
+        switches={"optimized_rotation_path": "rotate"},  # made here, without a file
+        not_needed=("use_sha", "use_qnn_sha"),
+        precisions={"qnn_8a8w": {"recipe": "8a8w"}, "qnn_16a4w": {"recipe": "16a4w"}},
+    )
     form = "qnn:CHIP, for example qnn:SM8750, or by its version qnn:v79"
     extra = Extra("qnn", "onnxruntime_qnn", "satchel export --target qnn:CHIP")
 
@@ -86,7 +102,7 @@ class QnnTarget(BaseTarget):
 
     @property
     def settings(self) -> Settings:
-        return Settings(self.performance, self.vtcm_mb, self.priority)
+        return Settings(self.performance, self.vtcm_mb, self.priority, self.process_domain)
 
     def choices(self) -> Iterator[str]:
         if self.num_sharding is not None:
@@ -95,6 +111,8 @@ class QnnTarget(BaseTarget):
             yield f"vtcm{self.vtcm_mb}"
         if self.performance != Settings().performance:
             yield self.performance
+        if self.process_domain != Settings().process_domain:
+            yield self.process_domain
 
     @property
     def usual(self) -> Defaults:
@@ -120,10 +138,10 @@ class QnnTarget(BaseTarget):
     def check_module(self, recipe: str, has_overrides: bool) -> None:
         from satchel.backends.qnn.export import check_module
 
-        check_module(recipe, has_overrides)
+        check_module(self.chip, recipe, has_overrides)
 
     def needs_examples(self, recipe: str) -> bool:
-        return True
+        return recipe != "fp16"  # floats have no ranges
 
     def module_recipe(self, recipe: str) -> str:
         return "fp16"  # of which the NPU's codes are made

@@ -18,6 +18,8 @@ from satchel.errors import BackendError
 PACKAGES = ("onnxruntime", "onnxruntime-qnn", "onnx")
 INSTALL = "pip install 'satchel[qnn]'"
 _PROVIDER = "QNNExecutionProvider"
+# In floats it makes one op of a layer and the residual sum behind it, which the NPU does not take.
+_HARMFUL = ["MatMulAddFusion"]
 
 
 def missing_packages() -> list[str]:
@@ -87,7 +89,7 @@ def open_session(
     if profile is not None:
         provider |= {"profiling_level": "detailed", "profiling_file_path": str(profile)}
     options.add_provider_for_devices(devices, provider)
-    return ort.InferenceSession(str(model), options)
+    return ort.InferenceSession(str(model), options, disabled_optimizers=_HARMFUL)
 
 
 def compiled_graph(model: Path) -> tuple[str, str]:

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from satchel.backends.qnn.hadamard import hadamard_codes
+from satchel.backends.qnn.halves import FLOATS
 from satchel.backends.qnn.ops import bounded
 from satchel.backends.qnn.row_parts import RowPart
 from satchel.backends.qnn.widths import WIDE
@@ -27,8 +28,9 @@ BLOCKS = (32, 64)  # columns that may share a scale
 
 @dataclass(frozen=True)
 class StoredMatrix:
-    """``codes`` int8 [out, in]. With ``factors``, ``scales`` are whole numbers of blocks (LPBQ);
-    without, they are floats: one for each row, or for each block of a row."""
+    """``codes`` [out, in] are int8, or with 16 ``bits`` floats that stand for themselves. With
+    ``factors``, ``scales`` are whole numbers of blocks (LPBQ); without, they are floats: one for
+    each row, or for each block of a row."""
 
     codes: Array
     scales: Array
@@ -40,6 +42,12 @@ class StoredMatrix:
         if self.factors is None:
             return dequantize_groups(self.codes, self.scales)
         return dequantize_blocks(self.codes, self.scales, self.factors)
+
+
+def in_floats(numbers: Array, scales: Array | None = None) -> StoredMatrix:
+    """A matrix as 16-bit floats; of codes, what they stand for."""
+    floats = (numbers if scales is None else numbers * scales).astype(np.float16)
+    return StoredMatrix(floats, np.ones((len(floats), 1), np.float32), None, 16)
 
 
 def fits_blocks(group: int, columns: int) -> bool:
@@ -76,12 +84,12 @@ class WeightStore(Protocol):
 class ProgramWeights:
     """The weights of a program file, read when they are asked for.
 
-    ``least`` has, by name, the smallest scale that each row of a matrix may have whose codes are
-    made here.
+    ``bits`` are those of activations: with floats, matrices are floats too. ``least`` has, by name,
+    the smallest scale that each row of a matrix may have whose codes are made here.
     """
 
-    def __init__(self, program: Program) -> None:
-        self._program = program
+    def __init__(self, program: Program, bits: int = 16) -> None:
+        self._program, self._floats = program, bits == FLOATS
         self._index = {w["name"]: w for w in program.weights}
         self._made: dict[str, StoredMatrix] = {}
         self.least: dict[str, Array] = {}
@@ -106,7 +114,11 @@ class ProgramWeights:
         """A layer's weight. Only codes that are made here are kept."""
         known = hadamard_codes(name)
         if known is not None:
-            return StoredMatrix(*known, None, 8)
+            return in_floats(*known) if self._floats else StoredMatrix(*known, None, 8)
+        if self._floats:
+            part = RowPart.named(name)
+            first, last = part.rows(self._index[part.weight]["shape"][0])
+            return in_floats(self._program.weight(part.weight)[first:last])
         if self._encoding(name).is_quantized:
             return self._stored(name)
         if name not in self._made:

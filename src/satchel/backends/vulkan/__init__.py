@@ -9,7 +9,7 @@ from typing import Any
 
 from satchel import _native
 from satchel.backends.cpu import PortableTarget
-from satchel.backends.target import Defaults, Placement, Target
+from satchel.backends.target import BackendGroup, Defaults, Placement, Target
 from satchel.errors import ConfigError, ExecutionError
 from satchel.graph.ir import Graph
 from satchel.runtime.program import Instance, Program
@@ -33,6 +33,7 @@ class VulkanTarget(PortableTarget):
 
     times_ops = False
     family = "vulkan"
+    backend_group = BackendGroup("vulkan", not_needed=("force_fp16",))
     form = "vulkan[:DEVICE]"
 
     @classmethod

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from satchel.backends.qnn.decompositions import affine
+from satchel.backends.qnn.halves import FLOATS
 from satchel.backends.qnn.lowering.state import (
     LOWERINGS,
     NODE_LOWERINGS,
@@ -60,8 +61,8 @@ def _write_cache(to: Lowering, node: Node) -> Value:
     assert state is not None
     keys = state.endswith(".k")
     transposed = b.transpose(x, perm=(1, 2, 0) if keys else (1, 0, 2))
-    # A copy, which is where 16 bits become the cache's 8.
-    to.new[state] = b.affine(transposed, scale=1.0)
+    # A copy, which is where 16 bits become the cache's 8; floats stay what they are.
+    to.new[state] = transposed if to.bits == FLOATS else b.affine(transposed, scale=1.0)
     axis = 2 if keys else 1
     shape = list(largest(transposed.shape))
     shape[axis] = to.context

@@ -9,6 +9,7 @@ import numpy as np
 
 from satchel.backends.qnn.decompositions import affine, gelu_by_tanh, silu
 from satchel.backends.qnn.hadamard import hadamard_weight, layer_sizes
+from satchel.backends.qnn.halves import FLOATS
 from satchel.backends.qnn.lowering.state import LOWERINGS, Attributes, Inputs, Lowering
 from satchel.backends.qnn.ops import MOST_DIMENSIONS, bounded
 from satchel.graph.ir import Value, attr_float, attr_int, attr_ints, attr_str, largest
@@ -23,11 +24,16 @@ def _layer(op: str) -> Callable[[Lowering, Inputs, Attributes], Value]:
         # Rounding row by row is the CPU's: all values have fixed ranges here.
         rest = {k: v for k, v in attrs.items() if k not in ("activation", "activations")}
         count = 3 if to.fuse_bias else 2
-        cut = {"activation": activation} if activation in _CUT_OFF and len(inputs) <= count else {}
+        cuts = activation in _CUT_OFF and len(inputs) <= count and to.bits != FLOATS
+        cut = {"activation": activation} if cuts else {}
         out = to.b.node(op, *inputs[:count], **rest, **cut)
         if len(inputs) > count:
             out = to.b.node("add", out, inputs[count])
-        return out if cut or activation == "none" else to.place(activation, [out], {})
+        if cut or activation == "none":
+            return out
+        if activation == "relu6":
+            return to.b.node("clamp", out, low=0.0, high=6.0)
+        return to.place(activation, [out], {})
 
     return lowered
 

@@ -69,7 +69,7 @@ def _hardsigmoid(to: OnnxWriter, node: Node, out: str) -> None:
 
 def _clamp(to: OnnxWriter, node: Node, out: str) -> None:
     limits = [
-        to.small(f"{out}.{n}", np.array(attr_float(node.attrs, n), np.float32))
+        to.small(f"{out}.{n}", np.array(attr_float(node.attrs, n), to.number_type))
         if n in node.attrs
         else ""
         for n in ("low", "high")

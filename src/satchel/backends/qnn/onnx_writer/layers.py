@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from satchel.backends.qnn.annotate import constant_encoding
+from satchel.backends.qnn.halves import FLOATS
 from satchel.backends.qnn.onnx_writer.writer import EMITTERS, OnnxWriter
 from satchel.backends.qnn.weights import StoredMatrix
 from satchel.graph.ir import Node, attr_float, attr_int, largest
@@ -37,6 +38,9 @@ def _matrix(to: OnnxWriter, name: str) -> None:
     """A weight as MatMul wants it, [in, out]."""
     stored = to.weights.matrix(name)
     rows, cols = stored.codes.shape
+    if stored.bits == 16:
+        to.large(f"{name}.number", "float16", [cols, rows], lambda: _code_bytes(stored))
+        return
     kind = _INT4 if stored.bits == 4 else "int8"
     codes = to.large(f"{name}.codes", kind, [cols, rows], lambda: _code_bytes(stored))
     if stored.factors is None and stored.scales.shape[1] > 1:
@@ -68,7 +72,7 @@ def _blocks(to: OnnxWriter, name: str, given: list[str], stored: StoredMatrix, k
 def _code_bytes(stored: StoredMatrix) -> bytes:
     """Codes as ONNX wants them: [in, out], 4-bit ones two to a byte."""
     transposed = np.ascontiguousarray(stored.codes.T)
-    if stored.bits == 8:
+    if stored.bits != 4:
         return transposed.tobytes()
     halves = (transposed.reshape(-1) & 15).astype(np.uint8)
     if halves.size % 2:
@@ -100,7 +104,9 @@ def _gemm(to: OnnxWriter, node: Node, out: str) -> None:
 
 
 def _rows(to: OnnxWriter, name: str, codes: Array, scales: Array, axis: int = 0) -> str:
-    """Codes of 8 bits with one scale for each entry of an axis."""
+    """Codes of 8 bits with one scale for each entry of an axis; or floats, as they are."""
+    if codes.dtype == np.float16:
+        return to.large(f"{name}.number", "float16", list(codes.shape), codes.tobytes)
     stored = to.large(f"{name}.codes", "int8", list(codes.shape), codes.tobytes)
     scale = to.small(f"{name}.scale", scales.reshape(-1).astype(np.float32))
     zero = to.small(f"{name}.zero", np.zeros(codes.shape[axis], np.int8))
@@ -113,6 +119,8 @@ def _bias(to: OnnxWriter, node: Node) -> list[str]:
     if bias is None:
         return []
     assert source is not None
+    if to.encodings[source.name].bits == FLOATS:
+        return [to.input(node, 2)]
     steps = to.weights.matrix(_weight(node)).scales.reshape(-1).astype(np.float64)
     steps = (steps * to.encodings[source.name].scale).astype(np.float32)
     return [_whole(to, f"{node.outputs[0].name}.bias", to.array(bias), steps)]
@@ -185,7 +193,12 @@ def _layer_norm(to: OnnxWriter, node: Node, out: str) -> None:
     """A gain alone has 8 bits. A shift has 32 where all else has 8, and 16 where all has 16."""
     x, shift = node.inputs[0], node.inputs[2] if len(node.inputs) > 2 else None
     assert x is not None
-    wide = to.encodings[x.name].bits == 16
+    bits = to.encodings[x.name].bits
+    if bits == FLOATS:
+        inputs = [to.input(node, i) for i in range(len(node.inputs))]
+        to.node("LayerNormalization", inputs, out, epsilon=attr_float(node.attrs, "eps"))
+        return
+    wide = bits == 16
     inputs = [to.input(node, 0), to.input(node, 1, 16 if wide and shift else 8)]
     if shift is not None and wide:
         inputs.append(to.input(node, 2))

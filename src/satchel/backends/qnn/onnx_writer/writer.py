@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from satchel.backends.qnn.annotate import constant_encoding, is_copy
+from satchel.backends.qnn.halves import FLOATS
 from satchel.backends.qnn.ops import is_activation
 from satchel.backends.qnn.weights import WeightStore
 from satchel.backends.qnn.widths import constant_bits
@@ -58,7 +59,8 @@ class WeightFile:
 
 
 class OnnxWriter:
-    """Makes one model. ``bits`` are those of stored vectors, which have no measured range."""
+    """Makes one model. ``bits`` are those of stored vectors, which have no measured range; with
+    floats nothing is rounded, and values are what the ops make of each other."""
 
     def __init__(
         self,
@@ -75,6 +77,7 @@ class OnnxWriter:
         self._parameters: dict[tuple[float, int, str], tuple[str, str]] = {}
         self.constants: dict[str, str] = {}
         self._images: set[str] = set()  # values that are there in ONNX's order
+        self._renamed: dict[str, str] = {}  # floats: what is not rounded is the value itself
         self._order = ""  # of what the node that is being written reads
 
     def write(self, path: Path) -> None:
@@ -88,6 +91,7 @@ class OnnxWriter:
         for node in self.graph.nodes:
             self._add(node)
         outputs = [self._declare(v) for v in self.graph.outputs]
+        self._rename()
         nodes = _needed(self._nodes, {v.name for v in self.graph.outputs})
         made = helper.make_graph(nodes, self.graph.name, inputs, outputs, self._initializers)
         model = helper.make_model(made, opset_imports=[helper.make_opsetid("", _OPSET)])
@@ -116,8 +120,8 @@ class OnnxWriter:
 
     def _compute(self, node: Node, name: str) -> None:
         """From a node's inputs to the codes of its result."""
-        exact = f"{name}.exact"
-        if is_copy(node):
+        exact, floats = f"{name}.exact", self.encodings[node.outputs[0].name].bits == FLOATS
+        if is_copy(node) and not floats:
             exact = self.input(node, 0)
         else:
             emit = EMITTERS.get(node.op)
@@ -150,11 +154,27 @@ class OnnxWriter:
         return f"{name}{FIRST}.number"
 
     def quantize(self, source: str, name: str, encoding: ActivationEncoding) -> None:
-        self.node("QuantizeLinear", [source, *self._scale(encoding)], name)
+        if encoding.bits != FLOATS:
+            self.node("QuantizeLinear", [source, *self._scale(encoding)], name)
+        else:
+            self._renamed[source] = name
         self.dequantize(name, encoding)
 
     def dequantize(self, name: str, encoding: ActivationEncoding) -> None:
-        self.node("DequantizeLinear", [name, *self._scale(encoding)], f"{name}.number")
+        if encoding.bits == FLOATS:
+            self._renamed[f"{name}.number"] = name
+        else:
+            self.node("DequantizeLinear", [name, *self._scale(encoding)], f"{name}.number")
+
+    def _rename(self) -> None:
+        for node in self._nodes:
+            for names in (node.input, node.output):
+                names[:] = [self._renamed.get(name, name) for name in names]
+
+    @property
+    def number_type(self) -> type[np.floating[Any]]:
+        """Of numbers that are no codes: limits of a clamp."""
+        return np.float16 if self.bits == FLOATS else np.float32
 
     def _scale(self, encoding: ActivationEncoding) -> tuple[str, str]:
         key = (encoding.scale, encoding.zero_point, encoding.dtype.name)
