@@ -129,13 +129,13 @@ def test_a_form_that_no_encoding_holds_is_stored_in_16_bits(tmp_path: Path) -> N
         model,
         kind="Q4_0",
         metadata={"rope.freq_base": 10000.0, **tokenizer_metadata()},
-        kinds={"mlp.down_proj": "Q5_0", "embed_tokens": "F16", "lm_head": "F32"},
+        kinds={"mlp.down_proj": "BF16", "embed_tokens": "F16", "lm_head": "F32"},
     )
     program = satchel.load(satchel.export(mixed, tmp_path / "m.satchel", recipe="keep"))
     found = {w["name"].split(".")[-2]: w["encoding"] for w in program.weights}
     assert found["down_proj"] == found["embed_tokens"] == "matrix_f16"
     assert (found["lm_head"], found["q_proj"]) == ("matrix_f32", "matrix_q4")
-    assert program.metadata["recipe"]["kept"] == "1 f16, 12 q4_0, 1 f32; in 16 bits: 2 q5_0"
+    assert program.metadata["recipe"]["kept"] == "1 f16, 12 q4_0, 1 f32; in 16 bits: 2 bf16"
 
 
 def test_an_override_counts_more(tmp_path: Path) -> None:

@@ -7,11 +7,11 @@ from functools import cache
 import numpy as np
 from numpy.typing import NDArray
 
-from satchel.checkpoints.decoding import BF16, F16, F32, Codec, Split
-from satchel.encodings.encoding import Encoding
-from satchel.quantize.affine import QuantizedWeight
+from satchel.checkpoints.decoding import BF16, F16, F32, Codec
+from satchel.checkpoints.gguf_codes import OWN_ENCODINGS
 
-QUANTISED = ("Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0", "Q4_K", "Q5_K", "Q6_K")
+QUANTISED = """Q4_0 Q4_1 Q5_0 Q5_1 Q8_0 Q2_K Q3_K Q4_K Q5_K Q6_K IQ4_NL IQ4_XS
+    IQ1_S IQ1_M IQ2_XXS IQ2_XS IQ2_S IQ3_XXS IQ3_S TQ1_0 TQ2_0 MXFP4""".split()
 
 
 @cache
@@ -25,6 +25,8 @@ def gguf_codecs() -> dict[int, Codec]:
         int(GGMLQuantizationType.BF16): BF16,
     }
     for name in QUANTISED:
+        if name not in GGMLQuantizationType.__members__:
+            continue  # an older gguf library
         kind = GGMLQuantizationType[name]
         block, size = GGML_QUANT_SIZES[kind]
         codecs[int(kind)] = _quantised(name.lower(), int(kind), block, size)
@@ -51,43 +53,4 @@ def _quantised(name: str, kind: int, block: int, size: int) -> Codec:
         out[...] = values.reshape(out.shape)
 
     own, split = OWN_ENCODINGS.get(name, (None, None))
-    return Codec(name, block, size, decode, Encoding(own, block) if own else None, split)
-
-
-def _parts(raw: NDArray[np.uint8], *sizes: int) -> list[NDArray[np.uint8]]:
-    """The parts of every block, each [rows, blocks, size]."""
-    blocks = raw.reshape(len(raw), -1, sum(sizes))
-    return np.split(blocks, np.cumsum(sizes)[:-1], axis=2)
-
-
-def _halves(part: NDArray[np.uint8]) -> NDArray[np.float16]:
-    return np.ascontiguousarray(part).view("<f2")[:, :, 0].astype(np.float16)
-
-
-def _nibbles(part: NDArray[np.uint8]) -> NDArray[np.int8]:
-    """The codes of a block: all low halves of its bytes, then all high ones."""
-    codes = np.concatenate([part & 15, part >> 4], axis=2)
-    return codes.reshape(len(part), -1).view(np.int8)
-
-
-def _split_q4_0(raw: NDArray[np.uint8]) -> QuantizedWeight:
-    scales, codes = _parts(raw, 2, 16)
-    return QuantizedWeight(_nibbles(codes) - np.int8(8), _halves(scales))
-
-
-def _split_q4_1(raw: NDArray[np.uint8]) -> QuantizedWeight:
-    scales, minima, codes = _parts(raw, 2, 2, 16)
-    return QuantizedWeight(_nibbles(codes), _halves(scales), _halves(minima))
-
-
-def _split_q8_0(raw: NDArray[np.uint8]) -> QuantizedWeight:
-    scales, codes = _parts(raw, 2, 32)
-    return QuantizedWeight(codes.reshape(len(raw), -1).view(np.int8), _halves(scales))
-
-
-# The types that a program can hold as they are, and the kind of encoding that does.
-OWN_ENCODINGS: dict[str, tuple[str, Split]] = {
-    "q4_0": ("matrix_q4", _split_q4_0),
-    "q4_1": ("matrix_q4_min", _split_q4_1),
-    "q8_0": ("matrix_q8", _split_q8_0),
-}
+    return Codec(name, block, size, decode, own, split)

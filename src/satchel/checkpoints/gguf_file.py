@@ -75,7 +75,7 @@ def _tensors(file: WeightFile, header: GgufHeader) -> dict[str, StoredTensor]:
             raise CheckpointError(
                 f"{file.path}: tensor {name} has the type {gguf_type_name(described.type)}, which "
                 "is not supported",
-                "Use a file in F16, BF16, Q8_0, Q6_K, Q5_K, Q4_K or another of the older types",
+                "Use a file in F16, BF16, Q8_0, Q6_K, Q5_K, Q4_K or another of the usual types",
             )
         if described.shape[-1] % codec.block:
             raise CheckpointError(

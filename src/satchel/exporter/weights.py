@@ -21,7 +21,7 @@ from satchel.encodings.packing import pack_quantized, split_planes
 from satchel.encodings.tiles import PLANE_ALIGNMENT
 from satchel.errors import CheckpointError
 from satchel.graph.ir import RowSource, Weight
-from satchel.quantize.affine import QuantizedWeight
+from satchel.quantize.affine import OFFSETS, QuantizedWeight
 from satchel.quantize.rounding import Rounder
 
 Array = NDArray[Any]
@@ -120,23 +120,30 @@ class WeightPacker:
             for part in numbers:
                 self._check_finite(weight, part, start)
             total.count += codes.size
-            if numbers[0].dtype != np.float16:
-                exact, numbers[0] = numbers[0], self._halves(weight, numbers[0])
-                _add_scale_error(total, codes, exact, numbers[0])
-            yield (
-                len(codes),
-                *pack_quantized(encoding.layout, QuantizedWeight(codes, *numbers)),
+            exact = QuantizedWeight(codes, *numbers)
+            narrow: list[type[np.floating[Any]]] = [np.float16]
+            narrow += [OFFSETS[encoding.layout]] if len(numbers) > 1 else []
+            stored = QuantizedWeight(
+                codes,
+                *(
+                    part if part.dtype == dtype else self._narrowed(weight, part, dtype)
+                    for part, dtype in zip(numbers, narrow, strict=True)
+                ),
             )
+            if any(a.dtype != b.dtype for a, b in zip(stored.parts, exact.parts, strict=True)):
+                _add_rounding_error(total, exact, stored)
+            yield len(codes), *pack_quantized(encoding.layout, stored)
 
     @staticmethod
-    def _halves(weight: Weight, scales: Array) -> Array:
+    def _narrowed(weight: Weight, numbers: Array, dtype: type[np.floating[Any]]) -> Array:
+        """Scales or offsets of a checkpoint's groups in the bits that a program has for them."""
         with np.errstate(over="ignore"):
-            halves: Array = scales.astype(np.float16)
-        if not np.isfinite(halves).all():
+            narrowed: Array = numbers.astype(dtype)
+        if not np.isfinite(narrowed).all():
             raise CheckpointError(
                 f"{weight.source.tensor} has scales too large for 16 bits", "Use the recipe fp32."
             )
-        return halves
+        return narrowed
 
     def rows(self, weight: Weight, start: int, stop: int) -> Array:
         """Rows start … stop-1 of a weight as they are in the checkpoint."""
@@ -175,12 +182,13 @@ class WeightPacker:
             )
 
 
-def _add_scale_error(total: WeightError, codes: Array, exact: Array, halves: Array) -> None:
-    """What it costs that the scales are stored in 16 bits."""
-    grouped = codes.reshape(*exact.shape, -1).astype(np.float32)
-    squares = np.einsum("rgc,rgc->rg", grouped, grouped).astype(np.float64)
-    total.squared_error += float((squares * (exact.astype(np.float64) - halves) ** 2).sum())
-    total.squared_weight += float((squares * exact.astype(np.float64) ** 2).sum())
+def _add_rounding_error(
+    total: WeightError, exact: QuantizedWeight, stored: QuantizedWeight
+) -> None:
+    """What it costs that scales and minima are stored in 16 bits."""
+    wanted = exact.floats()
+    total.squared_error += float(((stored.floats() - wanted).astype(np.float64) ** 2).sum())
+    total.squared_weight += float((wanted.astype(np.float64) ** 2).sum())
 
 
 def _too_large(weight: Weight) -> CheckpointError:
