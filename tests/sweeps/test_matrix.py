@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from argparse import ArgumentTypeError
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from satchel.cli.sweep import only
 from satchel.errors import ConfigError
 from satchel.sweeps.experiment import CoolDown, Prompt, read_experiment
 from satchel.sweeps.matrix import cells_of
@@ -115,6 +118,25 @@ def test_a_file_is_read_with_paths_relative_to_it(tmp_path: Path) -> None:
 def test_what_is_wrong_is_told(given: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         read_experiment(given)
+
+
+def test_a_part_of_the_matrix_may_be_chosen() -> None:
+    given = {"models": [TINY, "random:tiny-qwen3"], "recipes": ["fp16", "fp32"], "peers": ["torch"]}
+    chosen = replace(read_experiment(given), only={"models": ["*-qwen*"], "targets": ["cpu"]})
+    assert [c.label for c in cells_of(chosen)] == [
+        "tiny-qwen3 cpu fp16 256+64",
+        "tiny-qwen3 cpu fp32 256+64",
+    ]
+    assert only("target=cpu,vulkan") == ("targets", ["cpu", "vulkan"])
+    with pytest.raises(ArgumentTypeError, match="axes are models"):
+        only("chips=cpu")
+
+
+@pytest.mark.parametrize("file", sorted((Path(__file__).parents[2] / "experiments").glob("*.yaml")))
+def test_the_ready_experiments_are_sound(file: Path) -> None:
+    experiment = read_experiment(file)
+    assert experiment.name == file.stem
+    assert len(cells_of(experiment)) > 2
 
 
 def test_all_cells_may_not_be_excluded() -> None:

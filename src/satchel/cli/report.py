@@ -12,20 +12,30 @@ from typing import TYPE_CHECKING, Any
 
 from satchel.cli.arguments import add_program_options, positive, threads
 from satchel.cli.output import emit, print_json, say, whole
-from satchel.errors import EvaluationError
+from satchel.errors import EvaluationError, UsageError
 from satchel.progress import ProgressBar
 from satchel.units import megabytes
 
 if TYPE_CHECKING:
     from satchel.runtime.program import Program
 
-HELP = "write a page about one or more programs: size, speed, quality, errors, placement"
+HELP = "write a page about programs, or about the results of a sweep"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("files", metavar="FILE", nargs="+", help="programs, side by side")
     parser.add_argument(
-        "-o", "--output", default="report.html", metavar="FILE", help="the page to write"
+        "files", metavar="FILE", nargs="+", help="programs, side by side; or the folder of a sweep"
+    )
+    parser.add_argument(
+        "-o",
+        "--output",
+        metavar="FILE",
+        help="the page to write (report.html; of a sweep, in its folder)",
+    )
+    parser.add_argument(
+        "--against",
+        metavar="FOLDER",
+        help="of a sweep: tell what has changed since the results in another folder",
     )
     parser.add_argument("--force", action="store_true", help="overwrite the page if it exists")
     results = parser.add_argument_group("what was measured before, or shall be measured now")
@@ -51,6 +61,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def execute(arguments: argparse.Namespace) -> None:
+    if len(arguments.files) == 1 and Path(arguments.files[0]).is_dir():
+        _report_sweep(arguments)
+        return
+    if arguments.against:
+        raise UsageError("--against is for the results of a sweep", "Give their folder.")
     from importlib.metadata import version
 
     from satchel.cli.programs import open_program
@@ -59,7 +74,7 @@ def execute(arguments: argparse.Namespace) -> None:
     from satchel.report.document import add_results, describe_program, label_programs, read_results
     from satchel.report.page import render
 
-    output = Path(arguments.output)
+    output = Path(arguments.output or "report.html")
     refuse_existing(output, arguments.force)
     opened = [open_program(file, arguments) for file in arguments.files]
     programs = [describe_program(program) for program in opened]
@@ -78,6 +93,23 @@ def execute(arguments: argparse.Namespace) -> None:
         print_json({"output": str(output), "programs": shown})
     else:
         emit(f"{output}  {megabytes(len(page.encode()))}, {len(programs)} programs")
+
+
+def _report_sweep(arguments: argparse.Namespace) -> None:
+    from satchel.sweeps.report.page import write_report
+
+    folder = Path(arguments.files[0])
+    output = Path(arguments.output) if arguments.output else folder / "report.html"
+    against = Path(arguments.against) if arguments.against else None
+    # In its own folder it is made anew as results come in.
+    overwrite = arguments.force or arguments.output is None
+    tables, files = write_report(folder, output, against, overwrite)
+    if arguments.json:
+        listed = [{"name": table.name, "title": table.title} for table in tables]
+        print_json({"output": str(output), "tables": listed, "files": [str(f) for f in files]})
+        return
+    emit(f"{output}, {len(tables)} tables")
+    emit(f"as Markdown and LaTeX in {output.parent / 'tables'}")
 
 
 def _measure(program: Program, arguments: argparse.Namespace) -> list[dict[str, Any]]:

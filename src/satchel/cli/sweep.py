@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import argparse
 import shutil
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from satchel.cli.arguments import positive
 from satchel.cli.output import emit, print_json, say
 from satchel.units import megabytes
 
@@ -34,6 +36,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--retry", action="store_true", help="also do again what failed in an earlier run"
     )
     parser.add_argument(
+        "--only",
+        action="append",
+        default=[],
+        type=only,
+        metavar="AXIS=NAME,…",
+        help="of the matrix only this part: targets=cpu, models=qwen*; repeatable",
+    )
+    parser.add_argument("--runs", type=positive, metavar="N", help="instead of the experiment's")
+    parser.add_argument("--repeats", type=positive, metavar="N", help="likewise")
+    parser.add_argument(
         "--store",
         metavar="PLACE",
         help="for exports: a folder, or an address of fsspec's such as s3://bucket/folder "
@@ -53,6 +65,21 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="SIZE",
         help="with --ray: what exports may take together on a machine, such as 8G (all of it)",
     )
+
+
+def only(text: str) -> tuple[str, list[str]]:
+    """
+    >>> only("target=cpu,vulkan")
+    ('targets', ['cpu', 'vulkan'])
+    """
+    from satchel.sweeps.experiment import AXES
+
+    name, equals, patterns = text.partition("=")
+    axis = name if name in AXES else f"{name}s"
+    if not equals or axis not in AXES:
+        listed = ", ".join(AXES)
+        raise argparse.ArgumentTypeError(f"{text!r} is not AXIS=NAME; axes are {listed}")
+    return axis, patterns.split(",")
 
 
 def size(text: str) -> int:
@@ -78,7 +105,11 @@ def execute(arguments: argparse.Namespace) -> int:
     from satchel.sweeps.results import Results
     from satchel.sweeps.watching import watcher_for
 
-    sweep = Sweep(read_experiment(arguments.experiment), arguments.output, arguments.store)
+    chosen = {
+        key: getattr(arguments, key) for key in ("runs", "repeats") if getattr(arguments, key)
+    }
+    experiment = replace(read_experiment(arguments.experiment), only=dict(arguments.only), **chosen)
+    sweep = Sweep(experiment, arguments.output, arguments.store)
     if arguments.plan:
         plan = sweep.plan()
         if arguments.json:

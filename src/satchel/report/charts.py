@@ -42,7 +42,7 @@ def line_chart(
 ) -> str:
     """Values by layer, a line for each CSS class; None leaves a gap. All charts of a page can
     share ``low`` and ``high``, so that they can be compared."""
-    steps = _ticks(low, high)
+    steps = nice_ticks(low, high)
     low, high = min(low, steps[0]), max(high, steps[-1])
     layers = max((len(values) for values in lines.values()), default=0)
 
@@ -75,10 +75,10 @@ def line_chart(
     return "".join(parts) + "</svg>"
 
 
-def _ticks(low: float, high: float) -> list[float]:
+def nice_ticks(low: float, high: float) -> list[float]:
     """Round numbers around a range, three to six of them.
 
-    >>> _ticks(19.2, 23.9)
+    >>> nice_ticks(19.2, 23.9)
     [19.0, 20.0, 21.0, 22.0, 23.0, 24.0]
     """
     span = max(high - low, 1e-9)

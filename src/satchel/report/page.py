@@ -88,17 +88,24 @@ def render(programs: Sequence[dict[str, Any]], version: str, machine: str, day: 
         placement_section(programs),
     ]
     title = ", ".join(dict.fromkeys(str(p["name"]) for p in programs))
-    # Not executed: data for whoever wants the numbers. No tag can begin in it.
-    data = json.dumps(programs, ensure_ascii=False).replace("<", "\\u003c")
     count = f"{len(programs)} programs side by side" if len(programs) > 1 else "One program"
+    body = (
+        f"<p>{count}. Letters, colours and dashes stand for the same program throughout.</p>"
+        + legend([(f"{p['letter']}  {p['label']}", f"p{p['colour']}") for p in programs])
+        + "\n".join(section for section in sections if section)
+    )
+    return whole_page(title, body, programs, version)
+
+
+def whole_page(title: str, body: str, data: object, version: str, style: str = "") -> str:
+    """A page with its style and its data in it; ``body`` is HTML."""
+    # Not executed: data for whoever wants the numbers. No tag can begin in it.
+    numbers = json.dumps(data, ensure_ascii=False).replace("<", "\\u003c")
     return (
         '<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width,initial-scale=1">'
         f"<title>{escape(title)} · Satchel report</title>"
-        f"<style>{_STYLE}{_colours()}</style></head>\n<body><h1>{escape(title)}</h1>"
-        f"<p>{count}. Letters, colours and dashes stand for the same program throughout.</p>"
-        + legend([(f"{p['letter']}  {p['label']}", f"p{p['colour']}") for p in programs])
-        + "\n".join(section for section in sections if section)
-        + f"\n<footer>Made by satchel {escape(version)}.</footer>"
-        f'<script type="application/json" id="data">{data}</script></body></html>\n'
+        f"<style>{_STYLE}{_colours()}{style}</style></head>\n<body><h1>{escape(title)}</h1>"
+        f"{body}\n<footer>Made by satchel {escape(version)}.</footer>"
+        f'<script type="application/json" id="data">{numbers}</script></body></html>\n'
     )

@@ -41,6 +41,7 @@ class Estimate:
     parameters: int | None = None
     context: int | None = None
     rough: bool = False
+    compile_seconds: float = 0.0  # of a target's compiler
 
 
 class Sources:
@@ -100,6 +101,7 @@ def estimate_exports(
             plan["peak_memory_bytes"],
             plan["parameters"],
             document["context"],
+            compile_seconds=sum(p.get("compile_seconds", 0) for p in plan["payloads"].values()),
         )
     return found
 
@@ -155,5 +157,6 @@ def run_seconds(found: Estimate, cell: Cell, experiment: Experiment, speed: floa
 
 
 def export_seconds(found: Estimate) -> float:
-    """Of packing all weights with all cores."""
-    return START_S + (found.parameters or 0) / (_PARAMETERS_S * cores())
+    """Of packing all weights with all cores, and of what a target's compiler takes."""
+    packing = (found.parameters or 0) / (_PARAMETERS_S * cores())
+    return START_S + packing + found.compile_seconds

@@ -88,6 +88,7 @@ class Experiment:
     export: Mapping[str, Any] = field(default_factory=dict)
     include: tuple[Mapping[str, Sequence[Any]], ...] = ()
     exclude: tuple[Mapping[str, Sequence[str]], ...] = ()
+    only: Mapping[str, Sequence[str]] = field(default_factory=dict)  # as excludes, but to keep
     speed: bool = True
     quality: Mapping[str, Any] = field(default_factory=dict)
     runs: int = 3

@@ -63,6 +63,8 @@ def cells_of(experiment: Experiment) -> list[Cell]:
     kept = [c for c in _expanded(experiment.axes) if not _excluded(c, experiment.exclude)]
     for more in experiment.include:
         kept += _expanded({**experiment.axes, **more})
+    if experiment.only:
+        kept = [cell for cell in kept if _matches(cell, experiment.only)]
     unique: list[Cell] = []
     seen: set[tuple[Any, ...]] = set()
     for cell in kept:
@@ -71,7 +73,8 @@ def cells_of(experiment: Experiment) -> list[Cell]:
             seen.add(place)
             unique.append(cell)
     if not unique:
-        raise ConfigError("every cell is excluded", "Look at exclude: in the experiment.")
+        advice = "Look at --only, and at exclude: in the experiment."
+        raise ConfigError("every cell is excluded", advice)
     return unique
 
 
@@ -95,11 +98,13 @@ def _expanded(axes: Mapping[str, Sequence[Any]]) -> Iterator[Cell]:
 
 
 def _excluded(cell: Cell, rules: Sequence[Mapping[str, Sequence[str]]]) -> bool:
+    return any(_matches(cell, rule) for rule in rules)
+
+
+def _matches(cell: Cell, rule: Mapping[str, Sequence[str]]) -> bool:
+    """Whether it is what a rule says on every axis that it names. Peers have no target."""
     names = cell.names()
-    return any(
-        all(
-            any(fnmatchcase(names[axis], pattern) for pattern in patterns)
-            for axis, patterns in rule.items()
-        )
-        for rule in rules
+    return all(
+        any(fnmatchcase(names[axis], pattern) for pattern in patterns)
+        for axis, patterns in rule.items()
     )

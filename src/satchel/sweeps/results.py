@@ -119,6 +119,7 @@ class Results:
             **{key: cell[key] for key in ("kind", "model", "source", "recipe", "target", "mode")},
             **{key: cell[key] for key in ("prompt", "device", "peer")},
             "threads": next((d["threads"] for d in documents if "threads" in d), None),
+            "threads_asked": int(cell["thread"]),
             "prompt_tokens": next((d.get("prompt_tokens") for d in documents), None),
             "new_tokens": next((d.get("new_tokens") for d in documents), None),
             **_measured(cell, documents),

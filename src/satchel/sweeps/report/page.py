@@ -1,0 +1,129 @@
+"""The page of a sweep: one file with everything in it, and the tables beside it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from html import escape
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from satchel.files import atomic_write
+from satchel.report.page import whole_page
+from satchel.report.sections import section
+from satchel.sweeps.report import formats
+from satchel.sweeps.report.differences import differences
+from satchel.sweeps.report.plots import draw, plots_of
+from satchel.sweeps.report.tables import Table, size_range, tables_of
+from satchel.sweeps.results import Results, Row
+
+_STYLE = """
+td{white-space:nowrap}td.long{white-space:normal}
+tr.first td{border-top:1px solid var(--soft)}
+sup{color:var(--soft);font-size:.8em}td b{font-weight:650}
+.notes,.points{margin:6px 0 0;padding-left:1.2em;color:var(--soft);font-size:.86rem}
+.notes{list-style:none;padding-left:0}.front{opacity:.6}
+.chart circle.p5{fill:var(--soft);stroke:none}.chart circle.p0{stroke:none}
+dl{display:grid;grid-template-columns:max-content 1fr;gap:3px 16px;margin:8px 0;font-size:.92rem}
+dt{color:var(--soft)}dd{margin:0;overflow-wrap:anywhere}
+@media(max-width:520px){dl{grid-template-columns:1fr}dd{margin-bottom:6px}}
+"""
+
+
+def write_report(
+    folder: Path, output: Path, against: Path | None = None, overwrite: bool = True
+) -> tuple[list[Table], list[Path]]:
+    """Write the page and its tables; what they are, and where."""
+    results = Results(folder)
+    rows, plan = results.rows(), results.read_plan()
+    tables = tables_of(rows)
+    changes = None
+    if against is not None:
+        changes = differences(Results(against).rows(), rows)
+    page = render(rows, plan, tables, changes, against)
+    with atomic_write(output, overwrite) as file:
+        file.write(page.encode())
+    written = []
+    for table in [*tables, *([changes] if changes else [])]:
+        for suffix, write in (("md", formats.markdown), ("tex", formats.latex)):
+            path = output.parent / "tables" / f"{table.name}.{suffix}"
+            with atomic_write(path) as file:
+                file.write(write(table).encode())
+            written.append(path)
+    return [*tables, *([changes] if changes else [])], written
+
+
+def render(
+    rows: Sequence[Row],
+    plan: dict[str, Any],
+    tables: Sequence[Table],
+    changes: Table | None = None,
+    against: Path | None = None,
+) -> str:
+    """The whole page. Everything that comes from a file is escaped."""
+    counts = Counter(row["status"] for row in rows)
+    told = [f"{counts['ok']} of {len(rows)} cells measured"]
+    names = {"failed": "failed", "impossible": "not possible", "pending": "not run yet"}
+    told += [f"{counts[status]} {name}" for status, name in names.items() if counts[status]]
+    body = [
+        f"<p>{escape(', '.join(told))}. A letter stands for the reason below its table; – is not "
+        "part of the experiment; bold is the best of a model.</p>",
+        *(section(table.title, table.about, formats.html(table)) for table in tables),
+    ]
+    plots = plots_of(rows)
+    if plots:
+        note = (
+            "Further right is faster, further down is better. The line joins the cells that no "
+            "other beats in both."
+        )
+        drawn = "".join(map(draw, plots))
+        body.append(section("Speed against quality", note, f'<div class="charts">{drawn}</div>'))
+    if changes is not None:
+        about = f"{changes.about} Before: {against}."
+        content = formats.html(changes) if changes.rows else "<p>No cell is in both.</p>"
+        body.append(section(changes.title, about, content))
+    body.append(_how(rows, plan))
+    name = str(plan["name"])
+    return whole_page(name, "".join(body), list(rows), version("satchel"), _STYLE)
+
+
+def _how(rows: Sequence[Row], plan: dict[str, Any]) -> str:
+    """Machines and settings: what somebody needs to judge the figures."""
+
+    def seen(field: str) -> str:
+        values = dict.fromkeys(str(row[field]) for row in rows if row[field] is not None)
+        return "; ".join(values) or "not told"
+
+    bandwidths = [
+        row[key] / 1e9
+        for row in rows
+        for key in ("bandwidth_before", "bandwidth_after")
+        if row[key]
+    ]
+    warmth = [
+        row[key]
+        for row in rows
+        for key in ("temperature_before", "temperature_after")
+        if row[key] is not None
+    ]
+    spread = f"{min(bandwidths):.1f} to {max(bandwidths):.1f} GB/s" if bandwidths else "not told"
+    degrees = f"{min(warmth):.0f} to {max(warmth):.0f} °C" if warmth else "not told"
+    started = sorted(row["started"] for row in rows if row["started"])
+    facts = {
+        "when": f"{started[0][:16]} to {started[-1][:16]}".replace("T", " ") if started else "",
+        "processor": seen("cpu"),
+        "governor": seen("governor"),
+        "memory read, around the measurements": spread,
+        "temperature": degrees,
+        "kernels": seen("kernels"),
+        "files": size_range(rows),
+        "runs": f"{plan['runs']} in a process after {plan['warmup']} to warm up, "
+        f"{plan['repeats']} processes",
+        "versions": f"satchel {seen('satchel')}, Python {seen('python')}; {seen('peer_version')}",
+    }
+    listed = "".join(
+        f"<dt>{escape(name)}</dt><dd>{escape(text)}</dd>" for name, text in facts.items()
+    )
+    note = "Every row of results.csv has this for its own cell, and the commands to repeat it."
+    return section("How it was measured", note, f"<dl>{listed}</dl>")

@@ -1,0 +1,309 @@
+"""The tables of a sweep: who is how fast, how large and how good, by recipe."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+
+from satchel.sweeps.peers import label_of
+from satchel.sweeps.results import Row
+from satchel.units import megabytes
+
+OWN = "their own"  # the precision of peers that have but one
+NOT_ASKED = "–"
+_OPTIONAL = ("mode", "prompt", "device", "threads_asked")  # shown only where they differ
+_BACKENDS = {"cpu": "CPU", "vulkan": "Vulkan", "coreml": "Core ML"}
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A figure, or a letter that stands for the reason why there is none."""
+
+    text: str
+    value: float | None = None
+    spread: tuple[float, float] | None = None
+    note: str = ""  # the letter
+    best: bool = False
+
+
+@dataclass
+class Table:
+    """What a page, a paper or a README shows."""
+
+    name: str  # of its files
+    title: str
+    about: str
+    head: list[str]
+    labels: int  # how many columns are names
+    rows: list[list[Entry]]
+    notes: dict[str, str] = field(default_factory=dict)  # reasons by letter
+
+
+@dataclass(frozen=True)
+class Measure:
+    """A column of the results, and how it is told."""
+
+    name: str
+    title: str
+    about: str
+    field: str
+    write: Callable[[float], str]
+    larger_is_better: bool = True
+    samples: str | None = None
+    of_program: bool = False  # the same for every prompt and device
+
+
+def tokens(value: float) -> str:
+    """A speed as people read it.
+
+    >>> tokens(56.78), tokens(1234.5)
+    ('56.8', '1,234')
+    """
+    return f"{value:,.1f}" if value < 1000 else f"{value:,.0f}"
+
+
+def milliseconds(value: float) -> str:
+    """
+    >>> milliseconds(0.0123456)
+    '12.35'
+    """
+    return f"{value * 1000:,.2f}"
+
+
+def plain_megabytes(value: float) -> str:
+    """
+    >>> plain_megabytes(98_362_432), plain_megabytes(81_700)
+    ('98.4', '0.082')
+    """
+    return f"{value / 1e6:,.1f}" if value >= 1e6 else f"{value / 1e6:.3f}"
+
+
+LANGUAGE = (
+    Measure(
+        "prefill",
+        "Prefill, tokens a second",
+        "How fast a prompt is read. More is better.",
+        "prefill_tok_s",
+        tokens,
+        samples="prefill_tok_s_samples",
+    ),
+    Measure(
+        "decode",
+        "Decode, tokens a second",
+        "How fast an answer is written, one conversation at a time. More is better.",
+        "decode_tok_s",
+        tokens,
+        samples="decode_tok_s_samples",
+    ),
+    Measure(
+        "ttft",
+        "Time to first token, ms",
+        "From the whole prompt to the first token of the answer. Less is better.",
+        "ttft_s",
+        milliseconds,
+        False,
+        samples="ttft_s_samples",
+    ),
+)
+VISION = (
+    Measure(
+        "latency",
+        "Vision models: latency, ms",
+        "Of one image, the median. Less is better.",
+        "latency_s",
+        milliseconds,
+        False,
+        samples="latency_s_samples",
+    ),
+    Measure(
+        "snr",
+        "Vision models: signal to noise of the outputs, dB",
+        "Against the same model in floats, on an example that ranges were not measured on. More is "
+        "better; floats have none.",
+        "output_snr_db",
+        lambda value: f"{value:.1f}",
+        of_program=True,
+    ),
+)
+BOTH = (
+    Measure(
+        "memory",
+        "Peak memory, MB",
+        "Of the process that measures, weights included. Less is better.",
+        "peak_rss_bytes",
+        plain_megabytes,
+        False,
+    ),
+    Measure(
+        "size",
+        "File, MB",
+        "Less is better.",
+        "file_size_bytes",
+        plain_megabytes,
+        False,
+        of_program=True,
+    ),
+)
+QUALITY = (
+    Measure(
+        "perplexity",
+        "Perplexity",
+        "Of what runs, on the text of the experiment. Less is better.",
+        "ppl_device",
+        lambda value: f"{value:,.3f}",
+        False,
+        of_program=True,
+    ),
+    Measure(
+        "perplexity-float",
+        "Perplexity in floats",
+        "Of the same models before they were rounded, on the same text.",
+        "ppl_fp",
+        lambda value: f"{value:,.3f}",
+        False,
+        of_program=True,
+    ),
+)
+
+
+def tables_of(rows: Sequence[Row]) -> list[Table]:
+    """All tables that the results have figures or reasons for."""
+    language = [row for row in rows if row["kind"] == "language"]
+    vision = [row for row in rows if row["kind"] == "vision"]
+    found = [_pivot(measure, language) for measure in (*LANGUAGE, *QUALITY)]
+    found += [_pivot(measure, vision) for measure in VISION]
+    found += [_pivot(measure, rows) for measure in BOTH]
+    found += [_pivot(measure, language) for measure in _tasks(language)]
+    return [table for table in found if table is not None]
+
+
+def backend_of(row: Row) -> str:
+    """Who ran it, as a table calls it."""
+    if row["peer"]:
+        return label_of(row["peer"])
+    kind, _, chip = str(row["target"] or "").partition(":")
+    name = _BACKENDS.get(kind, kind.upper())
+    return f"Satchel {name} {chip}".strip()
+
+
+def _tasks(rows: Iterable[Row]) -> list[Measure]:
+    """The metrics of the tasks that were run; the errors of these are not columns."""
+    names = {
+        (task, metric): None
+        for row in rows
+        for task, phases in (row["tasks"] or {}).items()
+        for metric in phases.get("device", {})
+        if metric in ("acc", "acc_norm", "exact_match")
+    }
+    for row in rows:
+        for task, metric in names:
+            known = (row["tasks"] or {}).get(task, {}).get("device", {})
+            row[f"task {task} {metric}"] = known.get(metric)
+    return [
+        Measure(
+            f"task-{task}-{metric}",
+            f"{task}, {metric}, %",
+            "More is better.",
+            f"task {task} {metric}",
+            lambda value: f"{value * 100:.1f}",
+            of_program=True,
+        )
+        for task, metric in names
+    ]
+
+
+def _pivot(measure: Measure, rows: Sequence[Row]) -> Table | None:
+    """Models and backends down, recipes across; None if nobody has such a figure."""
+    if not any(row.get(measure.field) is not None for row in rows):
+        # A table of reasons alone is one too, for what every cell should have.
+        wanted = measure in (*LANGUAGE, VISION[0])
+        if not wanted or not any(row["status"] in ("failed", "impossible") for row in rows):
+            return None
+    keys = ["model", "backend"]
+    ours = [row for row in rows if not row["peer"]]
+    optional = _OPTIONAL[:1] if measure.of_program else _OPTIONAL
+    keys += [key for key in optional if len({row[key] for row in ours}) > 1]
+    if measure.of_program:
+        rows = ours
+    recipes = list(dict.fromkeys(row["recipe"] or OWN for row in rows))
+    recipes.sort(key=lambda recipe: recipe == OWN)
+    found: dict[tuple[str, ...], dict[str, Row]] = {}
+    for row in rows:
+        named = {**row, "backend": backend_of(row)}
+        place = tuple("" if named[key] is None else str(named[key]) for key in keys)
+        by_recipe = found.setdefault(place, {})
+        if row["recipe"] not in by_recipe or not measure.of_program:
+            by_recipe[row["recipe"] or OWN] = row
+    head = [*(key.removesuffix("_asked") for key in keys), *recipes]
+    table = Table(measure.name, measure.title, measure.about, head, len(keys), [])
+    letters: dict[str, str] = {}
+    models = list(dict.fromkeys(place[0] for place in found))
+    for place, by_recipe in sorted(found.items(), key=lambda item: models.index(item[0][0])):
+        entries = [Entry(text) for text in place]
+        entries += [_entry(measure, by_recipe.get(recipe), letters) for recipe in recipes]
+        table.rows.append(entries)
+    table.notes = {letter: reason for reason, letter in letters.items()}
+    _mark_best(table, measure.larger_is_better)
+    return table
+
+
+def _entry(measure: Measure, row: Row | None, letters: dict[str, str]) -> Entry:
+    if row is None:
+        return Entry(NOT_ASKED)
+    value = row.get(measure.field)
+    reason = _reason(measure, row, value)
+    if reason:
+        letter = letters.setdefault(reason, _letter(len(letters)))
+        return Entry(letter, note=letter)
+    if value is None:
+        return Entry("")
+    samples = row.get(measure.samples) if measure.samples else None
+    spread = (min(samples), max(samples)) if samples and len(samples) > 1 else None
+    text = measure.write(value)
+    if row["peer"] and not row["recipe"] and row["recipe_description"]:
+        text += f" ({row['recipe_description']})"
+    return Entry(text, value, spread)
+
+
+def _reason(measure: Measure, row: Row, value: float | None) -> str:
+    """Why there is no figure, if there is none that may be shown."""
+    if value is not None:
+        emulated = row["emulated"] and measure.samples
+        return "measured on an emulator, whose speed is not the chip's" if emulated else ""
+    if row["status"] in ("failed", "impossible"):
+        return str(row["error"])
+    return "not run yet" if row["status"] == "pending" else ""
+
+
+def _mark_best(table: Table, larger: bool) -> None:
+    """Of each model with the same prompt on the same device, where several have a figure."""
+    means = [table.head.index(name) for name in ("backend", "mode") if name in table.head]
+    by_work: dict[tuple[str, ...], list[tuple[list[Entry], int]]] = {}
+    for row in table.rows:
+        work = tuple(row[i].text for i in range(table.labels) if i not in means)
+        for column in range(table.labels, len(row)):
+            if row[column].value is not None:
+                by_work.setdefault(work, []).append((row, column))
+    for places in by_work.values():
+        values = [row[column].value or 0.0 for row, column in places]
+        best = max(values) if larger else min(values)
+        if len(places) > 1:
+            for row, column in places:
+                old = row[column]
+                if old.value == best:
+                    row[column] = Entry(old.text, old.value, old.spread, old.note, True)
+
+
+def _letter(number: int) -> str:
+    """
+    >>> [_letter(number) for number in (0, 25, 26)]
+    ['a', 'z', 'aa']
+    """
+    first = _letter(number // 26 - 1) if number >= 26 else ""
+    return first + chr(ord("a") + number % 26)
+
+
+def size_range(rows: Sequence[Row]) -> str:
+    """From the smallest file to the largest."""
+    sizes = [row["file_size_bytes"] for row in rows if row["file_size_bytes"]]
+    return f"{megabytes(min(sizes))} to {megabytes(max(sizes))}" if sizes else "no files"

@@ -1,0 +1,184 @@
+"""The page of a sweep: every cell has a figure or a reason, and differences have intervals."""
+
+from __future__ import annotations
+
+import json
+import math
+import random
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from satchel.cli.main import main
+from satchel.errors import ConfigError
+from satchel.sweeps.report.differences import change, t_quantile
+from satchel.sweeps.report.page import write_report
+from satchel.sweeps.results import Results
+
+AXES = {"mode": "hybrid", "prompt": "256+64", "device": "local", "thread": "0", "peer": ""}
+PLANNED = {"file_bytes": 1, "export_bytes": 1, "memory_bytes": 1}
+
+
+def cell(key: str, **axes: Any) -> dict[str, Any]:
+    """A cell of a plan, with a language model unless told otherwise."""
+    return {
+        "cell": key,
+        "label": key,
+        **AXES,
+        "kind": "language",
+        "model": "llama",
+        "source": "random:llama",
+        "recipe": "8da4w:32",
+        "target": "cpu",
+        "measurements": [f"cell-{key}-{number}" for number in range(3)],
+        "export": None,
+        "quality": None,
+        "settings": {},
+        "planned": PLANNED,
+        "impossible": None,
+        **axes,
+    }
+
+
+def write_results(folder: Path, cells: list[dict[str, Any]], speed: float = 1.0) -> Path:
+    results, noise = Results(folder), random.Random(0)
+    plan = {"name": "a <test> & more", "runs": 3, "repeats": 3, "warmup": 1}
+    results.write_plan({**plan, "cells": cells})
+    for each in cells:
+        for number, name in enumerate(each["measurements"]):
+            if each["impossible"] or each["cell"] == "failing":
+                break
+            factor = speed * (1 + 0.01 * noise.random())
+            document: dict[str, Any] = {"peak_rss_bytes": 50e6, "threads": 2, "emulated": False}
+            if each["kind"] == "vision":
+                document |= {"median_s": 0.004 / factor, "p95_s": 0.005}
+            else:
+                document |= {"prefill_tok_s": 400 * factor, "decode_tok_s": 50 * factor}
+                document |= {"ttft_s": 0.6 / factor, "load_s": 0.1}
+            if each["peer"]:
+                document |= {"precision": "Q4_0", "version": "peer 1.0"}
+            record = {"name": name, "kind": "measurement", "ok": True, "document": document}
+            record |= {"started": f"2026-01-01T00:00:0{number}Z", "seconds": 1.0, "facts": {}}
+            results.add(record)
+    failed = {"type": "Timeout", "message": "not done after 60 s", "advice": ""}
+    results.add(
+        {
+            "name": "cell-failing-0",
+            "kind": "measurement",
+            "ok": False,
+            "error": failed,
+            "started": "2026-01-01T00:00:00Z",
+            "seconds": 60.0,
+        }
+    )
+    return folder
+
+
+def matrix() -> list[dict[str, Any]]:
+    no_chip = {"type": "BackendError", "message": "there is no <GPU> here", "advice": ""}
+    return [
+        cell("a"),
+        cell("b", recipe="8da4w:64"),
+        cell("c", target="vulkan", impossible=no_chip),
+        cell("d", target="vulkan", recipe="8da4w:64", impossible=no_chip),
+        cell("e", recipe="", target="", mode="", peer="llamacpp"),
+        cell("failing", model="other", measurements=["cell-failing-0"]),
+        cell("v", kind="vision", model="resnet50", recipe="int8", mode="", prompt=""),
+    ]
+
+
+def test_every_cell_has_a_figure_or_a_reason(tmp_path: Path) -> None:
+    folder = write_results(tmp_path / "results", matrix())
+    tables, files = write_report(folder, folder / "report.html")
+    by_name = {table.name: table for table in tables}
+    assert list(by_name) == ["prefill", "decode", "ttft", "latency", "memory"]
+    decode = by_name["decode"]
+    assert decode.head == ["model", "backend", "8da4w:32", "8da4w:64", "their own"]
+    texts = [[entry.text for entry in row] for row in decode.rows]
+    assert texts[1][:2] == ["llama", "Satchel Vulkan"] and texts[1][2:] == ["a", "a", "–"]
+    assert texts[2][1] == "llama.cpp, AVX-512 VNNI" and texts[2][4].endswith("(Q4_0)")
+    assert texts[3][0] == "other" and texts[3][2] == "b"
+    assert decode.notes == {"a": "there is no <GPU> here", "b": "not done after 60 s"}
+    for table in tables:  # nothing is left empty without a word
+        assert all(entry.text for row in table.rows for entry in row[table.labels :])
+
+    page = (folder / "report.html").read_text()
+    assert "there is no &lt;GPU&gt; here" in page and "<GPU>" not in page
+    assert "<h1>a &lt;test&gt; &amp; more</h1>" in page
+    found = re.search(r'id="data">(.*?)</script>', page)
+    assert found and len(json.loads(found[1])) == len(matrix())
+    assert {path.suffix for path in files} == {".md", ".tex"}
+    latex = (folder / "tables" / "decode.tex").read_text()
+    assert (
+        r"AVX-512 VNNI" in latex and r"$^{a}$" in latex and r"\textless{}GPU\textgreater{}" in latex
+    )
+    columns = len(decode.head)
+    body = latex.split(r"\midrule")[1].split(r"\bottomrule")[0].splitlines()
+    assert all(line.count(" & ") == columns - 1 for line in body if line.endswith(r"\\"))
+    markdown = (folder / "tables" / "decode.md").read_text().splitlines()
+    assert {line.count("|") for line in markdown if line.startswith("|")} == {columns + 1}
+
+
+def test_what_has_changed_is_told_with_its_interval(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = write_results(tmp_path / "before", matrix())
+    now = write_results(tmp_path / "now", matrix(), speed=1.2)
+    assert main(["report", str(now), "--against", str(before), "--json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert document["tables"][-1]["name"] == "differences"
+    lines = (now / "tables" / "differences.md").read_text().splitlines()
+    rows = [line.split(" | ") for line in lines if line.startswith("| llama Satchel CPU 8da4w:32")]
+    decode = next(row for row in rows if row[1].startswith("decode"))
+    assert decode[4].startswith("+2") and "better" in decode[6]
+    low, high = (float(end.rstrip("%")) for end in decode[5].split(" to "))
+    assert low < 20 < high and high - low < 6
+    first = next(row for row in rows if row[1].startswith("first token"))
+    assert "better" in first[6] and first[4].startswith("-")  # less is better
+
+
+def test_intervals_are_those_of_students_distribution() -> None:
+    table = {1: 12.7062, 2: 4.3027, 5: 2.5706, 10: 2.2281, 30: 2.0423}  # of any textbook
+    for freedom, quantile in table.items():
+        assert t_quantile(0.975, freedom) == pytest.approx(quantile, abs=1e-4)
+    assert change([1.0], [2.0, 3.0]) is None
+    assert change([2.0, 2.0], [4.0, 4.0]) == (1.0, 1.0, 1.0)
+    scipy = pytest.importorskip("scipy.stats")
+    before, now = [10.0, 10.5, 9.7, 10.2], [12.0, 11.1, 12.9]
+    found = change(before, now)
+    interval = scipy.ttest_ind(
+        [math.log(x) for x in now], [math.log(x) for x in before], equal_var=False
+    ).confidence_interval(0.95)
+    assert found is not None
+    assert found[1:] == pytest.approx([math.expm1(interval.low), math.expm1(interval.high)])
+
+
+def test_an_interval_covers_the_truth_as_often_as_it_says() -> None:
+    noise = random.Random(1)
+
+    def samples(mean: float) -> list[float]:
+        return [math.exp(noise.gauss(math.log(mean), 0.05)) for _ in range(4)]
+
+    covered = 0
+    for _ in range(400):
+        found = change(samples(10.0), samples(11.0))
+        assert found is not None
+        covered += found[1] <= 0.1 <= found[2]
+    assert 0.92 <= covered / 400 <= 0.985
+
+
+def test_a_folder_without_a_sweep_is_told(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="holds no results of a sweep"):
+        write_report(tmp_path, tmp_path / "report.html")
+
+
+def test_parquet_has_the_same_rows(tmp_path: Path) -> None:
+    parquet = pytest.importorskip("pyarrow.parquet")
+    results = Results(write_results(tmp_path / "results", matrix()))
+    results.write_tables()
+    table = parquet.read_table(tmp_path / "results" / "results.parquet").to_pylist()
+    for written, row in zip(table, results.rows(), strict=True):
+        for key in ("cell", "status", "error", "decode_tok_s", "decode_tok_s_samples", "latency_s"):
+            assert written[key] == row[key]
