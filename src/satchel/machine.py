@@ -5,8 +5,12 @@ from __future__ import annotations
 import os
 import resource
 import sys
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
+
+_HUGE_PAGES = "SATCHEL_HUGE_PAGES"
+_together = [0]  # what several processes took at the same time
 
 
 def cores() -> int:
@@ -40,7 +44,12 @@ def peak_with_children() -> int:
     """The same with the largest process that was started, in bytes: a target's compiler."""
     largest = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss
     children = largest if sys.platform == "darwin" else largest * 1024
-    return max(peak_rss(), current_rss() + children)
+    return max(peak_rss(), current_rss() + max(children, *_together))
+
+
+def note_children(peak: int) -> None:
+    """Several processes at the same time took so many bytes at most, which no system call tells."""
+    _together.append(peak)
 
 
 def current_rss() -> int:
@@ -57,6 +66,28 @@ def memory_bytes() -> int | None:
     with suppress(OSError, ValueError):  # "max", or no such file
         return min(whole, int(Path("/sys/fs/cgroup/memory.max").read_text()))
     return whole
+
+
+def return_memory() -> None:
+    """Give the system back what was freed, where the C library keeps it for later."""
+    import ctypes
+
+    with suppress(OSError, AttributeError):
+        ctypes.CDLL(None).malloc_trim(0)
+
+
+@contextmanager
+def small_pages() -> Iterator[None]:
+    """Meanwhile no weights are copied into huge pages: they stay in the mapped file."""
+    before = os.environ.get(_HUGE_PAGES)
+    os.environ[_HUGE_PAGES] = "0"
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ[_HUGE_PAGES]
+        else:
+            os.environ[_HUGE_PAGES] = before
 
 
 def describe_machine() -> str:

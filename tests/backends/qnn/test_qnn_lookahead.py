@@ -107,6 +107,25 @@ def test_hybrid_programs_do_not_guess(npu_program: Path) -> None:
         llm.generate("x", raw=True, lookahead="on")
 
 
+def test_hybrid_programs_that_were_tried_do(tiny_checkpoint: Path) -> None:
+    """Guesses are looked at in the blocks that prompts are read in, and the text is the same."""
+    chip = satchel.find_target("qnn:SM8750", guess_in_blocks=True)
+    path = tiny_checkpoint.parent / "tried.satchel"
+    program = Program(satchel.export(tiny_checkpoint, path, **{**OPTIONS, "target": chip}))
+    assert read_manifest(program).same_bits
+    llm = LLM(program)
+    assert llm.session.instance.has_same_bits()  # type: ignore[attr-defined]
+    options = {"raw": True, "max_new_tokens": 20}
+    plain = llm.generate("aaaa", lookahead="off", **options).finish()
+    llm.session.rewind(0)
+    guessed = llm.generate("aaaa", lookahead="on", **options).finish()
+    assert guessed.tokens == plain.tokens
+    stats = guessed.stats.lookahead
+    assert stats.accepted > 0 and stats.steps < plain.stats.lookahead.steps
+    with pytest.raises(ConfigError, match="for programs of --mode hybrid"):
+        satchel.export(tiny_checkpoint, mode="kv", **{**OPTIONS, "target": chip})
+
+
 def test_a_manifest_without_a_method(program: Program, monkeypatch: pytest.MonkeyPatch) -> None:
     manifest = read_manifest(program)
     del manifest.methods["lookahead_forward"]

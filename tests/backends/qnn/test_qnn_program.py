@@ -13,7 +13,7 @@ import pytest
 import satchel
 from models.model_rows import ROWS
 from satchel.backends import open_instance
-from satchel.backends.qnn import compiler, export
+from satchel.backends.qnn import compiler, export, sizes
 from satchel.backends.qnn.binary_info import differences
 from satchel.backends.qnn.child import Child
 from satchel.backends.qnn.payload import extract, read_manifest
@@ -99,7 +99,8 @@ def test_two_shards_give_the_tokens_of_one(
     tiny_checkpoint: Path, reference: tuple[np.ndarray, list[int]]
 ) -> None:
     output = tiny_checkpoint.parent / "two.satchel"
-    options = OPTIONS | {"target": satchel.find_target("qnn:SM8750", num_sharding=2)}
+    chip = satchel.find_target("qnn:SM8750", num_sharding=2, compile_jobs=2)
+    options = OPTIONS | {"target": chip}
     program = Program(satchel.export(tiny_checkpoint, output, **options))
     manifest = read_manifest(program)
     assert len(manifest.shards) == 2 and len(manifest.cuts) == 1
@@ -115,7 +116,8 @@ def test_a_head_that_is_larger_than_a_shard(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """It is split by rows, and the host puts the logits together."""
-    monkeypatch.setattr(export, "USUAL_SHARD_BYTES", 15_000)
+    monkeypatch.setattr(sizes, "_MEMORY_PER_NODE", 0)
+    monkeypatch.setattr(export, "COMPILE_MEMORY", export.MEMORY_BASE + 120_000)
     options = {**OPTIONS, "target": "qnn:SM8450", "mode": "kv"}
     output = tiny_checkpoint.parent / "parts.satchel"
     program = Program(satchel.export(tiny_checkpoint, output, **options))

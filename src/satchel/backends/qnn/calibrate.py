@@ -116,6 +116,7 @@ class Calibration:
             shapes = {v.name: largest(v.shape) for v in piece.inputs}
             caches = [cache for cache in lowered.caches if cache.name in shapes]
             filled: dict[str, Array] = {}
+            later = {v.name for other in pieces[number + 1 :] for v in other.inputs}
             for place, feed in enumerate(feeds):
                 if feed.position == 0:
                     filled = {c.name: np.zeros(shapes[c.name], np.float32) for c in caches}
@@ -133,7 +134,8 @@ class Calibration:
                     slots[span] = np.moveaxis(made, cache.axis, 0)
                     if place == 0:
                         kept[cache.name] = made
-                feed.values |= {v.name: results[v.name] for v in piece.outputs}
+                known = feed.values | results
+                feed.values = {name: array for name, array in known.items() if name in later}
                 self.progress(number * len(feeds) + place + 1, len(pieces) * len(feeds))
         return {name: one.range(bits, False) for name, one in watched.items()}, kept
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import tempfile
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -23,12 +24,13 @@ from satchel.backends.qnn.manifest import Manifest
 from satchel.backends.qnn.payload import MANIFEST
 from satchel.backends.qnn.prepared import PreparedProgram
 from satchel.backends.qnn.reference_run import ReferenceGraph
+from satchel.backends.qnn.runner import mask_codes
 from satchel.backends.qnn.settings import Settings
-from satchel.backends.qnn.shards import choose_cuts, cut_points, split
-from satchel.backends.qnn.sizes import weight_bytes
+from satchel.backends.qnn.shards import cut_points, split
 from satchel.backends.qnn.vendor import compiled_graph, vendor_version
 from satchel.errors import BackendError, ConfigError
 from satchel.graph.ir import Graph
+from satchel.machine import note_children, return_memory, small_pages
 from satchel.runtime.program import Program
 
 # Exact rounding would give 1. The chip's products of two activations are coarser, and in deep
@@ -48,10 +50,12 @@ class NpuCompiler:
     methods: dict[str, int]  # the tokens of each call
     calibration: Calibration
     feeds: Feeds
-    shards: int = 1
+    cuts: Sequence[int] = ()
     row_parts: Mapping[str, int] = field(default_factory=dict)
     progress: Tell = lambda _what, _done, _total: None
     settings: Settings = field(default_factory=Settings)
+    tries_blocks: bool = False  # whether a token is also tried in a block of the longest method
+    jobs: int = 1  # shards that are compiled at the same time
     prepared: PreparedProgram = field(init=False)
     calibrated: Calibrated = field(init=False)
     _probe: Probe = field(init=False)
@@ -60,19 +64,17 @@ class NpuCompiler:
         self.prepared = PreparedProgram(
             self.program, self.methods, self.calibration.bits, self.row_parts
         )
-        stored = self.program.weights
-        size = weight_bytes({w["name"]: w["codes_size"] + w["scales_size"] for w in stored})
-        longest = max(self.methods, key=lambda name: self.methods[name])
-        graph = self.prepared.lowered[longest].npu
-        self.prepared.cuts = choose_cuts(graph, size, self.shards)
+        self.prepared.cuts = list(self.cuts)
 
     def compile(self, folder: Path) -> dict[str, Path]:
         """The files by name, ready to be put into a program."""
+        with small_pages():  # little is read twice, and the compiler needs the memory
+            return self._compile(folder)
+
+    def _compile(self, folder: Path) -> dict[str, Path]:
         prepared = self.prepared
         self.progress("Measuring ranges, steps", 0, 1)
-        lowered, pieces = self.feeds.lowered(prepared)
-        given = self.feeds.feeds(prepared, lowered)
-        self.calibrated = self.calibration.run(lowered, pieces, given, prepared.weights)
+        self.calibrated = self._calibrate()
         prepared.use(self.calibrated.encodings)
         self.progress("Measuring ranges, steps", 1, 1)
         self._probe = self.feeds.probe(prepared, self.calibrated)
@@ -87,10 +89,22 @@ class NpuCompiler:
             self.calibrated.encodings,
             settings=self.settings,
         )
-        for shard in range(self.shards):
-            self.progress("Compiling, shards", shard, self.shards)
-            manifest.shards.append(self._compile_shard(shard, folder, manifest))
-        self.progress("Compiling, shards", self.shards, self.shards)
+        count = len(prepared.cuts) + 1
+        # Before the compilers need the memory.
+        expected = [self._expected(number) for number in range(count)]
+        return_memory()
+        self.progress("Compiling, shards", 0, count)
+        with ThreadPoolExecutor(self.jobs) as pool:
+            made = pool.map(
+                lambda number: self._compile_shard(number, folder, manifest, expected[number]),
+                range(count),
+            )
+            for shard in made:
+                manifest.shards.append(shard)
+                self.progress("Compiling, shards", len(manifest.shards), count)
+        peaks = sorted((shard["peak_memory_bytes"] for shard in manifest.shards), reverse=True)
+        note_children(sum(peaks[: self.jobs]))
+        manifest.same_bits = self.tries_blocks and all(s["same_bits"] for s in manifest.shards)
         for method in manifest.methods.values():
             for one in method.shards:
                 one.binary, one.graph = compiled_graph(folder / one.model)
@@ -98,12 +112,17 @@ class NpuCompiler:
         (folder / MANIFEST).write_text(manifest.to_json())
         return {path.name: path for path in folder.iterdir()}
 
-    def _compile_shard(self, number: int, folder: Path, manifest: Manifest) -> dict[str, Any]:
+    def _calibrate(self) -> Calibrated:
+        lowered, pieces = self.feeds.lowered(self.prepared)
+        given = self.feeds.feeds(self.prepared, lowered)
+        return self.calibration.run(lowered, pieces, given, self.prepared.weights)
+
+    def _compile_shard(
+        self, number: int, folder: Path, manifest: Manifest, expected: Mapping[str, Array]
+    ) -> dict[str, Any]:
         started = time.perf_counter()
-        before = {path.name for path in folder.iterdir()}
         # The longest method first: the binary is written with the last.
         order = sorted(self.methods, key=lambda name: -self.methods[name])
-        expected = self._expected(number)
         with tempfile.TemporaryDirectory(dir=folder.parent) as work, Child() as child:
             sources = self.prepared.write_models(number, Path(work))
             self._check_size(number, Path(work))
@@ -111,9 +130,10 @@ class NpuCompiler:
                 (name, sources[name], folder / manifest.methods[name].shards[number].model)
                 for name in order
             ]
+            return_memory()  # of what was written
             answer = child.compile(models, self.chip.target, manifest.shared, self.settings)
             checked = self._check(number, child, expected)
-        files = sorted(path.name for path in folder.iterdir() if path.name not in before)
+        files = sorted(path.name for path in folder.glob(f"shard{number}.*"))
         binaries = [folder / name for name in files if name.endswith(".bin")]
         return {
             "files": files,
@@ -155,10 +175,12 @@ class NpuCompiler:
             )
 
     def _expected(self, number: int) -> dict[str, Array]:
-        """What the reference gives for the probe; before the compiler needs the memory."""
+        """What the reference gives for the probe, which goes on with that in the next shard."""
         piece = self.prepared.pieces[self._probe.method][number]
         codes = {v.name: self._probe.codes[v.name] for v in piece.inputs}
-        return run_in_reference(self.prepared, piece, codes)
+        made = run_in_reference(self.prepared, piece, codes)
+        self._probe.codes |= made
+        return made
 
     def _check(
         self, number: int, child: Child, expected: Mapping[str, Array]
@@ -173,7 +195,9 @@ class NpuCompiler:
         piece = self.prepared.pieces[probe.method][number]
         codes = {v.name: probe.codes[v.name] for v in piece.inputs}
         got = child.run(probe.method, codes)
-        probe.codes |= expected
+        found: dict[str, float | int] = {}
+        if self.tries_blocks:
+            found["same_bits"] = self._same_in_a_block(number, child, codes, got)
         agreements, roundings, steps = [], [], []
         for name in (v.name for v in piece.outputs if not is_cache(v.name)):
             numbers = [encodings[name].dequantize(made[name]) for made in (got, expected)]
@@ -190,12 +214,38 @@ class NpuCompiler:
                 "Nothing was written. Another --recipe (16a8w has finer steps than int8) or "
                 "--num-sharding may compile well; please report the model and the chip.",
             )
-        found: dict[str, float | int] = {"agreement": round(min(agreements), 6)}
+        found["agreement"] = round(min(agreements), 6)
         if steps:
             found["largest_steps"] = max(steps)
         if roundings:
             found["rounding"] = round(min(roundings), 6)
         return found
+
+    def _same_in_a_block(
+        self, number: int, child: Child, codes: Mapping[str, Array], alone: Mapping[str, Array]
+    ) -> bool:
+        """Whether the probe's token has the same bits as the first of a block."""
+        method = max(self.prepared.methods.values(), key=lambda method: method.tokens)
+        tensors, given = method.tensors, {}
+        masks = {mask.name: mask for mask in method.masks}
+        for value in self.prepared.pieces[method.name][number].inputs:
+            one = tensors[value.name]
+            if value.name in masks:
+                mask = masks[value.name]
+                given[value.name] = mask_codes(one, mask, method, self._probe.position)
+            elif is_cache(value.name):
+                given[value.name] = codes[value.name]
+            else:
+                rows = np.full(one.shape, one.encoding.zero_point, one.encoding.dtype)
+                rows[:1] = codes[value.name]
+                given[value.name] = rows
+        block = child.run(method.name, given)
+        new = {cache.new: cache.axis for cache in method.caches}
+        firsts = {name: np.moveaxis(a, new.get(name, 0), 0)[:1] for name, a in block.items()}
+        return all(
+            np.array_equal(firsts[name], np.moveaxis(array, new.get(name, 0), 0))
+            for name, array in alone.items()
+        )
 
 
 def run_in_reference(

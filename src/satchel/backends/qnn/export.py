@@ -30,9 +30,12 @@ from satchel.backends.qnn.rules import (
 from satchel.backends.qnn.settings import Settings
 from satchel.backends.qnn.shards import choose_cuts, needed_shards, split
 from satchel.backends.qnn.sizes import (
+    MEMORY_BASE,
     ShardEstimate,
+    compile_memory,
     context_bytes,
     estimate,
+    largest_layer,
     reference_memory,
     weight_bytes,
 )
@@ -54,9 +57,9 @@ from satchel.units import megabytes
 
 # Tokens of the calibration text: in all, in one text, and in one block of it.
 CALIBRATION_TOKENS, _TEXT_TOKENS, CALIBRATION_BLOCK = 512, 256, 64
-# Far below the chip's limit: compiling takes eleven times as much memory as a shard has weights,
-# and 3 GB should do.
-USUAL_SHARD_BYTES = 250_000_000
+# What a compiler's process may take, so that 3 GB do for all. A shard is far below the chip's limit
+# then: compiling takes eleven times the memory of weights of 4 bits.
+COMPILE_MEMORY = 2_700_000_000
 # The bits of activations; weights have 8, or are floats.
 MODULE_RECIPES = {"int8": 8, "16a8w": 16, "fp16": FLOATS}
 
@@ -69,6 +72,7 @@ class NpuPlan:
     shared: bool
     shards: tuple[ShardEstimate, ...]
     checking: int = 0  # what the reference takes, before the compiler starts
+    jobs: int = 1  # shards that are compiled at the same time
     beside: int = 0  # what measuring ranges leaves in the process beside the compiler's
 
     @property
@@ -77,7 +81,8 @@ class NpuPlan:
 
     @property
     def peak_memory(self) -> int:
-        return max(self.checking, *(shard.peak_memory for shard in self.shards)) + self.beside
+        largest = sorted((shard.peak_memory for shard in self.shards), reverse=True)
+        return max(self.checking, sum(largest[: self.jobs])) + self.beside
 
     @property
     def seconds(self) -> float:
@@ -121,6 +126,8 @@ class NpuLanguageModel:
         chip: Chip,
         num_sharding: int | None,
         settings: Settings | None = None,
+        guess_in_blocks: bool = False,
+        jobs: int = 1,
     ) -> None:
         require_packages()
         self.draft, self.chip, self.settings = draft, chip, settings or Settings()
@@ -134,10 +141,10 @@ class NpuLanguageModel:
         self.layer_bits = layer_bits(draft.recipe, weights)
         compiled = [g for g in draft.graphs if g.name not in _on_the_host(draft.graphs)]
         self.methods = {g.name: _tokens(g) for g in compiled if g.name != CALIBRATION_METHOD}
-        limit = USUAL_SHARD_BYTES
-        if num_sharding:  # who chooses fewer shards also has larger ones
-            limit = max(limit, 2 * sum(draft.weight_bytes.values()) // num_sharding)
-        self.row_parts = _split_layers(compiled[0], draft.weight_bytes, limit)
+        room = COMPILE_MEMORY - MEMORY_BASE
+        # Who chooses fewer shards also has larger ones.
+        chosen = 2 * sum(draft.weight_bytes.values()) // num_sharding if num_sharding else 0
+        self.row_parts = _split_layers(compiled[0], draft, room, chosen)
         lowered = {
             g.name: lower(g, self.bits, _tokens(g), draft.context, row_parts=self.row_parts)
             for g in compiled
@@ -154,9 +161,10 @@ class NpuLanguageModel:
                 "Use --mode hybrid with fp16, or --recipe 16a4w or 16a8w.",
             )
         size = weight_bytes(draft.weight_bytes)
-        wanted = needed_shards(npu, size, USUAL_SHARD_BYTES)
-        self.shards = num_sharding or wanted
-        self.pieces = split(npu, choose_cuts(npu, size, self.shards))
+        self._memory = compile_memory(draft.weight_bytes, draft.encodings, len(self.methods))
+        wanted = needed_shards(npu, self._memory, room)
+        self.cuts = choose_cuts(npu, self._memory, num_sharding or wanted)
+        self.pieces = split(npu, self.cuts)
         for number, piece in enumerate(self.pieces):
             taken = context_bytes(piece, size, self.cache_bits)
             if taken > chip.context_limit:
@@ -165,6 +173,12 @@ class NpuLanguageModel:
                     f"{chip.name} holds {chip.context_limit / 1e9:.1f} GB",
                     f"Use --num-sharding {wanted} or more.",
                 )
+        if guess_in_blocks and ({*self.methods} != {KV_METHOD, PREFILL_METHOD} or not self.bits):
+            raise ConfigError(
+                "guessing in blocks is for programs of --mode hybrid that compute in whole numbers",
+                "Leave --guess-in-blocks out; --mode lookahead always guesses.",
+            )
+        self._guess_in_blocks, self._jobs = guess_in_blocks, jobs
         self._texts = self._feeds()
 
     @property
@@ -183,10 +197,12 @@ class NpuLanguageModel:
     def plan(self) -> CompilePlan:
         size = weight_bytes(self.draft.weight_bytes)
         copies = 1 if self.shared else len(self.methods)
-        count, bits = len(self.methods), self.cache_bits
-        shards = tuple(estimate(piece, size, count, copies, bits) for piece in self.pieces)
+        shards = tuple(
+            estimate(piece, size, len(self.methods), copies, self.cache_bits, self._memory)
+            for piece in self.pieces
+        )
         checking = max(reference_memory(piece) for piece in self.pieces)
-        return NpuPlan(self.chip.target, self.shared, shards, checking).told()
+        return NpuPlan(self.chip.target, self.shared, shards, checking, jobs=self._jobs).told()
 
     def compile(self, program: Program, folder: Path, progress: Progress) -> Compiled:
         told = partial(progress, "Measuring ranges, steps")
@@ -198,10 +214,12 @@ class NpuLanguageModel:
                 self.bits, progress=told, cache_bits=self.cache_bits, layer_bits=self.layer_bits
             ),
             self._texts,
-            self.shards,
+            self.cuts,
             self.row_parts,
             progress,
             self.settings,
+            self._guess_in_blocks,
+            self._jobs,
         )
         files = compiler.compile(folder)
         return Compiled(files, summary(files))
@@ -314,11 +332,16 @@ def _on_the_host(graphs: Sequence[Graph]) -> set[str]:
     return {ACCEPT_METHOD} | ({KV_METHOD} if LOOKAHEAD_METHOD in names else set())
 
 
-def _split_layers(graph: Graph, sizes: Mapping[str, int], limit: int) -> dict[str, int]:
-    """Layers that are larger than a shard should be, and into how many parts they go."""
+def _split_layers(graph: Graph, draft: Draft, memory: int, least: int) -> dict[str, int]:
+    """Layers that would take more memory to compile, and into how many parts they go; those of up
+    to ``least`` bytes stay whole."""
     weights = [n.inputs[1].weight for n in graph.nodes if n.op == "linear" and n.inputs[1]]
-    large = {w.name: sizes[w.name] for w in weights if w and sizes.get(w.name, 0) > limit}
-    return {name: -(-size // limit) for name, size in large.items()}
+    parts = {}
+    for name in (weight.name for weight in weights if weight):
+        limit = max(least, largest_layer(draft.encodings[name], memory))
+        if draft.weight_bytes.get(name, 0) > limit:
+            parts[name] = -(-draft.weight_bytes[name] // limit)
+    return parts
 
 
 def _tokens(graph: Graph) -> int:

@@ -30,6 +30,7 @@ class Probe:
     method: str
     codes: dict[str, Array]
     exact: dict[str, Array]
+    position: int = 0  # of its token
 
 
 class Feeds(Protocol):
@@ -81,7 +82,8 @@ class TextFeeds:
         """The token that follows the first block of a real text."""
         method = min(prepared.methods.values(), key=lambda method: method.tokens)
         first = next(text for text in self.texts if len(text) >= self.block)
-        position = min(self.block, method.context - method.tokens)
+        longest = max(one.tokens for one in prepared.methods.values())
+        position = min(self.block, method.context - longest)
         tokens = np.full(method.tokens, first[self.block % len(first)], np.int32)
         host = Host(Instance(prepared.program))
         numbers = host.run(method.before, _call(tokens, position))
@@ -95,7 +97,7 @@ class TextFeeds:
             codes[cache.name] = filled = np.full(shape, encoding.zero_point, encoding.dtype)
             known = np.moveaxis(calibrated.caches[cache.name], cache.axis, 0)[:position]
             np.moveaxis(filled, cache.axis, 0)[:position] = encoding.quantize(known)
-        return Probe(method.name, codes, {})
+        return Probe(method.name, codes, {}, position)
 
 
 def _call(tokens: Array, position: int) -> dict[str, Array]:

@@ -198,6 +198,8 @@ class Manifest:
     encodings: Encodings = field(default_factory=dict)
     shards: list[dict[str, Any]] = field(default_factory=list)  # bytes, seconds, memory, files
     settings: Settings = field(default_factory=Settings)
+    # Whether a token was tried that had the same bits alone and in a block, in every shard.
+    same_bits: bool = False
 
     @property
     def tokens(self) -> dict[str, int]:
@@ -237,6 +239,7 @@ class Manifest:
                 encodings,
                 [dict(shard) for shard in document["shards"]],
                 Settings.read(dict(document.get("settings", {}))),
+                bool(document.get("same_bits", False)),
             )
             find_chip(manifest.target)
         except (

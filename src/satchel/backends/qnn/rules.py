@@ -26,6 +26,8 @@ def check_recipe(chip: Chip, recipe: Recipe, encodings: dict[str, Encoding]) -> 
         advice = "Use --recipe 16a4w, with --override PATTERN=16a8w for layers that need more."
     names = [recipe.name, *(override.scheme.name for override in recipe.overrides)]
     for name in names:
+        if name == "fp32" and chip.has_floats:
+            raise RecipeError("the NPU's floats have 16 bits, and not those of fp32", "Use fp16.")
         if name not in SCHEMES:
             raise RecipeError(f"the NPU does not run the recipe {name}", advice)
     if any(e.kind == "matrix_lpbq4" for e in encodings.values()) and not chip.has_block_weights:

@@ -9,15 +9,18 @@ from typing import Any
 from satchel.backends.qnn.annotate import CACHE_BITS, is_cache
 from satchel.backends.qnn.row_parts import RowPart
 from satchel.backends.qnn.shards import NodeSize
+from satchel.encodings.encoding import Encoding
 from satchel.graph.ir import Graph, Node
 
 # Measured with benchmarks/npu_compile.py and npu_heads.py; docs/qnn.md has the figures.
 _BINARY_PER_BYTE = 1.02
 _BINARY_PER_NODE = 4_500
-_MEMORY_BASE = 350_000_000  # of it, some 150 MB to run a token when it is compiled
-_MEMORY_PER_BYTE = 11.2
+MEMORY_BASE = 350_000_000  # of it, some 150 MB to run a token when it is compiled
+# Of a byte of weights: two weights of 4 bits, one of 8, or half a float.
+_MEMORY_PER_BYTE = {"matrix_q8": 7.5, "matrix_f16": 6.0}
+_MEMORY_PER_OTHER = 11.2
 _MEMORY_PER_NODE = 250_000
-_REFERENCE_PER_BYTE = 3.2
+_REFERENCE_PER_BYTE = 1.8
 _SECONDS_PER_NODE = 0.008
 _SECONDS_PER_BYTE = 150e-9
 
@@ -52,6 +55,24 @@ def weight_bytes(sizes: Mapping[str, int]) -> NodeSize:
     return size
 
 
+def compile_memory(
+    sizes: Mapping[str, int], encodings: Mapping[str, Encoding], methods: int
+) -> NodeSize:
+    """What compiling a node takes beside what every compiler's process does, with all methods."""
+    weights = weight_bytes({name: _compiling(encodings, name, of) for name, of in sizes.items()})
+    return lambda node: weights(node) + methods * _MEMORY_PER_NODE
+
+
+def _compiling(encodings: Mapping[str, Encoding], name: str, size: int) -> int:
+    kind = encodings[name].kind if name in encodings else ""
+    return int(size * _MEMORY_PER_BYTE.get(kind, _MEMORY_PER_OTHER))
+
+
+def largest_layer(encoding: Encoding, memory: int) -> int:
+    """How many bytes of weights a layer may have that is compiled within so much memory."""
+    return int(memory / _MEMORY_PER_BYTE.get(encoding.kind, _MEMORY_PER_OTHER))
+
+
 def context_bytes(piece: Graph, size: NodeSize, cache_bits: int = CACHE_BITS) -> int:
     """What a shard takes on the chip: weights, the cache, and what goes in and out."""
     passed = [*piece.inputs, *piece.outputs]
@@ -68,15 +89,25 @@ def reference_memory(piece: Graph) -> int:
 
 
 def estimate(
-    piece: Graph, size: NodeSize, methods: int, copies: int, cache_bits: int = CACHE_BITS
+    piece: Graph,
+    size: NodeSize,
+    methods: int,
+    copies: int,
+    cache_bits: int = CACHE_BITS,
+    memory: NodeSize | None = None,
 ) -> ShardEstimate:
-    """``copies`` of the weights are in the binaries: one if the methods share them."""
+    """``copies`` of the weights are in the binaries: one if the methods share them. ``memory`` is
+    what compiling each node takes, if more than the bytes of its weights tells that."""
     weights = sum(size(node) for node in piece.nodes)
     nodes = len(piece.nodes) * methods
+    if memory is None:
+        taken = int(weights * _MEMORY_PER_OTHER) + nodes * _MEMORY_PER_NODE
+    else:
+        taken = sum(memory(node) for node in piece.nodes)
     return ShardEstimate(
         weights,
         int(weights * copies * _BINARY_PER_BYTE) + nodes * _BINARY_PER_NODE,
         context_bytes(piece, size, cache_bits),
         nodes * _SECONDS_PER_NODE + weights * methods * _SECONDS_PER_BYTE,
-        _MEMORY_BASE + int(weights * _MEMORY_PER_BYTE) + nodes * _MEMORY_PER_NODE,
+        MEMORY_BASE + taken,
     )

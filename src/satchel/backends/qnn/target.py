@@ -22,7 +22,7 @@ from satchel.backends.target import (
     Placement,
 )
 from satchel.graph.ir import Graph, Node, Sym
-from satchel.options import POSITIVE, option
+from satchel.options import POSITIVE, SWITCH, option
 from satchel.program.about import AboutModule
 from satchel.program.names import (
     CALIBRATION_METHOD,
@@ -75,6 +75,19 @@ class QnnTarget(BaseTarget):
         choices=DOMAINS,
     )
 
+    compile_jobs: int = option(
+        1,
+        "how many shards to compile at the same time, each with the memory that --plan tells (1)",
+        POSITIVE,
+        metavar="N",
+    )
+    guess_in_blocks: bool = option(
+        False,
+        "with --mode hybrid: try whether a token has the same bits in a block as alone, and if so "
+        "let answers be guessed ahead in blocks (takes longer to export)",
+        SWITCH,
+    )
+
     counts_cycles = True
     family = "qnn"
     backend_group = BackendGroup(
@@ -113,6 +126,8 @@ class QnnTarget(BaseTarget):
             yield self.performance
         if self.process_domain != Settings().process_domain:
             yield self.process_domain
+        if self.guess_in_blocks:
+            yield "guesses"
 
     @property
     def usual(self) -> Defaults:
@@ -174,7 +189,9 @@ class QnnTarget(BaseTarget):
         from satchel.backends.qnn.export import NpuLanguageModel, NpuModule
 
         if draft.is_language_model:
-            return NpuLanguageModel(draft, self.chip, self.num_sharding, self.settings)
+            jobs = self.compile_jobs
+            chosen = self.num_sharding, self.settings, self.guess_in_blocks, jobs
+            return NpuLanguageModel(draft, self.chip, *chosen)
         return NpuModule(draft, self.chip, self.settings)
 
     def after_export(self, program: Program) -> None:

@@ -23,6 +23,7 @@ from satchel.quantize.static import quantize_rows
 from satchel.runtime.program import Program
 
 Array = NDArray[Any]
+_ROWS_AT_ONCE = 4096
 BLOCKS = (32, 64)  # columns that may share a scale
 
 
@@ -38,10 +39,16 @@ class StoredMatrix:
     bits: int
 
     def numbers(self) -> Array:
-        """What the codes stand for."""
-        if self.factors is None:
-            return dequantize_groups(self.codes, self.scales)
-        return dequantize_blocks(self.codes, self.scales, self.factors)
+        """What the codes stand for, made of some rows after the other to save memory."""
+        made = np.empty(self.codes.shape, np.float32)
+        for first in range(0, len(made), _ROWS_AT_ONCE):
+            part = slice(first, first + _ROWS_AT_ONCE)
+            codes, scales = self.codes[part], self.scales[part]
+            if self.factors is None:
+                made[part] = dequantize_groups(codes, scales)
+            else:
+                made[part] = dequantize_blocks(codes, scales, self.factors[part])
+        return made
 
 
 def in_floats(numbers: Array, scales: Array | None = None) -> StoredMatrix:
