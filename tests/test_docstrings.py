@@ -18,7 +18,7 @@ MODULES = sorted(
     if not m.name.endswith(("__main__", "._native"))
 )
 
-EXTRAS = {"executorch"}  # packages that are too large for the extra ``test``
+EXTRAS = {"coremltools", "executorch"}  # packages that need not be there
 
 
 @pytest.fixture(scope="module")

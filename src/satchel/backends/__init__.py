@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 # By what names of targets begin with; a class is loaded when it is asked for.
 _PLACES: dict[str, str] = {
     "cpu": "satchel.backends.cpu:CpuTarget",
+    "coreml": "satchel.backends.coreml:CoreMlTarget",
     "executorch": "satchel.backends.executorch:ExecutorchTarget",
     "qnn": "satchel.backends.qnn.target:QnnTarget",
     "vulkan": "satchel.backends.vulkan:VulkanTarget",

@@ -14,18 +14,20 @@ _SMALLEST = np.float32(2.0**-17)  # the least of which 8 bits are exact in a 16-
 
 @dataclass(frozen=True)
 class ScaleForm:
-    """``brain``: scales are above 0 and numbers of bfloat16 and of 16-bit floats alike."""
+    """``above_zero``: no scale is negative; ``brain``: and they are numbers of bfloat16 as well as
+    of 16-bit floats."""
 
+    above_zero: bool = False
     brain: bool = False
 
     def nearest(self, scales: Array) -> Array:
         """The scales (float16) next to these.
 
-        >>> ScaleForm().nearest(np.array([-1.001])), ScaleForm(True).nearest(np.array([-1.001]))
+        >>> ANY.nearest(np.array([-1.001])), BRAIN.nearest(np.array([-1.001]))
         (array([-1.001], dtype=float16), array([1.], dtype=float16))
         """
         if not self.brain:
-            plain: Array = scales.astype(np.float16)
+            plain: Array = (np.abs(scales) if self.above_zero else scales).astype(np.float16)
             return plain
         size = np.abs(scales).astype(np.float32)
         bits = size.view(np.uint32)
@@ -36,4 +38,5 @@ class ScaleForm:
 
 
 ANY = ScaleForm()
-BRAIN = ScaleForm(brain=True)
+ABOVE_ZERO = ScaleForm(above_zero=True)
+BRAIN = ScaleForm(above_zero=True, brain=True)

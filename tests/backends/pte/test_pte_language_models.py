@@ -14,6 +14,7 @@ import satchel
 from models.family_check import decode_only
 from models.model_rows import ROWS, ModelRow
 from satchel.backends import find_target
+from satchel.errors import UnsupportedOperatorError
 from satchel.exporter import ExportOptions, ModelExport, prepare_export
 from satchel.graph.reference import ReferenceInterpreter
 from satchel.program.stored_graphs import read_graphs
@@ -27,7 +28,9 @@ BLOCKS = [16, 1, 16, 1, 1, 5]
 TOLERANCE = 1e-4  # XNNPACK's functions are not the reference's to the last bit
 WIDE = {"hidden_size": 128, "intermediate_size": 256}
 FIRST_ROWS = {row.model_type: row for row in reversed(ROWS)}
+EXPERTS = [row for row in FIRST_ROWS.values() if "num_experts_per_tok" in row.config]
 CHOSEN = [*FIRST_ROWS.values(), *(r for r in ROWS if r.name in ("soft_caps", "window", "long"))]
+CHOSEN = [row for row in CHOSEN if "num_experts_per_tok" not in row.config]
 
 
 def prepare(source: Path, recipe: str, all_logits: bool = True, **more: Any) -> ModelExport:
@@ -44,6 +47,13 @@ def test_floats_are_those_of_transformers(tmp_path: Path, open_pte: Any, row: Mo
     assert path.stat().st_size == job.plan().file_size
     got = open_pte(path).logits(TOKENS, BLOCKS)
     np.testing.assert_allclose(got, logits_of(model, TOKENS), atol=TOLERANCE)
+
+
+@pytest.mark.parametrize("row", EXPERTS, ids=lambda row: row.id)
+def test_mixtures_of_experts_are_refused(tmp_path: Path, open_pte: Any, row: ModelRow) -> None:
+    checkpoint = write_checkpoint(tmp_path / "m", tiny_model(row.model_type, **row.config))
+    with pytest.raises(UnsupportedOperatorError, match="Export a .satchel program for cpu"):
+        prepare(checkpoint, "fp32")
 
 
 @pytest.fixture(scope="module")

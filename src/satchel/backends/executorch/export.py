@@ -10,8 +10,8 @@ from satchel.backends.executorch.file import PteFile
 from satchel.backends.executorch.language_model import LanguageModelMethod
 from satchel.backends.executorch.method import Constants, told_method
 from satchel.backends.executorch.tokenizer_file import misread, tokenizer_for_runners
-from satchel.backends.executorch.weights import Bytes
 from satchel.backends.target import Compiled, CompilePlan, Draft
+from satchel.backends.weight_rows import Bytes
 from satchel.graph.ir import Graph, Sym
 from satchel.program.names import KV_METHOD, PREFILL_METHOD
 from satchel.remarks import remark

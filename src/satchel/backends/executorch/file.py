@@ -13,7 +13,7 @@ from executorch.exir._serialize._flatbuffer_program import _program_to_flatbuffe
 from executorch.exir._serialize._program import _ExtendedHeader, _insert_flatbuffer_header
 
 from satchel.backends.executorch.method import Constants, MethodWriter
-from satchel.backends.executorch.weights import Bytes
+from satchel.backends.weight_rows import Bytes
 from satchel.runtime.program import Program
 
 _SEGMENT_ALIGNMENT = 128

@@ -9,7 +9,7 @@ from satchel.backends.executorch import float_ops  # noqa: F401  (it registers)
 from satchel.backends.executorch.method import Constants, MethodWriter
 from satchel.backends.executorch.part import Part
 from satchel.backends.executorch.steps import Steps
-from satchel.backends.executorch.weights import Bytes
+from satchel.backends.weight_rows import Bytes
 from satchel.encodings.encoding import Encoding
 from satchel.graph.ir import Dim, Graph, Node, Sym, TensorType, Value
 

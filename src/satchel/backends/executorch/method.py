@@ -10,7 +10,7 @@ from typing import Any
 from executorch.exir import schema
 from executorch.exir.scalar_type import ScalarType
 
-from satchel.backends.executorch.weights import Bytes
+from satchel.backends.weight_rows import Bytes
 from satchel.graph.ir import Dim, Sym
 from satchel.graph.memory_plan import Life, place_lives
 

@@ -10,7 +10,8 @@ import numpy as np
 from executorch.backends.xnnpack.serialization import xnnpack_graph_schema as schema
 from numpy.typing import NDArray
 
-from satchel.backends.executorch.weights import (
+from satchel.backends.executorch.xnnpack import NO_VALUE, Subgraph
+from satchel.backends.weight_rows import (
     Bytes,
     byte_rows,
     float_rows,
@@ -19,7 +20,6 @@ from satchel.backends.executorch.weights import (
     scale_rows,
     vector_bytes,
 )
-from satchel.backends.executorch.xnnpack import NO_VALUE, Subgraph
 from satchel.encodings.encoding import Encoding
 from satchel.graph.ir import Node, Value, largest
 
@@ -116,7 +116,7 @@ class Part:
         encoding, (rows, cols) = self.encodings[name], shape
         four = encoding.kind == "matrix_q4"
         data = nibble_rows(name, shape) if four else byte_rows(name, shape)
-        scales = scale_rows(name, shape, encoding.group, brain=four)
+        scales = scale_rows(name, shape, encoding.group, "bfloat16" if four else "float32")
         for key, part in ((name, data), (f"{name}#scales", scales)):
             self.named.setdefault(key, part)
         stored, scale = (

@@ -35,10 +35,6 @@ def check_recipe(draft: Draft) -> None:
         raise ConfigError(
             "a .pte file has no adapters that are kept apart", "Merge it with --lora."
         )
-    if draft.recipe.cache != DType.f32:
-        raise RecipeError(
-            f"ExecuTorch's caches have 32 bits, not {draft.recipe.kv_bits}", "Use --kv-bits 32."
-        )
     if draft.recipe.keeps:
         raise RecipeError(
             "weights that come quantised have scales that XNNPACK does not take",
@@ -48,6 +44,10 @@ def check_recipe(draft: Draft) -> None:
         for node in graph.nodes:
             if node.op == "linear":
                 _check_layer(graph, node, draft)
+    if draft.recipe.cache != DType.f32:
+        raise RecipeError(
+            f"ExecuTorch's caches have 32 bits, not {draft.recipe.kv_bits}", "Use --kv-bits 32."
+        )
 
 
 def _check_layer(graph: Graph, node: Node, draft: Draft) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from satchel.backends.executorch.method import BOOL, INT8, LONG, UINT8, MethodWriter
-from satchel.backends.executorch.weights import (
+from satchel.backends.weight_rows import (
     byte_rows,
     float_rows,
     nibble_rows,
@@ -61,7 +61,7 @@ class Steps:
         scales = m.constant(
             f"{name}#table scales",
             (rows,) if groups == 1 else (rows, groups),
-            scale_rows(name, (rows, cols), encoding.group, brain=False),
+            scale_rows(name, (rows, cols), encoding.group, "float32"),
         )
         if encoding.kind == "matrix_q4":
             nibbles = nibble_rows(name, (rows, cols), first_is_high=True)

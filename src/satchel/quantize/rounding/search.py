@@ -73,7 +73,7 @@ def _search(groups: Array, weights: Array, bits: int, form: ScaleForm, quick: bo
         for factor in (_QUICK_FACTORS if quick else _FACTORS[bits]).astype(np.float32):
             tried = plain.astype(np.float32) * factor
             consider(form.nearest(tried))
-            if bits == 4 and not form.brain:
+            if bits == 4 and not form.above_zero:
                 consider((-tried).astype(np.float16))
         for _ in range(0 if quick else _REFITS):
             codes = nearest_codes(groups, scales, bits)

@@ -1,4 +1,4 @@
-"""A program's weights as ExecuTorch reads them: rows one after the other, a block at a time."""
+"""A program's weights as others read them: rows one after the other, a block at a time."""
 
 from __future__ import annotations
 
@@ -32,26 +32,26 @@ def plain_bytes(array: Array) -> Bytes:
     return Bytes(len(data), lambda _: iter([data]))
 
 
-def vector_bytes(name: str, count: int) -> Bytes:
-    """A weight that is stored as plain 32-bit floats."""
+def vector_bytes(name: str, count: int, kind: type = np.float32) -> Bytes:
+    """A weight that is stored as plain floats."""
 
     def make(program: Program | None) -> Iterator[bytes]:
         assert program is not None
-        yield program.weight(name).astype(np.float32).tobytes()
+        yield program.weight(name).astype(kind).tobytes()
 
-    return Bytes(4 * count, make)
+    return Bytes(np.dtype(kind).itemsize * count, make)
 
 
-def float_rows(name: str, shape: tuple[int, int]) -> Bytes:
-    """A matrix of 32-bit floats."""
-    rows, cols = shape
+def float_rows(name: str, shape: tuple[int, int], kind: type = np.float32) -> Bytes:
+    """A matrix of floats, which are stored so."""
+    (rows, cols), size = shape, np.dtype(kind).itemsize
 
     def make(program: Program | None) -> Iterator[memoryview]:
-        for tiles in _tiles(program, name, 4 * cols * TILE_ROWS):
-            columns = tiles.view(np.float32).reshape(-1, cols, TILE_ROWS)
+        for tiles in _tiles(program, name, size * cols * TILE_ROWS):
+            columns: Array = tiles.view(kind).reshape(-1, cols, TILE_ROWS)
             yield _rows_of(columns.transpose(0, 2, 1))
 
-    return Bytes(4 * rows * cols, _cut(make, 4 * rows * cols))
+    return Bytes(size * rows * cols, _cut(make, size * rows * cols))
 
 
 def byte_rows(name: str, shape: tuple[int, int]) -> Bytes:
@@ -66,17 +66,22 @@ def byte_rows(name: str, shape: tuple[int, int]) -> Bytes:
     return Bytes(rows * cols, _cut(make, rows * cols))
 
 
-def nibble_rows(name: str, shape: tuple[int, int], first_is_high: bool = False) -> Bytes:
-    """Codes of 4 bits, from 0 to 15 where 8 is nothing, two columns in a byte: the first one is
-    its lower half, or the upper one."""
+def nibble_rows(
+    name: str, shape: tuple[int, int], first_is_high: bool = False, signed: bool = False
+) -> Bytes:
+    """Codes of 4 bits, two columns in a byte: the first one is its lower half, or the upper one.
+
+    They are from 0 to 15 where 8 is nothing, or signed.
+    """
     rows, cols = shape
 
     def make(program: Program | None) -> Iterator[memoryview]:
         for tiles in _tiles(program, name, cols // 2 * TILE_ROWS):
             units = tiles.view(np.uint32).reshape(-1, cols // 8, TILE_ROWS)
             paired = _pairs(units & _EVEN_NIBBLES) | _pairs(units >> 4 & _EVEN_NIBBLES) << 16
-            done = np.ascontiguousarray(paired.transpose(0, 2, 1)).view(np.uint8)
-            yield _rows_of(done << 4 | done >> 4 if first_is_high else done)
+            done: Array = np.ascontiguousarray(paired.transpose(0, 2, 1)).view(np.uint8)
+            done = done << 4 | done >> 4 if first_is_high else done
+            yield _rows_of(done ^ np.uint8(0x88) if signed else done)
 
     return Bytes(rows * cols // 2, _cut(make, rows * cols // 2))
 
@@ -88,10 +93,10 @@ def _pairs(codes: Array) -> Array:
     return result
 
 
-def scale_rows(name: str, shape: tuple[int, int], group: int, brain: bool) -> Bytes:
-    """The scales of all groups, row by row: as bfloat16 (``brain``) or 32-bit floats.
+def scale_rows(name: str, shape: tuple[int, int], group: int, kind: str) -> Bytes:
+    """The scales of all groups, row by row, as ``float32``, ``float16`` or ``bfloat16``.
 
-    One that is 0 stands for weights that are all 0, and becomes one that XNNPACK takes.
+    One that is 0 stands for weights that are all 0, and becomes one that can be divided by.
     """
     rows, groups = shape[0], shape[1] // group
 
@@ -102,14 +107,35 @@ def scale_rows(name: str, shape: tuple[int, int], group: int, brain: bool) -> By
             plane = _read(file, info["scales_offset"], info["scales_size"])
         halves = group_rows(plane.view(np.float16), groups)[:rows].astype(np.float32)
         scales = np.where(halves == 0, np.float32(2.0**-14), halves)
-        if not brain:
-            yield np.ascontiguousarray(scales).tobytes()
+        if kind != "bfloat16":
+            yield np.ascontiguousarray(scales, kind).tobytes()
             return
         bits = np.ascontiguousarray(scales).view(np.uint32)
         assert not (bits & 0xFFFF).any()  # the recipe made them so
         yield (bits >> 16).astype(np.uint16).tobytes()
 
-    return Bytes(rows * groups * (2 if brain else 4), make)
+    return Bytes(rows * groups * (4 if kind == "float32" else 2), make)
+
+
+def some_rows(data: Bytes, rows: tuple[int, int] | None, row_bytes: int) -> Bytes:
+    """Some of the rows of a matrix; all without any named.
+
+    >>> list(some_rows(plain_bytes(np.arange(8, dtype=np.uint8)), (1, 3), 2).make(None))
+    [b'\\x02\\x03\\x04\\x05']
+    """
+    if rows is None:
+        return data
+    first, last = (row * row_bytes for row in rows)
+
+    def make(program: Program | None) -> Iterator[bytes | memoryview]:
+        at = 0
+        for block in data.make(program):
+            kept = block[max(first - at, 0) : max(last - at, 0)]
+            if len(kept):
+                yield kept
+            at += len(block)
+
+    return Bytes(last - first, make)
 
 
 def _cut(
