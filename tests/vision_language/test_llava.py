@@ -191,9 +191,9 @@ def test_what_cannot_be_done_is_told(llava: tuple[Any, Path, satchel.LLM], tmp_p
         llm.generate("one", raw=True, images=[5])
     _, checkpoint = tiny_llava(tmp_path)
     config = json.loads((checkpoint / "config.json").read_text())
-    config["vision_config"]["model_type"] = "siglip_vision_model"
+    config["vision_config"]["model_type"] = "vit"
     (checkpoint / "config.json").write_text(json.dumps(config))
-    with pytest.raises(ConfigError, match="seen by CLIP"):
+    with pytest.raises(ConfigError, match="seen by CLIP or SigLIP"):
         satchel.export(checkpoint, tmp_path / "x.satchel")
     with pytest.raises(CheckpointError, match="do_resize is false"):
         ClipPreprocessing.from_processor({"do_resize": False}, 28)

@@ -51,7 +51,7 @@ from satchel.quantize.recipe import Recipe, apply_recipe, store_steps
 from satchel.quantize.rotation.plan import HEAD_SUFFIX
 from satchel.remarks import remark
 from satchel.sources import known_entry, pull
-from satchel.vision_language.towers import Tower, split_tower, usual_overrides
+from satchel.vision_language.towers import Tower, describe, split_tower, usual_overrides
 
 if TYPE_CHECKING:
     from satchel.llm.tokenizer_sources.spec import TokenizerSpec
@@ -415,7 +415,7 @@ def _metadata(
             "merged": [adapter.path.name for adapter in opened.adapters.merged],
         },
         tokenizer=tokenizer.to_dict(),
-        more={"images": opened.tower.describe()} if opened.tower else {},
+        more={"images": describe(opened.tower)} if opened.tower else {},
     )
 
 

@@ -90,7 +90,7 @@ def chat_prompt(model: ServedModel, fields: Fields, settings: Settings, tools: T
 def _frames(pictures: Pictures, images: Sequence[SentImage]) -> Iterator[Frames]:
     for image in images:
         try:
-            frames = pictures.frames(image.data)
+            frames = pictures.frames(image.data, len(images))
         except InputError as error:
             raise image.wrong(str(error)) from None
         yield frames

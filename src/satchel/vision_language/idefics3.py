@@ -14,22 +14,19 @@ from typing import Any
 import numpy as np
 
 from satchel.checkpoints.base import Checkpoint
-from satchel.checkpoints.jsonfile import read_json_if_there
 from satchel.errors import CheckpointError, ConfigError, ProgramFormatError
 from satchel.graph.builder import GraphBuilder
-from satchel.graph.ir import DType, Graph, Value
-from satchel.graph.passes import STANDARD, optimize
-from satchel.graph.passes.fusion import fuse_activations
-from satchel.models.base import Step, layer_norm, linear
+from satchel.graph.ir import Graph, Value
+from satchel.models.base import layer_norm, linear
 from satchel.models.config import ConfigReader
-from satchel.program.names import SEE_METHOD
-from satchel.vision_language.llava import TextCheckpoint
+from satchel.vision_language.encoder import finished_graph, siglip
 from satchel.vision_language.preprocess import Frames, normalized, one_by_one
 from satchel.vision_language.shown import View
+from satchel.vision_language.text_checkpoint import TextCheckpoint, configs, read_processor
 
 IDEFICS3, SMOLVLM = "idefics3", "smolvlm"  # the model_types
 TOWER, CONNECTOR = "vision_model", "connector"
-KERNEL = f"{TOWER}.embeddings.patch_embedding.weight"
+USUAL = {"intermediate_size": 3072, "num_hidden_layers": 12, "image_size": 224, "patch_size": 32}
 # Patches on a side of a tile for which each has its own place. The model finds places by comparing
 # fractions in 32 bits, which for other numbers depends on how they are rounded.
 SIDES = (2, 4, 8, 14, 16, 24, 26, 27, 32, 64)
@@ -92,7 +89,7 @@ class TilePreprocessing:
     def to_dict(self) -> dict[str, Any]:
         return {k: list(v) if isinstance(v, tuple) else v for k, v in asdict(self).items()}
 
-    def frames(self, image: Any) -> Frames:
+    def frames(self, image: Any, among: int = 1) -> Frames:
         """All tiles of an image, and the whole of it in the size of one."""
         picture = image.convert("RGB")
         picture = self._resized(picture, *self._scaled(*picture.size))
@@ -158,104 +155,48 @@ class TilePreprocessing:
 class Idefics3Tower:
     """The part of a configuration that sees."""
 
+    kind = IDEFICS3
     parts = (TOWER, CONNECTOR)
     unused_tensors = ()
 
-    def __init__(self, config: Mapping[str, Any], preprocessing: Mapping[str, Any]) -> None:
-        vision, text = config.get("vision_config"), config.get("text_config")
-        if not isinstance(vision, dict) or not isinstance(text, dict):
-            raise ConfigError("the configuration has no vision_config and text_config")
-        fields = ConfigReader(vision)
-        self.hidden = fields.positive("hidden_size", 1152)
-        self.heads = fields.positive("num_attention_heads", 16)
-        self.ffn = fields.positive("intermediate_size", 3072)
-        self.layers = fields.positive("num_hidden_layers", 12)
-        self.size = fields.positive("image_size", 224)
-        self.patch = fields.positive("patch_size", 32)
-        self.eps = fields.number("layer_norm_eps", 1e-6)
-        self.activation = fields.activation("hidden_act", "gelu_pytorch_tanh")
-        fields.only("num_channels", 3)
-        for name in ("max_image_size", "size", "tie_word_embeddings", "use_base_siglip"):
-            fields.optional(name)
-        fields.finish()
+    def __init__(self, config: Mapping[str, Any], processor: Mapping[str, Any]) -> None:
+        vision, text = configs(config)
+        self.encoder = siglip(vision, TOWER, **USUAL)
         self.scale = ConfigReader(config).positive("scale_factor", 2)
         self.out = ConfigReader(text).positive("hidden_size", 4096)
-        self.side = self.size // self.patch
-        if self.side not in SIDES:
+        side = self.encoder.side
+        if side not in SIDES:
             raise ConfigError(
-                f"tiles of {self.side} x {self.side} patches are not supported",
+                f"tiles of {side} x {side} patches are not supported",
                 f"Tiles may have {', '.join(map(str, SIDES))} patches on a side.",
             )
-        if self.side % self.scale or self.hidden % self.heads:
+        if side % self.scale:
             raise ConfigError("the vision tower's configuration is not supported")
         self.token = ConfigReader(config).integer("image_token_id", 128257)
-        self.preprocessing = TilePreprocessing.from_processor(preprocessing, self.size)
+        self.preprocessing = TilePreprocessing.from_processor(processor, self.encoder.size)
 
     @property
     def rows(self) -> int:
         """That a tile takes in a prompt."""
-        return (self.side // self.scale) ** 2
-
-    def describe(self) -> dict[str, Any]:
-        return {
-            "kind": IDEFICS3,
-            "token": self.token,
-            "rows": self.rows,
-            "preprocessing": self.preprocessing.to_dict(),
-        }
+        return (self.encoder.side // self.scale) ** 2
 
     def see(self) -> Graph:
         """pixels [size, size, 3] -> rows [rows, hidden of the language model]"""
-        b = GraphBuilder(SEE_METHOD)
-        pixels = b.input("pixels", (self.size, self.size, 3))
-        none = b.constant("none", np.zeros(1, np.int32))
-        step = Step(b, none, none, 1, DType.f32)
-        window, count = (self.patch, self.patch), self.side**2
-        x = b.conv2d(
-            b.reshape(pixels, shape=(1, self.size, self.size, 3)),
-            b.weight(KERNEL, (self.hidden, 3 * self.patch**2), "conv"),
-            b.weight(KERNEL.replace(".weight", ".bias"), (self.hidden,), "vector"),
-            kernel=window,
-            stride=window,
-            padding=(0, 0, 0, 0),
-            dilation=(1, 1),
-            groups=1,
+        step, x = self.encoder.begin()
+        x = layer_norm(step, x, f"{TOWER}.post_layernorm", self.encoder.eps)
+        x = self._joined(step.builder, x)
+        return finished_graph(
+            step, linear(step, x, f"{CONNECTOR}.modality_projection.proj", self.out)
         )
-        x = b.reshape(x, shape=(count, self.hidden))
-        table = f"{TOWER}.embeddings.position_embedding.weight"
-        places = b.weight(table, (count, self.hidden), "vector")
-        x = b.add(x, places)
-        for index in range(self.layers):
-            x = self._layer(step, x, f"{TOWER}.encoder.layers.{index}")
-        x = layer_norm(step, x, f"{TOWER}.post_layernorm", self.eps)
-        x = self._joined(b, x)
-        b.output(linear(step, x, f"{CONNECTOR}.modality_projection.proj", self.out), "rows")
-        return optimize(b.finish(), (*STANDARD, fuse_activations))
 
     def _joined(self, b: GraphBuilder, x: Value) -> Value:
         """Squares of ``scale`` x ``scale`` patches as one row each."""
-        side, s, width = self.side, self.scale, self.hidden
+        side, s, width = self.encoder.side, self.scale, self.encoder.hidden
         x = b.reshape(x, shape=(side, side // s, width * s))
         x = b.transpose(x, perm=(1, 0, 2))
         x = b.reshape(x, shape=(side // s, side // s, width * s * s))
         x = b.transpose(x, perm=(1, 0, 2))
         return b.node("reshape", x, shape=(self.rows, width * s * s))
-
-    def _layer(self, step: Step, x: Value, name: str) -> Value:
-        b, dim, count = step.builder, self.hidden // self.heads, self.side**2
-        h = layer_norm(step, x, f"{name}.layer_norm1", self.eps)
-        q, k, v = (
-            b.reshape(
-                linear(step, h, f"{name}.self_attn.{p}_proj", self.hidden, True),
-                shape=(1, count, self.heads, dim),
-            )
-            for p in "qkv"
-        )
-        h = b.reshape(b.attention_full(q, k, v, scale=dim**-0.5), shape=(count, self.hidden))
-        x = b.add(x, linear(step, h, f"{name}.self_attn.out_proj", self.hidden, True))
-        h = layer_norm(step, x, f"{name}.layer_norm2", self.eps)
-        h = b.node(self.activation, linear(step, h, f"{name}.mlp.fc1", self.ffn, True))
-        return b.node("add", x, linear(step, h, f"{name}.mlp.fc2", self.hidden, True))
 
 
 def plain_name(name: str) -> str:
@@ -271,9 +212,7 @@ def plain_name(name: str) -> str:
 
 def open_idefics3(checkpoint: Checkpoint) -> tuple[Checkpoint, Idefics3Tower]:
     """A checkpoint of Idefics3 or SmolVLM as that of its language model, and what sees."""
-    folder = checkpoint.path if checkpoint.path.is_dir() else checkpoint.path.parent
-    preprocessing = read_json_if_there(folder / "preprocessor_config.json") or {}
-    tower = Idefics3Tower(checkpoint.config, preprocessing)
-    text = TextCheckpoint(checkpoint, plain_name, KERNEL)
+    tower = Idefics3Tower(checkpoint.config, read_processor(checkpoint))
+    text = TextCheckpoint(checkpoint, plain_name, tower.encoder.kernel)
     text.config["tie_word_embeddings"] = "lm_head.weight" not in text.tensors
     return text, tower

@@ -47,10 +47,11 @@ class Pictures:
             raise ConfigError(f"the tokenizer has no token {self.token} for images")
         return token
 
-    def frames(self, picture: Picture) -> Frames:
-        """What the model sees of an image: the whole, and tiles of it in some families."""
+    def frames(self, picture: Picture, among: int = 1) -> Frames:
+        """What the model sees of one ``among`` a prompt's images: the whole, and tiles of it in
+        some families."""
         with self._one_at_a_time:
-            return self.preprocessing.frames(read_picture(picture))
+            return self.preprocessing.frames(read_picture(picture), among)
 
     def rows(self, pixels: Rows) -> Rows:
         """What stands for a frame in the prompt, [rows, hidden]."""
@@ -88,7 +89,9 @@ class Pictures:
         self, text: str, pictures: Sequence[Picture], add_bos: bool | None
     ) -> tuple[list[int], Shown]:
         """The tokens of a prompt with its images, and what gives the rows of these."""
-        return self.prompt(text, map(self.frames, pictures), len(pictures), add_bos)
+        count = len(pictures)
+        seen = (self.frames(picture, count) for picture in pictures)
+        return self.prompt(text, seen, count, add_bos)
 
     def prompt(
         self, text: str, pictures: Iterable[Frames], count: int, add_bos: bool | None

@@ -25,12 +25,13 @@ class Frames:
     pixels: list[NDArray[np.float32]]  # [height, width, 3] each
     rows: int = 0
     columns: int = 0
+    size: tuple[int, int] = (0, 0)  # height and width of the image itself
 
 
 class Preprocessing(Protocol):
     """How images become frames, and what stands for them in a text."""
 
-    def frames(self, image: Any) -> Frames: ...
+    def frames(self, image: Any, among: int = 1) -> Frames: ...
     def text_of(self, frames: Frames, mark: str) -> str: ...
     def views(self, frames: Frames, rows: int) -> list[View]: ...
 
@@ -99,7 +100,7 @@ class ClipPreprocessing:
     def to_dict(self) -> dict[str, Any]:
         return {k: list(v) if isinstance(v, tuple) else v for k, v in asdict(self).items()}
 
-    def frames(self, image: Any) -> Frames:
+    def frames(self, image: Any, among: int = 1) -> Frames:
         """The one view of an image that the model has."""
         return Frames([self.prepare(image)])
 
