@@ -121,7 +121,8 @@ class Generation:
         self._most = max_new_tokens
         self._slides = slides
         self._keep = min(keep, len(prompt))
-        self._stream = TextStream(tokenizer, stop, after=self._prompt)
+        words = [token for token in self._prompt if token >= 0]  # and not what stands for images
+        self._stream = TextStream(tokenizer, stop, after=words)
         self._tokenizer = tokenizer
         self.tokens: list[int] = []
         self.text = ""
