@@ -17,7 +17,7 @@ import json
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +25,7 @@ import numpy as np
 from jsonschema import Draft202012Validator
 from jsonschema.exceptions import SchemaError, ValidationError
 from jsonschema.validators import validator_for
+from pattern_examples import examples
 
 from satchel import LLM
 from satchel.errors import ConfigError, ExecutionError, RemoteError
@@ -32,6 +33,8 @@ from satchel.llm.grammar import Grammar
 from satchel.remote import Remote
 
 LONGEST = 2000  # tokens
+# What patterns and formats wait for: an address, a date, a path, a version.
+SEPARATORS = "@.:-/0a_#+T 1Z="
 # A quote ends a text before a bracket can be part of it.
 ENDING = {'"}': 8.0, '"]': 8.0, '"': 7.0, "}": 6.0, "]": 6.0, ",": 3.0}
 
@@ -54,23 +57,37 @@ class Walker:
         # Other whims at each step, lest it goes round in circles.
         self._wishes = np.random.default_rng(0).gumbel(0, 0.5, (61, size)).astype(np.float32)
         self._wishes[::2] += own
+        # The same letter by letter, a separator in turn before others.
+        alone = np.array([text.strip() in ENDING or len(text) == 1 for text in texts])
+        letters = np.where(alone, own, -20.0).astype(np.float32)
+        self._letters = np.tile(letters, (len(SEPARATORS), 1))
+        for turn, letter in enumerate(SEPARATORS):
+            self._letters[turn, [text == letter for text in texts]] = 5.0
         for token in llm.tokenizer.spec.eos_ids:
-            self._wishes[:, token] = 100.0
+            self._wishes[:, token] = self._letters[:, token] = 100.0
 
-    def write(self, grammar: Grammar) -> str | None:
+    def write(self, grammar: Grammar, schema: Any) -> str | None:
         """What the grammar allows; None if it does not come to an end, with other whims too."""
-        for start in range(4):
-            if (text := self._try(grammar, start * 7)) is not None:
+        known = [self._tokenizer.encode(f'{json.dumps(e)[1:-1]}"', False) for e in examples(schema)]
+        whims, letters = self._wishes, self._letters
+        for wishes, texts in ((whims, []), (letters, []), (whims, known), (whims[7:], known)):
+            if (text := self._try(grammar, wishes, texts)) is not None:
                 return text
         return None
 
-    def _try(self, grammar: Grammar, start: int) -> str | None:
+    def _try(self, grammar: Grammar, wishes: Any, texts: Sequence[list[int]]) -> str | None:
+        """``texts`` are ends of strings, which are taken where they fit."""
         guide, tokens = grammar.guide(), list[int]()
         while len(tokens) < LONGEST:
             tokens += guide.forced(64)
             if guide.finished:
                 break
-            token = int(guide.masked(self._wishes[(start + len(tokens)) % 61]).argmax())
+            if text := next((text for text in texts if guide.would_take(text)), None):
+                for token in text:
+                    guide.take(token)
+                tokens += text
+                continue
+            token = int(guide.masked(wishes[len(tokens) % len(wishes)]).argmax())
             guide.take(token)
             if self._tokenizer.is_end(token):
                 break
@@ -143,7 +160,7 @@ def main() -> None:
         walker = Walker(llm)
 
         def write(schema: Any) -> str | None:
-            return walker.write(llm.grammars.schema(schema))
+            return walker.write(llm.grammars.schema(schema), schema)
 
     counts: Counter[str] = Counter()
     reasons: Counter[str] = Counter()

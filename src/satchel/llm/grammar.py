@@ -33,6 +33,7 @@ class Matcher(Protocol):
     def compute_ff_tokens(self) -> list[int]: ...
     def consume_token(self, token: int) -> bool: ...
     def consume_tokens(self, tokens: list[int]) -> bool: ...
+    def validate_tokens(self, tokens: list[int]) -> int: ...
     def compute_bitmask(self) -> bytes: ...
 
 
@@ -55,6 +56,10 @@ class Guide:
     def take(self, token: int) -> None:
         """This token was chosen."""
         self._matcher.consume_token(token)
+
+    def would_take(self, tokens: Sequence[int]) -> bool:
+        """Whether these may come next, one after the other; nothing is taken."""
+        return not self.finished and self._matcher.validate_tokens(list(tokens)) == len(tokens)
 
     def forced(self, most: int) -> list[int]:
         """The tokens that must come next whatever the model says; they count as taken."""
