@@ -19,7 +19,7 @@ from test_qnn_ops import run_row
 
 import satchel
 from satchel.backends.qnn.child import Child
-from satchel.backends.qnn.halves import FLOATS, HALVES
+from satchel.backends.qnn.halves import FLOATS, HALVES, check_range
 from satchel.backends.qnn.payload import read_manifest
 from satchel.backends.qnn.weights import StoredMatrix, in_floats
 from satchel.errors import ConfigError, RecipeError
@@ -133,6 +133,13 @@ def test_numbers_that_are_too_large(tmp_path: Path) -> None:
     folder = write_checkpoint(tmp_path / "m", model)
     with pytest.raises(RecipeError, match="16-bit floats end at 65504.*16a8w"):
         satchel.export(folder, tmp_path / "m.satchel", mode="kv", **OPTIONS)
+
+
+def test_numbers_that_are_too_small() -> None:
+    check_range("x", 0.0, 0.0)
+    check_range("x", -1e-7, 0.0)
+    with pytest.raises(RecipeError, match="x reaches 1e-09.*floats begin at 6e-08.*int8"):
+        check_range("x", -1e-9, 0.0)
 
 
 def test_a_matrix_is_its_own_numbers() -> None:

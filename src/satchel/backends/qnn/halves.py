@@ -13,7 +13,7 @@ from satchel.quantize.static import ActivationEncoding
 Array = NDArray[Any]
 
 FLOATS = 0  # in place of the bits of activations
-LARGEST = 65504.0  # the largest of these floats
+LARGEST, SMALLEST = 65504.0, 2.0**-24  # of these floats, but for zero
 _HIDDEN = -30000.0  # what a mask adds to scores that are not seen; no sum with a score is endless
 
 
@@ -62,11 +62,12 @@ def read_encoding(scale: float, zero_point: int, bits: int) -> ActivationEncodin
 
 
 def check_range(name: str, low: float, high: float) -> None:
-    """RecipeError if a value was seen that these floats do not reach."""
+    """RecipeError if these floats do not reach what was seen, or know nothing but zero of it."""
     most = max(-low, high)
-    if most > LARGEST:
-        raise RecipeError(
-            f"{name} reaches {most:.3g} with the calibration data, and 16-bit floats end at "
-            f"{LARGEST:.0f}",
-            "Use the recipe 16a8w or 16a4w, whose codes span any range.",
-        )
+    if SMALLEST <= most <= LARGEST or most == 0:
+        return
+    limit = f"end at {LARGEST:.0f}" if most > LARGEST else f"begin at {SMALLEST:.1g}"
+    raise RecipeError(
+        f"{name} reaches {most:.3g} with the calibration data, and 16-bit floats {limit}",
+        "Use a recipe of whole numbers (16a8w, 16a4w, int8), whose codes span any range.",
+    )
