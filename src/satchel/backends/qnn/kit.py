@@ -79,12 +79,13 @@ push.sh          brings all of it to a phone with adb
 
 _LANGUAGE_MODEL = """\
 Run the shards of a method one after the other; what one gives under a name is what the next one
-takes under it. All inputs and outputs are codes. Inputs: embedded.0, the tokens' embeddings, whose
-codes are the rows of embedded.0.table; rope_table_*.cos and .sin, of their positions, which are the
-rows of the tables of these names; mask.*, zero for slots that a token may see and the
-lowest code for others: first those of the cache, then those of the call itself; cache.*, the KV
-cache, keys [heads, size, context] and values [heads, context, size]. Outputs: logits, and
-cache.*.new, which the runner writes into its cache at the tokens' positions, and nothing else.
+takes under it. All inputs and outputs are codes (or, of fp16, 16-bit floats). Inputs: embedded.0,
+the tokens' embeddings, whose codes are the rows of embedded.0.table; rope_table_*.cos and .sin, of
+their positions, which are the rows of the tables of these names; mask.*, zero for slots that a
+token may see and the lowest code for others: first those of the cache, then those of the call
+itself; cache.*, the KV cache, keys [heads, size, context] and values [heads, context, size].
+Outputs: logits, and cache.*.new, which the runner writes into its cache at the tokens' positions,
+and nothing else.
 """
 
 _MODULE = """\
