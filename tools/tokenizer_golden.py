@@ -4,12 +4,15 @@
         --text wiki.test.raw --lines 10000
 
 For each: the ids of every line, the text of these ids, and how fast both were. Any difference is
-shown, and ends with status 1.
+shown, and ends with status 1. With ``--llama PYTHON``, one that has llama-cpp-python, the speed of
+llama.cpp on GGUF files is told, too.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
+import subprocess
 import sys
 import time
 from pathlib import Path
@@ -23,6 +26,29 @@ from satchel.llm.tokenizer import read_tokenizer
 from satchel.llm.tokenizer_sources.backend import load_backend
 from satchel.llm.tokenizer_sources.spec import TokenizerSpec
 from support.mixed_lines import mixed_lines
+
+# Reads lines as JSON, prints the seconds that llama.cpp took to encode all of them.
+LLAMA = """
+import json, sys, time
+from llama_cpp import Llama
+lines = [line.encode() for line in json.load(sys.stdin)]
+model = Llama(sys.argv[1], vocab_only=True, verbose=False)
+began = time.perf_counter()
+for line in lines:
+    model.tokenize(line, add_bos=False, special=True)
+print(time.perf_counter() - began)
+"""
+
+
+def llama_speed(python: str, path: Path, lines: list[str], megabytes: float) -> str:
+    done = subprocess.run(
+        [python, "-c", LLAMA, str(path)],
+        input=json.dumps(lines),
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return f", llama.cpp {megabytes / float(done.stdout):.1f} MB/s"
 
 
 def spec_of(path: Path) -> TokenizerSpec:
@@ -41,7 +67,7 @@ def spec_of(path: Path) -> TokenizerSpec:
     return read_tokenizer(TokenizerSource("huggingface", path.parent))
 
 
-def compare(path: Path, texts: list[str], count: int) -> bool:
+def compare(path: Path, texts: list[str], count: int, llama: str | None = None) -> bool:
     spec = spec_of(path)
     oracle = load_backend(spec.json, str(path))
     try:
@@ -63,9 +89,10 @@ def compare(path: Path, texts: list[str], count: int) -> bool:
     for special in (True, False):
         decoded = [native.decode(ids, special) == oracle.decode(ids, special) for ids in wanted]
         wrong += [i for i, same in enumerate(decoded) if not same]
+    theirs_too = llama_speed(llama, path, lines, size) if llama and path.suffix == ".gguf" else ""
     print(
         f"{path}: {len(lines)} lines, {sum(map(len, wanted))} tokens, {len(wrong)} differ; "
-        f"tokenizers {size / theirs:.1f} MB/s, native {size / ours:.1f} MB/s"
+        f"tokenizers {size / theirs:.1f} MB/s, native {size / ours:.1f} MB/s{theirs_too}"
     )
     for i in wrong[:3]:
         print(f"  {lines[i]!r}\n   want {wanted[i]}\n   got  {found[i]}")
@@ -78,9 +105,10 @@ def main() -> None:
     parser.add_argument("tokenizers", nargs="+", type=Path, metavar="FILE")
     parser.add_argument("--text", type=Path, action="append", default=[], metavar="FILE")
     parser.add_argument("--lines", type=int, default=10000, metavar="N")
+    parser.add_argument("--llama", metavar="PYTHON", help="a Python with llama-cpp-python")
     given = parser.parse_args()
     texts = [line for file in given.text for line in file.read_text("utf-8").splitlines() if line]
-    results = [compare(path, texts, given.lines) for path in given.tokenizers]
+    results = [compare(path, texts, given.lines, given.llama) for path in given.tokenizers]
     sys.exit(0 if all(results) else 1)
 
 

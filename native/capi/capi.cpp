@@ -1,11 +1,8 @@
 // satchel.h over native/llm. No exception leaves a function of this file.
 #include <algorithm>
-#include <atomic>
 #include <cstring>
-#include <map>
 #include <memory>
 #include <mutex>
-#include <new>
 #include <string>
 #include <utility>
 
@@ -13,111 +10,15 @@
 #include "../llm/errors.h"
 #include "../llm/generation.h"
 #include "../llm/verify.h"
+#include "handles.h"
 #include "satchel.h"
+#include "status.h"
 
 using namespace satchel;
+using namespace satchel::capi;
 using namespace satchel::llm;
 
 namespace {
-
-struct LastError {
-  satchel_status code = SATCHEL_OK;
-  std::string message, advice;
-};
-
-LastError& last_error() {
-  thread_local LastError error;
-  return error;
-}
-
-satchel_status failed(satchel_status code, const char* message, const std::string& advice) {
-  LastError& error = last_error();
-  error.code = code;
-  try {
-    error.message = message;
-    error.advice = advice;
-  } catch (...) {  // no memory for the message
-    error.message.clear();
-    error.advice.clear();
-  }
-  return code;
-}
-
-class Misuse : public std::runtime_error {
- public:
-  using std::runtime_error::runtime_error;
-};
-
-template <typename Work>
-satchel_status guarded(const Work& work) noexcept {
-  try {
-    return work();
-  } catch (const Misuse& e) {
-    return failed(SATCHEL_MISUSE, e.what(), "Check the order of the calls.");
-  } catch (const ChecksumError& e) {
-    return failed(SATCHEL_WRONG_CHECKSUM, e.what(), e.advice);
-  } catch (const FormatError& e) {
-    return failed(SATCHEL_INVALID_FILE, e.what(), e.advice);
-  } catch (const ContextFullError& e) {
-    return failed(SATCHEL_CONTEXT_FULL, e.what(), e.advice);
-  } catch (const TemplateError& e) {
-    return failed(SATCHEL_TEMPLATE, e.what(), e.advice);
-  } catch (const TokenizerError& e) {
-    return failed(SATCHEL_TOKENIZER, e.what(), e.advice);
-  } catch (const AdvisedError& e) {
-    return failed(SATCHEL_IMPOSSIBLE, e.what(), e.advice);
-  } catch (const CacheFullError& e) {
-    return failed(SATCHEL_CACHE_FULL, e.what(), "Close sessions that are not needed.");
-  } catch (const ExecutionError& e) {
-    return failed(SATCHEL_EXECUTION, e.what(), "Check the program with satchel-run verify.");
-  } catch (const std::bad_alloc&) {
-    return failed(SATCHEL_OUT_OF_MEMORY, "there is not enough memory", "Use a smaller model.");
-  } catch (const std::exception& e) {
-    return failed(SATCHEL_INTERNAL, e.what(), "Please report this.");
-  } catch (...) {
-    return failed(SATCHEL_INTERNAL, "an unknown error", "Please report this.");
-  }
-}
-
-// The objects behind handles. A handle is a number that is never used again, so
-// that one that was closed is known to be so; an object lives on until the
-// calls that use it are done.
-template <typename T>
-class Handles {
- public:
-  void* add(std::shared_ptr<T> object) {
-    const std::lock_guard<std::mutex> lock(mutex_);
-    const uintptr_t number = next_number();
-    objects_.emplace(number, std::move(object));
-    return reinterpret_cast<void*>(number);
-  }
-  std::shared_ptr<T> find(const void* handle, const char* kind) {
-    const std::lock_guard<std::mutex> lock(mutex_);
-    const auto found = objects_.find(reinterpret_cast<uintptr_t>(handle));
-    if (found == objects_.end()) throw Misuse(std::string("this is not (or no longer) a ") + kind);
-    return found->second;
-  }
-  void remove(const void* handle) noexcept {
-    std::shared_ptr<T> object;  // ends outside of the lock
-    try {
-      const std::lock_guard<std::mutex> lock(mutex_);
-      const auto found = objects_.find(reinterpret_cast<uintptr_t>(handle));
-      if (found == objects_.end()) return;
-      object = std::move(found->second);
-      objects_.erase(found);
-    } catch (...) {  // a mutex that cannot be locked: nothing to be done
-    }
-  }
-
- private:
-  static uintptr_t next_number() {
-    static std::atomic<uintptr_t> last{0};
-    return last += 16;  // shared by all kinds, so that none is taken for another
-  }
-
-  std::mutex mutex_;
-  std::map<uintptr_t, std::shared_ptr<T>> objects_;
-};
 
 struct ModelObject {
   std::shared_ptr<Model> model;
@@ -140,18 +41,14 @@ struct GenerationObject {
   std::string piece;
 };
 
-// Never destroyed: other threads may still call while a process ends.
-Handles<ModelObject>& models() {
-  static auto* handles = new Handles<ModelObject>;
-  return *handles;
+auto find_model(const satchel_model* handle) {
+  return handles<ModelObject>().find(handle, "model");
 }
-Handles<SessionObject>& sessions() {
-  static auto* handles = new Handles<SessionObject>;
-  return *handles;
+auto find_session(const satchel_session* handle) {
+  return handles<SessionObject>().find(handle, "session");
 }
-Handles<GenerationObject>& generations() {
-  static auto* handles = new Handles<GenerationObject>;
-  return *handles;
+auto find_generation(const satchel_generation* handle) {
+  return handles<GenerationObject>().find(handle, "generation");
 }
 
 void require(bool good, const char* what) {
@@ -163,25 +60,35 @@ std::string_view text_of(const char* text, size_t length) {
   return {text == nullptr ? "" : text, length};
 }
 
-// A struct of a caller that may be older or newer: what is missing is zero.
+// Of a struct of a caller that may be older or newer.
+template <typename T>
+size_t size_of(const T* given, const char* what) {
+  if (given->size < sizeof(size_t) || given->size > 1 << 16)
+    throw Misuse(std::string("the size of ") + what + " is not set");
+  return given->size;
+}
+
+// What is missing in it is zero.
 template <typename T>
 T known_part(const T* given, const char* what) {
   T known{};
   if (given == nullptr) return known;
-  if (given->size < sizeof(size_t) || given->size > 1 << 16)
-    throw Misuse(std::string("the size of ") + what + " is not set");
-  std::memcpy(&known, given, std::min(given->size, sizeof known));
+  std::memcpy(&known, given, std::min(size_of(given, what), sizeof known));
   return known;
 }
 
 template <typename T>
 void give_part(T known, T* to, const char* what) {
   require(to != nullptr, what);
-  const size_t size = to->size;
-  if (size < sizeof(size_t) || size > 1 << 16)
-    throw Misuse(std::string("the size of ") + what + " is not set");
-  known.size = size;
-  std::memcpy(to, &known, std::min(size, sizeof known));
+  known.size = size_of(to, what);
+  std::memcpy(to, &known, std::min(known.size, sizeof known));
+}
+
+// As much as the caller has room for, and how much there is.
+template <typename Found, typename To>
+void give_all(const Found& found, To* to, size_t capacity, size_t* count) {
+  std::copy_n(found.begin(), std::min(capacity, found.size()), to);
+  *count = found.size();
 }
 
 GenerationOptions options_of(const satchel_generation_options* from, const Model& model,
@@ -209,17 +116,31 @@ GenerationOptions options_of(const satchel_generation_options* from, const Model
   return options;
 }
 
-satchel_status begin(const std::shared_ptr<SessionObject>& session, Tokens prompt,
-                     GenerationOptions options, bool in_conversation,
-                     satchel_generation** generation) {
-  auto made = std::make_shared<GenerationObject>();
-  made->owner = session;
-  made->generation =
-      std::make_unique<Generation>(*session->session, std::move(prompt), std::move(options));
-  made->number = ++session->generations;
-  made->in_conversation = in_conversation;
-  *generation = static_cast<satchel_generation*>(generations().add(std::move(made)));
-  return SATCHEL_OK;
+// A text of a session: `prompt_of` makes its prompt, and may change the options.
+template <typename PromptOf>
+satchel_status begin(const satchel_session* handle, const char* text, size_t length,
+                     const satchel_generation_options* options, bool chats,
+                     satchel_generation** place, const PromptOf& prompt_of) {
+  return guarded([&] {
+    require(place != nullptr, "the place for the generation");
+    *place = nullptr;
+    const auto session = find_session(handle);
+    const std::string_view given = text_of(text, length);
+    const std::lock_guard<std::mutex> lock(session->mutex);
+    GenerationOptions chosen = options_of(options, session->session->model(), chats);
+    auto made = std::make_shared<GenerationObject>();
+    made->owner = session;
+    made->in_conversation = chats;
+    Tokens prompt = prompt_of(*session, given, chosen);
+    try {
+      made->generation = std::make_unique<Generation>(*session->session, std::move(prompt), chosen);
+    } catch (...) {
+      if (chats) session->conversation->retract();
+      throw;
+    }
+    made->number = ++session->generations;
+    *place = static_cast<satchel_generation*>(handles<GenerationObject>().add(std::move(made)));
+  });
 }
 
 }  // namespace
@@ -245,16 +166,15 @@ satchel_status satchel_model_open(const char* path, const satchel_model_options*
     made->model = Model::open(path, static_cast<int>(options.threads), options.cache_memory);
     if (options.verify != 0) verify(made->model->program().file());
     made->metadata = made->model->metadata().dump();
-    *model = static_cast<satchel_model*>(models().add(std::move(made)));
-    return SATCHEL_OK;
+    *model = static_cast<satchel_model*>(handles<ModelObject>().add(std::move(made)));
   });
 }
 
-void satchel_model_close(satchel_model* model) { models().remove(model); }
+void satchel_model_close(satchel_model* model) { handles<ModelObject>().remove(model); }
 
 satchel_status satchel_model_get_info(satchel_model* model, satchel_model_info* info) {
   return guarded([&] {
-    const auto object = models().find(model, "model");
+    const auto object = find_model(model);
     satchel_model_info known{};
     known.context = static_cast<uint32_t>(object->model->context());
     known.vocabulary = object->model->tokenizer().size();
@@ -262,15 +182,13 @@ satchel_status satchel_model_get_info(satchel_model* model, satchel_model_info* 
     known.threads = static_cast<uint32_t>(object->model->instance().cpu().threads());
     known.file_size = object->model->program().file().size();
     give_part(known, info, "the information");
-    return SATCHEL_OK;
   });
 }
 
 satchel_status satchel_model_metadata(satchel_model* model, const char** json) {
   return guarded([&] {
     require(json != nullptr, "the place for the metadata");
-    *json = models().find(model, "model")->metadata.c_str();
-    return SATCHEL_OK;
+    *json = find_model(model)->metadata.c_str();
   });
 }
 
@@ -279,15 +197,13 @@ satchel_status satchel_tokenize(satchel_model* model, const char* text, size_t l
   return guarded([&] {
     require(count != nullptr, "the place for the count");
     require(tokens != nullptr || capacity == 0, "the place for the tokens");
-    const auto object = models().find(model, "model");
+    const auto object = find_model(model);
     const Tokenizer& tokenizer = object->model->tokenizer();
     const std::string_view given = text_of(text, length);
     const Tokens ids = (flags & SATCHEL_ADD_SURROUNDINGS) != 0
                            ? tokenizer.encode_prompt(given)
                            : tokenizer.encode(given, (flags & SATCHEL_PLAIN_TEXT) == 0);
-    std::copy_n(ids.begin(), std::min(capacity, ids.size()), tokens);
-    *count = ids.size();
-    return SATCHEL_OK;
+    give_all(ids, tokens, capacity, count);
   });
 }
 
@@ -297,12 +213,10 @@ satchel_status satchel_detokenize(satchel_model* model, const uint32_t* tokens, 
     require(length != nullptr, "the place for the length");
     require(tokens != nullptr || count == 0, "the list of tokens");
     require(text != nullptr || capacity == 0, "the place for the text");
-    const auto object = models().find(model, "model");
+    const auto object = find_model(model);
     const std::string found =
         object->model->tokenizer().decode({tokens, count}, (flags & SATCHEL_SHOW_SPECIAL) == 0);
-    std::copy_n(found.begin(), std::min(capacity, found.size()), text);
-    *length = found.size();
-    return SATCHEL_OK;
+    give_all(found, text, capacity, length);
   });
 }
 
@@ -311,99 +225,82 @@ satchel_status satchel_session_open(satchel_model* model, const char* adapter,
   return guarded([&] {
     require(session != nullptr, "the place for the session");
     *session = nullptr;
-    const auto object = models().find(model, "model");
+    const auto object = find_model(model);
     auto made = std::make_shared<SessionObject>();
     made->model = object->model;
     made->session = std::make_unique<Session>(object->model, adapter == nullptr ? "" : adapter);
     made->conversation = std::make_unique<Conversation>(*object->model);
-    *session = static_cast<satchel_session*>(sessions().add(std::move(made)));
-    return SATCHEL_OK;
+    *session = static_cast<satchel_session*>(handles<SessionObject>().add(std::move(made)));
   });
 }
 
-void satchel_session_close(satchel_session* session) { sessions().remove(session); }
+void satchel_session_close(satchel_session* session) { handles<SessionObject>().remove(session); }
 
 satchel_status satchel_session_add_message(satchel_session* session, const char* role,
                                            const char* content) {
   return guarded([&] {
     require(role != nullptr && content != nullptr, "the message");
-    const auto object = sessions().find(session, "session");
+    const auto object = find_session(session);
     const std::lock_guard<std::mutex> lock(object->mutex);
     object->conversation->add(role, content);
-    return SATCHEL_OK;
   });
 }
 
 satchel_status satchel_session_clear(satchel_session* session) {
   return guarded([&] {
-    const auto object = sessions().find(session, "session");
+    const auto object = find_session(session);
     const std::lock_guard<std::mutex> lock(object->mutex);
     object->conversation->clear();
     ++object->generations;
-    return SATCHEL_OK;
   });
 }
 
 satchel_status satchel_complete(satchel_session* session, const char* text, size_t length,
                                 const satchel_generation_options* options,
                                 satchel_generation** generation) {
-  return guarded([&] {
-    require(generation != nullptr, "the place for the generation");
-    *generation = nullptr;
-    const auto object = sessions().find(session, "session");
-    const std::string_view given = text_of(text, length);
-    const std::lock_guard<std::mutex> lock(object->mutex);
-    const Model& model = object->session->model();
-    if (given.empty()) throw ConfigError("the prompt is empty", "Give a text.");
-    return begin(object, model.tokenizer().encode_prompt(given), options_of(options, model, false),
-                 false, generation);
-  });
+  return begin(session, text, length, options, false, generation,
+               [](SessionObject& object, std::string_view given, GenerationOptions&) {
+                 if (given.empty()) throw ConfigError("the prompt is empty", "Give a text.");
+                 return object.model->tokenizer().encode_prompt(given);
+               });
 }
 
 satchel_status satchel_chat(satchel_session* session, const char* text, size_t length,
                             const satchel_generation_options* options,
                             satchel_generation** generation) {
-  return guarded([&] {
-    require(generation != nullptr, "the place for the generation");
-    *generation = nullptr;
-    const auto object = sessions().find(session, "session");
-    const std::string_view given = text_of(text, length);
-    const std::lock_guard<std::mutex> lock(object->mutex);
-    GenerationOptions chosen = options_of(options, object->session->model(), true);
-    Conversation::Turn turn = object->conversation->send(std::string(given));
-    chosen.keep = turn.keep;
-    try {
-      return begin(object, std::move(turn.prompt), std::move(chosen), true, generation);
-    } catch (...) {
-      object->conversation->retract();
-      throw;
-    }
-  });
+  return begin(session, text, length, options, true, generation,
+               [](SessionObject& object, std::string_view given, GenerationOptions& chosen) {
+                 Conversation::Turn turn = object.conversation->send(std::string(given));
+                 chosen.keep = turn.keep;
+                 return std::move(turn.prompt);
+               });
 }
 
 satchel_status satchel_next(satchel_generation* generation, const char** piece, size_t* length) {
-  return guarded([&] {
+  bool ended = false;
+  const satchel_status status = guarded([&] {
     require(piece != nullptr && length != nullptr, "the place for the piece");
     *piece = "";
     *length = 0;
-    const auto object = generations().find(generation, "generation");
+    const auto object = find_generation(generation);
     SessionObject& owner = *object->owner;
     const std::lock_guard<std::mutex> lock(owner.mutex);
     if (object->number != owner.generations)
       throw Misuse("the session has begun another text since");
     object->piece.clear();
-    if (!object->generation->next(object->piece)) return SATCHEL_END;
+    ended = !object->generation->next(object->piece);
+    if (ended) return;
     if (object->in_conversation) owner.conversation->hear(object->piece);
     *piece = object->piece.c_str();
     *length = object->piece.size();
-    return SATCHEL_OK;
   });
+  return ended ? SATCHEL_END : status;
 }
 
 satchel_status satchel_generation_get_stats(satchel_generation* generation,
                                             satchel_generation_stats* stats) {
   return guarded([&] {
-    const auto object = generations().find(generation, "generation");
+    const auto object = find_generation(generation);
     const std::lock_guard<std::mutex> lock(object->owner->mutex);
     const GenerationStats& found = object->generation->stats();
     satchel_generation_stats known{};
@@ -416,10 +313,11 @@ satchel_status satchel_generation_get_stats(satchel_generation* generation,
     known.ttft_s = found.ttft_s;
     known.stop_reason = stop_reason_name(object->generation->stop_reason());
     give_part(known, stats, "the statistics");
-    return SATCHEL_OK;
   });
 }
 
-void satchel_generation_close(satchel_generation* generation) { generations().remove(generation); }
+void satchel_generation_close(satchel_generation* generation) {
+  handles<GenerationObject>().remove(generation);
+}
 
 }  // extern "C"
