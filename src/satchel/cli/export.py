@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from satchel.cli.arguments import add_export_options, export_choices, positive
+from satchel.cli.export_onnx import SUFFIX, add_onnx_options, export_onnx_file
 from satchel.cli.export_vision import PREFIX, add_vision_options, export_vision
 from satchel.cli.output import emit, print_json, say, whole
 from satchel.cli.plan import describe_export, print_plan, report_written
@@ -27,7 +28,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "source",
         metavar="SOURCE",
         nargs="?",
-        help="a name, hf:ORG/REPO, a checkpoint's path or torchvision:NAME; may be in --config",
+        help="a name, hf:ORG/REPO, a checkpoint's path, FILE.onnx or torchvision:NAME; may be in "
+        "--config",
     )
     parser.add_argument(
         "-o",
@@ -43,6 +45,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add_export_options(parser)
     add_vision_options(parser)
+    add_onnx_options(parser)
     gate = parser.add_argument_group("what to refuse")
     gate.add_argument(
         "--max-ppl-increase",
@@ -73,6 +76,9 @@ def execute(arguments: argparse.Namespace) -> None:
         source = vision_source(source)
     if source.startswith(PREFIX):
         export_vision(arguments, source, named, choices)
+        return
+    if source.endswith(SUFFIX):
+        export_onnx_file(arguments, source, named, choices)
         return
     gate = _gate(arguments)
     if named and not is_folder(named) and not arguments.plan:

@@ -45,14 +45,26 @@ def add_vision_options(parser: argparse.ArgumentParser) -> None:
 def export_vision(
     arguments: argparse.Namespace, source: str, output: str | None, choices: dict[str, Any]
 ) -> None:
+    check_choices(source, choices)
+    bar = ProgressBar()
+    job = _job(arguments, source, choices, bar)
+    run_module_job(arguments, job, output, bar)
+
+
+def check_choices(source: str, choices: dict[str, Any]) -> None:
+    """No option is for language models alone."""
     from satchel.exporter.module_options import ModuleOptions
 
     other = sorted(set(choices) - {field.name for field in fields(ModuleOptions)} - _OTHER)
     if other:
         named = other[0].replace("_", "-")
         raise ConfigError(f"--{named} is for language models, and {source} is not one")
-    bar = ProgressBar()
-    job = _job(arguments, source, choices, bar)
+
+
+def run_module_job(
+    arguments: argparse.Namespace, job: Export, output: str | None, bar: ProgressBar
+) -> None:
+    """Write the program, or only plan it, and tell what became of it."""
     started = time.perf_counter()
     path = job.output(output)
     if arguments.plan:
@@ -64,7 +76,7 @@ def export_vision(
         return
     job.run(path, arguments.force)
     bar.close()
-    _report(arguments, path, time.perf_counter() - started, job.targets)
+    report_module(arguments, path, time.perf_counter() - started, job.targets)
 
 
 def _job(
@@ -142,7 +154,7 @@ def _images(folder: str, limit: int) -> list[Any]:
     return images
 
 
-def _report(
+def report_module(
     arguments: argparse.Namespace, path: Path, seconds: float, targets: tuple[Target, ...]
 ) -> None:
     from satchel.machine import peak_with_children
@@ -156,7 +168,7 @@ def _report(
         "architecture": meta["architecture"],
         "recipe": meta["recipe"]["description"],
         "parameters": meta["parameters"],
-        "classes": len(meta["vision"]["classes"]),
+        "classes": len(meta.get("vision", {}).get("classes", [])),
         "layer_snr_db": meta["layer_snr_db"],
         "kept_in_float": meta["kept_in_float"],
         "output_snr_db": meta["output_snr_db"],

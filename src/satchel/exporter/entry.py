@@ -101,12 +101,15 @@ def export(source: Any, *arguments: Any, **options: Any) -> Path:
     or ``hf:ORG/REPO``, and the options of :class:`~satchel.exporter.ExportOptions`.
     ``export(module, example_inputs, output, recipe=…)`` takes a ``torch.nn.Module`` and the
     options of ``satchel.torch.job.export_module``; it needs ``pip install 'satchel[torch]'``.
+    ``export("model.onnx", output, recipe=…)`` takes those of ``satchel.onnx.job.export_onnx``.
     By default the file's name tells model, target, recipe, and what else was chosen.
 
     >>> export("tiny-llama", recipe="8da4w", group_size=32, context=128)
     PosixPath('tiny-llama-cpu-8da4w-g32-c128.satchel')
     """
     try:
+        if isinstance(source, (str, os.PathLike)) and os.fspath(source).endswith(".onnx"):
+            return _export_onnx(Path(source), *arguments, **options)
         if isinstance(source, (str, os.PathLike)):
             return _export_checkpoint(source, *arguments, **options)
         try:
@@ -119,6 +122,17 @@ def export(source: Any, *arguments: Any, **options: Any) -> Path:
     except SatchelError as error:
         advise_in_python(error, all_options().values())
         raise
+
+
+def _export_onnx(path: Path, *arguments: Any, **options: Any) -> Path:
+    try:
+        from satchel.onnx.job import export_onnx
+    except ImportError as error:
+        raise ConfigError(
+            f"exporting an ONNX file needs the onnx package ({error})",
+            "pip install 'satchel[onnx]'.",
+        ) from None
+    return export_onnx(path, *arguments, **options)
 
 
 def _export_checkpoint(

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from satchel.graph.builder import GraphBuilder
 from satchel.graph.ir import Attribute, Dim, DType, Shape, Sym, TensorType, Value
 from satchel.graph.ops import find_op
-from satchel.torch.operators.registry import OperatorError
+from satchel.torch.operator_error import OperatorError
 
 Array = NDArray[Any]
 Number = int | float | bool

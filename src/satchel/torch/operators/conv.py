@@ -35,7 +35,7 @@ def both(values: int | Sequence[int], spatial: int, single: int) -> tuple[int, i
     return (single, listed[0]) if spatial == 1 else (listed[0], listed[1])
 
 
-def _convolve(
+def convolve(
     low: Lowering,
     x: Value,
     weight: Value,
@@ -46,6 +46,7 @@ def _convolve(
     groups: int,
     output_padding: int | Sequence[int] | None = None,
 ) -> Value:
+    """``padding`` is that of each dimension, or with constant weights those before, then after."""
     spatial = len(weight.shape) - 2
     if spatial not in (1, 2, 3):
         raise OperatorError(f"a convolution over {spatial} dimensions")
@@ -149,7 +150,7 @@ def _over_depth(
     batch = low.known(x.shape[0], "convolution")
     *_, height, width = low.shape
     low.shape = (batch * count, outputs, height, width)
-    made = _convolve(low, frames, flat, bias, steps[1:], edges[1:], gaps[1:], groups)
+    made = convolve(low, frames, flat, bias, steps[1:], edges[1:], gaps[1:], groups)
     split = low.reshape(made, (batch, count, *made.shape[1:]))
     return low.transpose(split, (0, 2, 1, 3, 4))
 
@@ -166,6 +167,8 @@ def _padding(
         before = total[0] // 2, total[1] // 2
         return before, (total[0] - before[0], total[1] - before[1])
     numbers = 0 if isinstance(padding, str) else padding  # "valid"
+    if not isinstance(numbers, int) and len(numbers) == 2 * spatial:  # before, and then after
+        return both(numbers[:spatial], spatial, 0), both(numbers[spatial:], spatial, 0)
     one = both(numbers, spatial, 0)
     return one, one
 
@@ -181,7 +184,7 @@ def conv(
     dilation: int | Sequence[int] = 1,
     groups: int = 1,
 ) -> Value:
-    return _convolve(low, x, weight, bias, stride, padding, dilation, groups)
+    return convolve(low, x, weight, bias, stride, padding, dilation, groups)
 
 
 @aten("conv_transpose1d", "conv_transpose2d")
@@ -196,7 +199,7 @@ def conv_transpose(
     groups: int = 1,
     dilation: int | Sequence[int] = 1,
 ) -> Value:
-    return _convolve(low, x, weight, bias, stride, padding, dilation, groups, output_padding)
+    return convolve(low, x, weight, bias, stride, padding, dilation, groups, output_padding)
 
 
 @aten("convolution")
@@ -213,4 +216,4 @@ def convolution(
     groups: int,
 ) -> Value:
     extra = output_padding if transposed else None
-    return _convolve(low, x, weight, bias, stride, padding, dilation, groups, extra)
+    return convolve(low, x, weight, bias, stride, padding, dilation, groups, extra)

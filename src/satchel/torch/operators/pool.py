@@ -17,7 +17,10 @@ from satchel.torch.operators.window import window_places
 Sizes = int | Sequence[int]
 
 
-def _pool(low: Lowering, op: str, x: Value, spatial: int, attrs: dict[str, Attribute]) -> Value:
+def pool_image(
+    low: Lowering, op: str, x: Value, spatial: int, attrs: dict[str, Attribute]
+) -> Value:
+    """Pooling over the last dimensions of [N, C, …] or [C, …]."""
     batched = len(x.shape) == spatial + 2
     image = x if batched else low.reshape(x, (1, *x.shape))
     out = low.emit(op, to_channels_last(low, image, spatial), **attrs)
@@ -47,7 +50,7 @@ def max_pool(
     spatial = 1 if low.operator == "max_pool1d" else 2
     attrs = _window(kernel, stride, padding, spatial)
     attrs |= {"dilation": both(dilation, spatial, 1), "ceil_mode": int(ceil_mode)}
-    result = _pool(low, "max_pool2d", x, spatial, attrs)
+    result = pool_image(low, "max_pool2d", x, spatial, attrs)
     if not low.operator.endswith("with_indices"):
         return result
     places = None
@@ -89,7 +92,7 @@ def avg_pool(
     attrs |= {"ceil_mode": int(ceil_mode), "count_include_pad": int(count_include_pad)}
     if divisor is not None:
         attrs["divisor"] = divisor
-    return _pool(low, "avg_pool2d", x, spatial, attrs)
+    return pool_image(low, "avg_pool2d", x, spatial, attrs)
 
 
 @aten("max_pool3d", "max_pool3d_with_indices", "avg_pool3d")

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, TypeVar
 
+from satchel.torch.operator_error import OperatorError
+
+__all__ = ["OPERATORS", "Operator", "OperatorError", "aten", "find_operator"]
+
 Operator = Callable[..., Any]  # (Lowering, *arguments of the operator) -> Value or list of values
 
 AnyOperator = TypeVar("AnyOperator", bound=Operator)
 
 OPERATORS: dict[str, Operator] = {}
-
-
-class OperatorError(Exception):
-    """An operator is known, but not with these arguments."""
 
 
 def aten(*names: str) -> Callable[[AnyOperator], AnyOperator]:

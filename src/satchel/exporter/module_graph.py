@@ -1,0 +1,76 @@
+"""From the graph of a PyTorch module or of an ONNX model to what the pipeline takes on."""
+
+from __future__ import annotations
+
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from satchel.backends.target import ModuleGraph, Samples
+from satchel.exporter.module_options import ModuleOptions
+from satchel.exporter.pipeline import Export, Portable
+from satchel.graph.ir import Graph
+from satchel.graph.passes import optimize
+from satchel.program.about import AboutModule
+from satchel.progress import Progress
+from satchel.quantize.recipe import Recipe, apply_recipe, store_steps
+from satchel.quantize.static.module import calibration_examples
+from satchel.torch.weights import ArrayCheckpoint, take_weights
+
+
+def prepare_graph_export(
+    imported: Graph,
+    options: ModuleOptions,
+    *,
+    name: str,
+    parameters: int,
+    source: str,
+    calibration: Any,
+    progress: Progress,
+) -> Export:
+    """An export of a graph whose weights are constants; ``source`` is where it comes from."""
+    chip = options.chip
+    recipe = Recipe.named(chip.module_recipe(options.recipe_name), overrides=options.overrides)
+    graph = optimize(imported, chip.module_passes)
+    arrays = take_weights(graph)
+    encodings = store_steps([graph], apply_recipe([graph], recipe), {})
+    examples = calibration_examples(graph, calibration) if options.needs_examples else []
+    samples = Samples(examples=examples, observer=options.observer, least_snr=options.least_snr)
+    finished = chip.finish_module(
+        ModuleGraph(graph, arrays, encodings, recipe, options.recipe_name, samples), progress
+    )
+    overrides = list(map(str, recipe.overrides))
+    description = ", ".join([options.recipe_name, *overrides])
+    more = dict(options.metadata)
+    architecture = str(more.pop("architecture", source))
+    portable = Portable(
+        name=name,
+        graphs=(finished.graph,),
+        encodings=finished.encodings,
+        checkpoint=ArrayCheckpoint(finished.arrays, Path(name)),
+        recipe=recipe,
+        recipe_name=options.recipe_name,
+        description=description,
+        choices=("mixed",) if overrides else (),
+        parameters=parameters,
+        describe=lambda errors: AboutModule(
+            satchel_version=version("satchel"),
+            name=name,
+            architecture=architecture,
+            parameters=parameters,
+            recipe={
+                "name": options.recipe_name,
+                "overrides": {o.pattern: o.value for o in recipe.overrides},
+                "observer": options.observer if options.needs_examples else None,
+                "description": description,
+            },
+            layer_snr_db=finished.noise,
+            kept_in_float=list(finished.kept_in_float),
+            output_snr_db=finished.output_snr,
+            weight_error={n: round(e.relative, 6) for n, e in errors.items()},
+            provenance={"format": source, "file": name},
+            more=more,
+        ),
+        samples=samples,
+    )
+    return Export.of(portable, options.targets, progress)

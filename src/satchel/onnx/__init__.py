@@ -1,0 +1,1 @@
+"""ONNX models: read with the ``onnx`` package, written as graphs like PyTorch's modules."""

@@ -1,0 +1,28 @@
+"""All operators. Importing this package fills the table."""
+
+from satchel.onnx.operators import (
+    einsum,
+    elementwise,
+    index,
+    layers,
+    quantized,
+    recurrent,
+    reduce,
+    resize,
+    shape,
+)
+from satchel.onnx.operators.registry import OPERATORS, Call
+
+__all__ = [
+    "OPERATORS",
+    "Call",
+    "einsum",
+    "elementwise",
+    "index",
+    "layers",
+    "quantized",
+    "recurrent",
+    "reduce",
+    "resize",
+    "shape",
+]
