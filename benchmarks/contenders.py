@@ -10,6 +10,7 @@ from typing import Any
 
 from satchel.sources.random_weights import tensor_shapes, write_checkpoint
 from satchel.sources.shapes import SHAPES
+from satchel.sweeps.peers import LANGUAGE
 from satchel.sweeps.processes import Failed, run_json
 
 HERE = Path(__file__).resolve().parent
@@ -56,12 +57,10 @@ class Contender:
         return not self.script
 
 
-PEERS = (
-    Contender("llamacpp", "llama.cpp, AVX-512 VNNI", "llamacpp_peer.py"),
-    Contender("llamacpp-avx2", "llama.cpp, AVX2", "llamacpp_peer.py", "llamacpp", "avx2"),
-    Contender("onnxruntime-genai", "ONNX Runtime GenAI", "onnxruntime_peer.py"),
-    Contender("openvino-genai", "OpenVINO GenAI", "openvino_peer.py"),
-    Contender("executorch", "ExecuTorch, XNNPACK", "executorch_peer.py"),
+_LIMITS = {"llamacpp-avx2": "avx2"}  # of a build for less than this machine has
+PEERS = tuple(
+    Contender(name, peer.label, peer.script, peer.files, _LIMITS.get(name, ""))
+    for name, peer in LANGUAGE.items()
 )
 
 

@@ -26,24 +26,16 @@ from typing import Any
 from peers.install import default_folder, interpreter
 from peers.vision_models import MODELS
 
+from satchel.sweeps.peers import VISION
 from satchel.sweeps.processes import Failed, run_json
 
 HERE = Path(__file__).resolve().parent
-PEERS = {
-    "satchel": "Satchel",
-    "onnxruntime": "ONNX Runtime",
-    "openvino": "OpenVINO",
-    "openvino-vnni": "OpenVINO, VNNI only",
-    "executorch": "ExecuTorch XNNPACK",
-    "ncnn": "ncnn",
-    "torch": "torch eager",
-}
+PEERS = {"satchel": "Satchel", **{name: peer.label for name, peer in VISION.items()}}
 PRECISIONS = ("int8", "fp32")
-# Those that run in another's environment.
-ENVIRONMENTS = {"torch": "onnxruntime", "openvino-vnni": "openvino"}
-# OpenVINO where a hypervisor hides the size of AMX tiles and its AMX kernels fail; the same files.
-SAME_FILES = {"openvino-vnni": "openvino"}
-VARIABLES = {"openvino-vnni": {"ONEDNN_MAX_CPU_ISA": "AVX512_CORE_VNNI"}}
+# Those that run in another's environment, or with another's files.
+ENVIRONMENTS = {name: peer.environment for name, peer in VISION.items() if peer.environment}
+SAME_FILES = {name: peer.files for name, peer in VISION.items() if peer.files}
+VARIABLES = {name: dict(peer.variables) for name, peer in VISION.items() if peer.variables}
 MEASURED = ("median_ms", "fastest_ms", "p95_ms", "cpu_ms")
 
 

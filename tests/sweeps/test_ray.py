@@ -1,4 +1,7 @@
-"""Sweeps on Ray: two nodes on this machine, of which one dies."""
+"""Sweeps on Ray: two nodes on this machine, of which one dies.
+
+Where Ray is installed: pip install '.[sweep]' && pytest tests/sweeps/test_ray.py
+"""
 
 from __future__ import annotations
 

@@ -93,7 +93,7 @@ def test_every_cell_has_a_figure_or_a_reason(tmp_path: Path) -> None:
     folder = write_results(tmp_path / "results", matrix())
     tables, files = write_report(folder, folder / "report.html")
     by_name = {table.name: table for table in tables}
-    assert list(by_name) == ["prefill", "decode", "ttft", "latency", "memory"]
+    assert list(by_name) == ["prefill", "decode", "ttft", "memory", "latency", "vision-memory"]
     decode = by_name["decode"]
     assert decode.head == ["model", "backend", "8da4w:32", "8da4w:64", "their own"]
     texts = [[entry.text for entry in row] for row in decode.rows]

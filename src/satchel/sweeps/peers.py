@@ -90,7 +90,7 @@ def find_peer(cell: Cell, source: str, folder: Path, work: Path) -> dict[str, An
         if model.is_program or not path.exists():
             raise ConfigError(f"{source} is no checkpoint that a peer reads")
         place = work / f"{owner}-{digest_of(content_digest(path))}"
-        return {**found, "folder": str(place), "prepare": [source, str(place)]}
+        return {**found, "folder": str(place), "prepare": [source, str(place), "--json"]}
     if "--random-weights" not in model.flags:
         raise ConfigError("peers run vision models with random weights", "Add weights: random.")
     name = model.source.removeprefix(VISION_PREFIX)

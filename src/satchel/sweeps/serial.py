@@ -14,15 +14,12 @@ def run_serial(
     plan: Plan, results: Results, around: Surroundings, watcher: Watcher, retry: bool = False
 ) -> None:
     """All that has no record yet; with ``retry``, also what failed."""
-    again: set[str] = set()  # that failed in this very run
     for job in jobs_in_order(plan):
-        name = name_of(job)
-        if results.is_done(name, retry and name not in again) or not is_ready(job, results):
+        if results.is_done(name_of(job), retry) or not is_ready(job, results):
             continue
         watcher.begun(job)
         record = run_job(job, around)
         results.add(record)
-        again.add(name)
         watcher.done(job, record)
 
 
@@ -41,10 +38,13 @@ def jobs_in_order(plan: Plan) -> Iterator[Job]:
 
     An export that several groups use comes with the first of them.
     """
+    seen: set[str] = set()
     for group in plan.groups():
-        yield from exports_of(group)
-        yield from qualities_of(group)
-        yield from measurements_of(group)
+        jobs: list[Job] = [*exports_of(group), *qualities_of(group), *measurements_of(group)]
+        for job in jobs:
+            if name_of(job) not in seen:
+                seen.add(name_of(job))
+                yield job
 
 
 def measurements_of(group: list[PlannedCell]) -> Iterator[Measurement]:

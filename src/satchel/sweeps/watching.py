@@ -129,7 +129,11 @@ class LiveWatcher(LineWatcher):
         spent = duration(p.clock() - p.started)
         left = duration(p.seconds_left()) if p.left else "nothing"
         bar = ProgressBar(total=max(p.total, 1), completed=p.finished, width=None)
-        return Group(head, bar, Text(f"{spent} so far, {left} left", "dim"), table)
+        line = Table.grid(expand=True, padding=(0, 2, 0, 0))  # a bar alone would not end its line
+        line.add_column(ratio=1)
+        line.add_column(no_wrap=True)
+        line.add_row(bar, Text(f"{spent} so far, {left} left", "dim"))
+        return Group(head, line, table)
 
 
 def _what(job: Job) -> str:

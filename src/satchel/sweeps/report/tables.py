@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from satchel.sweeps.peers import label_of
 from satchel.sweeps.results import Row
@@ -118,8 +118,7 @@ VISION = (
     Measure(
         "snr",
         "Vision models: signal to noise of the outputs, dB",
-        "Against the same model in floats, on an example that ranges were not measured on. More is "
-        "better; floats have none.",
+        "Against the same model in floats, on an example. More is better; floats have none.",
         "output_snr_db",
         lambda value: f"{value:.1f}",
         of_program=True,
@@ -171,9 +170,11 @@ def tables_of(rows: Sequence[Row]) -> list[Table]:
     language = [row for row in rows if row["kind"] == "language"]
     vision = [row for row in rows if row["kind"] == "vision"]
     found = [_pivot(measure, language) for measure in (*LANGUAGE, *QUALITY)]
+    found += [_pivot(measure, language) for measure in (*_tasks(language), *BOTH)]
     found += [_pivot(measure, vision) for measure in VISION]
-    found += [_pivot(measure, rows) for measure in BOTH]
-    found += [_pivot(measure, language) for measure in _tasks(language)]
+    for measure in BOTH:
+        title = f"Vision models: {measure.title[0].lower()}{measure.title[1:]}"
+        found.append(_pivot(replace(measure, name=f"vision-{measure.name}", title=title), vision))
     return [table for table in found if table is not None]
 
 
