@@ -8,16 +8,21 @@
     python benchmarks/vulkan_speed.py llama.satchel --peer PYTHON --gguf /tmp/gguf/model.gguf
 
 PYTHON is an environment with a llama-cpp-python whose llama.cpp was built for the GPU. Tokens are
-random; every step brings its logits to the host. Numbers are tokens a second, medians of rounds
-that the two do in turns.
+random; every step brings its logits to the host, but for "decode chosen there": the likeliest token
+is taken on the device, as an answer is made. Numbers are tokens a second, medians of rounds that
+the two do in turns. Before them, how long the program takes to its first token, with and without
+pipelines of an earlier run, and what of the device's memory is in use (where nvidia-smi tells).
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
 import statistics
 import subprocess
+import sys
+import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -29,6 +34,8 @@ from satchel.runtime.program import Instance, Program
 PROMPTS = (256, 2048)
 DECODED = 128
 TOGETHER = (1, 2, 4, 8, 16, 32)
+CHAIN = 32  # tokens of a submission
+CHOSEN = "decode chosen there"
 
 
 class Steps:
@@ -86,12 +93,61 @@ class Steps:
 
         return self.with_sequences(together, run)
 
+    def chosen_rate(self, count: int) -> float:
+        def run(sequences: list[int]) -> float:
+            kv, position = self.instance.method("kv_forward"), 4
+            self.decode(sequences, 0, position)
+            tokens = kv.run_chain(1, position, sequences[0], 0.0, [0.0] * CHAIN)
+            started, done = time.perf_counter(), 0
+            while done < count:
+                position += len(tokens)
+                tokens = kv.run_chain(tokens[-1], position, sequences[0], 0.0, [0.0] * CHAIN)
+                done += len(tokens)
+            return done / (time.perf_counter() - started)
+
+        return self.with_sequences(1, run)
+
     def measure(self) -> dict[str, float]:
         rates = {f"prefill {count}": self.prefill_rate(count) for count in PROMPTS}
+        if self.instance.chooses_tokens:
+            rates[CHOSEN] = self.chosen_rate(DECODED)
         for together in TOGETHER:
             steps = DECODED if together == 1 else 32
             rates[f"decode of {together}"] = self.decode_rate(together, steps)
         return rates
+
+
+def load_seconds(path: Path, target: str) -> float:
+    """To the first token, in a process of its own."""
+    script = (
+        "import sys, time\nfrom satchel.runtime.program import Program\n"
+        "started = time.perf_counter()\n"
+        "Program(sys.argv[1], target=sys.argv[2]).instance().method('kv_forward').run([1], [0])\n"
+        "print(time.perf_counter() - started)"
+    )
+    command = [sys.executable, "-c", script, str(path), target]
+    return float(subprocess.check_output(command, text=True))
+
+
+def tell_loading(path: Path, target: str) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        os.environ["SATCHEL_CACHE"] = folder
+        cold, warm = load_seconds(path, target), load_seconds(path, target)
+    del os.environ["SATCHEL_CACHE"]
+    size = path.stat().st_size
+    print(f"file {size / 1e6:.0f} MB, first token after {cold:.2f} s, again {warm:.2f} s")
+
+
+def tell_memory(before: int | None) -> int | None:
+    """What of the device's memory is in use, in MiB; how much more than before is printed."""
+    query = ["nvidia-smi", "--query-gpu=memory.used", "--format=csv,noheader,nounits"]
+    try:
+        used = int(subprocess.check_output(query, text=True).split()[0])
+    except (OSError, subprocess.CalledProcessError, ValueError):
+        return None
+    if before is not None:
+        print(f"memory of the device {used - before} MiB")
+    return used
 
 
 def medians(rounds: list[dict[str, float]]) -> dict[str, float]:
@@ -106,9 +162,12 @@ def main() -> None:
     parser.add_argument("--peer", help="a Python that has llama-cpp-python for this GPU")
     parser.add_argument("--gguf", type=Path)
     arguments = parser.parse_args()
+    tell_loading(arguments.program, arguments.target)
+    used = tell_memory(None)
     steps = Steps(arguments.program, arguments.target)
     print(steps.instance.kernels)
     steps.measure()  # pipelines, memory
+    tell_memory(used)
     ours: list[dict[str, float]] = []
     theirs: list[dict[str, float]] = []
     script = Path(__file__).parent / "peers" / "llamacpp_gpu.py"
@@ -119,8 +178,11 @@ def main() -> None:
             theirs.append(json.loads(subprocess.check_output(command, text=True)))
     peer = medians(theirs) if theirs else {}
     for name, rate in medians(ours).items():
-        beside = f"   llama.cpp {peer[name]:8.0f}   {rate / peer[name]:5.2f} x" if peer else ""
-        print(f"{name:14} {rate:8.0f} tok/s{beside}")
+        theirs_too = peer.get("decode of 1" if name == CHOSEN else name)
+        beside = (
+            f"   llama.cpp {theirs_too:8.0f}   {rate / theirs_too:5.2f} x" if theirs_too else ""
+        )
+        print(f"{name:20} {rate:8.0f} tok/s{beside}")
 
 
 if __name__ == "__main__":

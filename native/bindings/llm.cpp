@@ -172,6 +172,7 @@ void bind_sampler(nb::module_& m) {
           "Changes the logits in their place.")
       .def("choose",
            [](Sampler& s, const ConstLogits& logits) { return s.choose(span_of(logits)); })
+      .def("random", &Sampler::random)
       .def("distribution",
            [](Sampler& s, const ConstLogits& logits) { return s.distribution(span_of(logits)); });
   nb::class_<llm::Random>(m, "Random", "numpy's Generator(PCG64(seed)).random(), one by one.")

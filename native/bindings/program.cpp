@@ -186,7 +186,7 @@ nb::tuple take_profile(Instance& instance) {
   {
     nb::gil_scoped_release release;
     const std::lock_guard<std::recursive_mutex> lock(instance.mutex());
-    profile = instance.cpu().take_profile();
+    for (const auto& executor : instance.executors()) profile.add(executor->take_profile());
   }
   nb::dict ops, layers;
   for (const auto& [op, row] : profile.ops())
@@ -329,6 +329,15 @@ void bind_program(nb::module_& m) {
           nb::arg("executors") = std::vector<std::shared_ptr<Executor>>())
       .def("run", &run, nb::arg("method"), nb::arg("inputs"))
       .def(
+          "run_chain",
+          [](Instance& i, size_t method, int32_t token, int32_t position, int32_t sequence,
+             float temperature, std::vector<float> random) {
+            const std::lock_guard<std::recursive_mutex> lock(i.mutex());
+            return i.run_chain(method, {token, position, sequence, temperature, std::move(random)});
+          },
+          nb::arg("method"), nb::arg("token"), nb::arg("position"), nb::arg("sequence"),
+          nb::arg("temperature"), nb::arg("random"), nb::call_guard<nb::gil_scoped_release>())
+      .def(
           "reset",
           [](Instance& i) {
             const std::lock_guard<std::recursive_mutex> lock(i.mutex());
@@ -339,7 +348,7 @@ void bind_program(nb::module_& m) {
           "start_profile",
           [](Instance& i) {
             const std::lock_guard<std::recursive_mutex> lock(i.mutex());
-            i.cpu().start_profile();
+            for (const auto& executor : i.executors()) executor->start_profile();
           },
           nb::call_guard<nb::gil_scoped_release>())
       .def("take_profile", &take_profile)

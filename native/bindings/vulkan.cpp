@@ -5,6 +5,7 @@
 #include <nanobind/stl/vector.h>
 
 #include "../vulkan/executor.h"
+#include "../vulkan/peaks.h"
 
 namespace nb = nanobind;
 using namespace satchel;
@@ -38,10 +39,27 @@ void bind_vulkan(nb::module_& m) {
   m.def("ops", &vulkan::names_of_ops, "The ops that there are shaders for.");
   m.def(
       "executor",
-      [](size_t device, std::string cache_folder) -> std::shared_ptr<Executor> {
+      [](size_t device, std::string cache_folder, int64_t layers) -> std::shared_ptr<Executor> {
         nb::gil_scoped_release release;
-        return std::make_shared<vulkan::VulkanExecutor>(device, std::move(cache_folder));
+        return std::make_shared<vulkan::VulkanExecutor>(device, std::move(cache_folder), layers);
       },
-      nb::arg("device") = 0, nb::arg("cache_folder") = "",
-      "An executor on a device, by its number; its pipelines are kept in the folder.");
+      nb::arg("device") = 0, nb::arg("cache_folder") = "", nb::arg("layers") = INT64_MAX,
+      "An executor on a device, by its number; its pipelines are kept in the folder. Of a language "
+      "model it takes the first layers.");
+  m.def(
+      "measure",
+      [](size_t device) {
+        vulkan::Peaks peaks;
+        {
+          nb::gil_scoped_release release;
+          peaks = vulkan::measure_peaks(device);
+        }
+        nb::dict d;
+        d["read_bytes_s"] = peaks.read_bytes_s;
+        d["multiply_adds_s"] = peaks.multiply_adds_s;
+        return d;
+      },
+      nb::arg("device") = 0,
+      "What a device can read of its memory, and how many bytes it multiplies and adds, in a "
+      "second; 0 where it cannot tell.");
 }

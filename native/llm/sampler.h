@@ -36,6 +36,8 @@ class Sampler {
   // A logit of minus infinity rules its token out; NaN or infinity is an
   // ExecutionError.
   uint32_t choose(std::span<const float> logits);
+  // The next random number in [0, 1), for those who choose elsewhere.
+  double random() { return random_.next(); }
   // The probability of every token, as choose() draws them.
   std::vector<double> distribution(std::span<const float> logits);
 

@@ -28,6 +28,7 @@ class BoundMethod {
   Tensor& tensor(uint32_t id) { return tensors_[id]; }
   const std::vector<Tensor>& tensors() const { return tensors_; }
   std::vector<NodeCall>& calls() { return calls_; }
+  const std::vector<NodeCall>& calls() const { return calls_; }
 
  private:
   void count_uses();

@@ -40,8 +40,10 @@ class CpuExecutor : public Executor {
   void copy(const uint8_t* from, size_t bytes, uint8_t* to);
 
   // From here on calls are timed, op by op, until the times are taken.
-  void start_profile() { profile_.emplace(); }
-  Profile take_profile() { return std::exchange(profile_, std::nullopt).value_or(Profile{}); }
+  void start_profile() override { profile_.emplace(); }
+  Profile take_profile() override {
+    return std::exchange(profile_, std::nullopt).value_or(Profile{});
+  }
 
  private:
   friend class CpuPart;

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "bound_method.h"
+#include "profile.h"
 #include "program.h"
 #include "sequences.h"
 #include "state_memory.h"
@@ -27,6 +28,13 @@ struct PartInfo {
   std::vector<uint32_t> gives;  // written here, and read elsewhere
 };
 
+// A token, and how those behind it are chosen: as many as there are random numbers in [0, 1).
+struct Chain {
+  int32_t token, position, sequence;
+  float temperature;  // 0: the likeliest, whatever the random numbers
+  std::vector<float> random;
+};
+
 class Part {
  public:
   virtual ~Part() = default;
@@ -36,6 +44,10 @@ class Part {
   virtual void take(uint32_t value, const uint8_t* from) = 0;
   virtual void give(uint32_t value, uint8_t* to) = 0;
   virtual void run(Sequences& sequences) = 0;
+  // Runs a method that is this part alone again and again, each time for the token that was chosen
+  // from the logits before. The method's inputs lie in `chain`. Returns the tokens, which may be
+  // fewer than were asked for; none if it cannot. -1 stands for logits without a meaning.
+  virtual std::vector<int32_t> run_chain(Sequences&, Chain&) { return {}; }
 };
 
 // An executor serves one instance.
@@ -44,6 +56,8 @@ class Executor {
   virtual ~Executor() = default;
   virtual const std::string& name() const = 0;
 
+  // A method whose nodes it will be asked for, one after the other; sizes are the largest.
+  virtual void look_at(const BoundMethod&) {}
   // Why it cannot run a node, whose sizes are the largest; empty if it can.
   virtual std::string refuses(const NodeCall& call) const = 0;
 
@@ -53,6 +67,10 @@ class Executor {
   virtual std::unique_ptr<StateMemory> make_state(size_t state, uint64_t bytes) = 0;
   // `method` outlives the part; its calls from info.first to info.last are this executor's.
   virtual std::unique_ptr<Part> prepare(BoundMethod& method, const PartInfo& info) = 0;
+
+  // From now on the time of every call is noted, until it is taken.
+  virtual void start_profile() {}
+  virtual Profile take_profile() { return {}; }
 };
 
 }  // namespace satchel

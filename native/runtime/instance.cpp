@@ -145,10 +145,8 @@ std::vector<int64_t> Instance::take_inputs(BoundMethod& bound,
   return sizes;
 }
 
-std::vector<ArrayView> Instance::run(size_t number, const std::vector<ArrayView>& inputs) {
+void Instance::bind(size_t number, const std::vector<ArrayView>& inputs) {
   BoundMethod& bound = methods_.at(number);
-  const Method& method = bound.method();
-  const std::vector<PartInfo>& infos = placement_.parts[number];
   if (bound.bind(take_inputs(bound, inputs))) {
     try {
       for (const auto& part : parts_[number]) part->bind();
@@ -158,6 +156,32 @@ std::vector<ArrayView> Instance::run(size_t number, const std::vector<ArrayView>
     }
   }
   if (++calls_ == kCallsBeforeSettling) program_->settle();
+}
+
+std::vector<int32_t> Instance::run_chain(size_t number, Chain chain) {
+  const Method& method = methods_.at(number).method();
+  if (parts_[number].size() != 1 || method.outputs.size() != 1) return {};
+  std::vector<ArrayView> inputs;
+  for (const uint32_t id : method.inputs) {
+    const std::string& name = method.values[id].name;
+    const int32_t* from = name == "tokens"     ? &chain.token
+                          : name == "position" ? &chain.position
+                          : name == "sequence" ? &chain.sequence
+                                               : nullptr;
+    if (!from) return {};
+    inputs.push_back({DType::i32, {1}, from});
+  }
+  bind(number, inputs);
+  std::vector<int32_t> tokens = parts_[number][0]->run_chain(*sequences_, chain);
+  program_->file().require_intact();
+  return tokens;
+}
+
+std::vector<ArrayView> Instance::run(size_t number, const std::vector<ArrayView>& inputs) {
+  BoundMethod& bound = methods_.at(number);
+  const Method& method = bound.method();
+  const std::vector<PartInfo>& infos = placement_.parts[number];
+  bind(number, inputs);
   for (size_t p = 0; p < infos.size(); ++p) {
     Part& part = *parts_[number][p];
     for (const uint32_t id : infos[p].takes) part.take(id, bound.tensor(id).data);

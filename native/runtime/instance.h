@@ -30,6 +30,10 @@ class Instance {
   // Runs a method. The views point into the arena and are valid until the next call.
   std::vector<ArrayView> run(size_t method, const std::vector<ArrayView>& inputs);
 
+  // Tokens that follow one another, chosen where the logits are: see Part::run_chain. None if the
+  // method is not one of a token, or who runs it cannot choose.
+  std::vector<int32_t> run_chain(size_t method, Chain chain);
+
   // All states are what they were at first.
   void reset();
 
@@ -45,6 +49,8 @@ class Instance {
   std::recursive_mutex& mutex() { return mutex_; }
 
  private:
+  // Binds the method to inputs.
+  void bind(size_t method, const std::vector<ArrayView>& inputs);
   // The sizes that the inputs give to the method's symbols.
   std::vector<int64_t> take_inputs(BoundMethod& bound, const std::vector<ArrayView>& inputs);
 

@@ -21,6 +21,7 @@ Owners ask_executors(std::vector<BoundMethod>& methods,
   Owners owners;
   for (BoundMethod& method : methods) {
     if (executors.size() > 1) method.bind_largest();
+    for (const auto& executor : executors) executor->look_at(method);
     std::vector<size_t>& own = owners.emplace_back();
     for (const NodeCall& call : method.calls()) {
       const std::string op = call.info->op->name;

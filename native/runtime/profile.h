@@ -25,11 +25,16 @@ class Profile {
   // A call and those that are joined to it: the time counts for the first that has a matrix of
   // weights.
   void add(const NodeCall& call, Clock::duration time) {
-    const double seconds = std::chrono::duration<double>(time).count();
-    const NodeCall* main = nullptr;
+    add_together(std::span(&call, call.joined + 1), std::chrono::duration<double>(time).count());
+  }
+  // The same of calls that lie anywhere, the first of them first.
+  template <typename Calls>
+  void add_together(const Calls& calls, double seconds) {
+    const NodeCall *first = nullptr, *main = nullptr;
     std::string layers;
     double multiply_adds = 0.0;
-    for (const NodeCall& one : std::span(&call, call.joined + 1)) {
+    for (const NodeCall& one : calls) {
+      if (!first) first = &one;
       ++ops_[one.info->op->name].calls;
       const Tensor* matrix = matrix_of(one);
       if (!matrix) continue;
@@ -39,11 +44,22 @@ class Profile {
       multiply_adds +=
           static_cast<double>(one.output->elements()) * static_cast<double>(matrix->last());
     }
-    const std::string name = (main ? main : &call)->info->op->name;
+    const std::string name = (main ? main : first)->info->op->name;
     ops_[name].seconds += seconds;
     if (!main || name == "embedding") return;  // which reads its matrix, and multiplies nothing
     Row& row = layers_[name + layers];
     ++row.calls, row.seconds += seconds, row.multiply_adds += multiply_adds;
+  }
+
+  void add(const Profile& other) {
+    const auto join = [](Rows& own, const Rows& others) {
+      for (const auto& [name, row] : others) {
+        Row& to = own[name];
+        to.calls += row.calls, to.seconds += row.seconds, to.multiply_adds += row.multiply_adds;
+      }
+    };
+    join(ops_, other.ops_);
+    join(layers_, other.layers_);
   }
 
   const Rows& ops() const { return ops_; }

@@ -83,7 +83,7 @@ void Device::run(const std::function<void(VkCommandBuffer)>& record, const char*
   require_success(functions_.vkBeginCommandBuffer(commands_, &begin), what);
   record(commands_);
   finish(commands_, what);
-  submit(commands_, what);
+  submit({&commands_, 1}, what);
 }
 
 void Device::finish(VkCommandBuffer commands, const char* what) const {
@@ -96,11 +96,11 @@ void Device::finish(VkCommandBuffer commands, const char* what) const {
   require_success(functions_.vkEndCommandBuffer(commands), what);
 }
 
-void Device::submit(VkCommandBuffer commands, const char* what) {
+void Device::submit(std::span<const VkCommandBuffer> commands, const char* what) {
   if (lost_) require_success(VK_ERROR_DEVICE_LOST, what);
   VkSubmitInfo submit;
-  submit.commandBufferCount = 1;
-  submit.pCommandBuffers = &commands;
+  submit.commandBufferCount = static_cast<uint32_t>(commands.size());
+  submit.pCommandBuffers = commands.data();
   VkResult result = functions_.vkQueueSubmit(queue_, 1, &submit, fence_);
   if (result == VK_SUCCESS)
     result = functions_.vkWaitForFences(device_, 1, &fence_, 1, patience_in_nanoseconds());

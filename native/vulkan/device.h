@@ -3,6 +3,7 @@
 
 #include <functional>
 #include <memory>
+#include <span>
 #include <string>
 
 #include "library.h"
@@ -25,7 +26,7 @@ class Device {
   void run(const std::function<void(VkCommandBuffer)>& record, const char* what);
   // The same in two steps, for commands that are run more than once.
   void finish(VkCommandBuffer commands, const char* what) const;
-  void submit(VkCommandBuffer commands, const char* what);
+  void submit(std::span<const VkCommandBuffer> commands, const char* what);  // one by one
   // Whether it may still be at work that nobody waits for any more: what it uses is then left as it
   // is, for good.
   bool is_abandoned() const { return abandoned_; }

@@ -2,15 +2,16 @@
 
 #include <algorithm>
 #include <cstring>
+#include <functional>
 #include <cstdio>
 #include <cstdlib>
 
 #include "../runtime/errors.h"
+#include "choice.h"
 #include "fusion.h"
+#include "run_inputs.h"
 
 namespace satchel::vulkan {
-
-namespace {
 
 DeviceInfo find_device(size_t number) {
   const std::vector<DeviceInfo> devices = Library::get().devices();
@@ -27,6 +28,25 @@ DeviceInfo find_device(size_t number) {
                          " buffers and workgroups of 256. Use --target cpu");
   }
   return info;
+}
+
+namespace {
+
+constexpr const char* kChoice = "how a token is chosen";
+
+// The layer that a weight of a language model is of: the first number that stands alone between the
+// dots of its name; -1 if there is none.
+int64_t layer_of(const std::string& name) {
+  for (size_t begin = 0; begin < name.size();) {
+    const size_t end = std::min(name.find('.', begin), name.size());
+    const auto is_digit = [](char c) { return c >= '0' && c <= '9'; };
+    if (end > begin && end - begin < 9 &&
+        std::all_of(name.begin() + static_cast<ptrdiff_t>(begin),
+                    name.begin() + static_cast<ptrdiff_t>(end), is_digit))
+      return std::strtoll(name.c_str() + begin, nullptr, 10);
+    begin = end + 1;
+  }
+  return -1;
 }
 
 uint64_t bytes_of(const Tensor& t) {
@@ -47,7 +67,8 @@ class VulkanPart : public Part, private Work {
         recorder_(executor.device_, executor.pipelines_),
         tables_(executor.device_),
         steps_(fuse({method, info, executor.device_.info()}, executor.weights_)),
-        places_({method, info, executor.device_.info()}, steps_) {
+        places_({method, info, executor.device_.info()}, steps_),
+        inputs_(executor.device_, executor.pipelines_) {
     for (size_t n = info.first; n < info.last; ++n) {
       for (const Tensor* t : method.calls()[n].inputs) {
         if (t && t->weight) load(*t->weight);
@@ -73,16 +94,100 @@ class VulkanPart : public Part, private Work {
 
   void run(Sequences& of_instance) override {
     sequences = &of_instance;
+    if (is_timed_ != (tells_times() || executor_.profile_)) commands_ = nullptr;
     tables_.clear();
     for (const FusedStep& fused : steps_) fused.step->prepare(*this);
     Device& device = executor_.device_;
-    if (!tables_.publish()) commands_ = nullptr;
+    if (!tables_.publish() || chooses_) commands_ = nullptr;
+    chooses_ = false;
     if (!commands_ || recorded_with_ != device.buffers_made()) record();
-    device.submit(commands_, method_.method().name.c_str());
+    device.submit({&commands_, 1}, method_.method().name.c_str());
     if (tells_times()) print_times();
+    if (executor_.profile_) note_times(*executor_.profile_);
+  }
+
+  std::vector<int32_t> run_chain(Sequences& of_instance, Chain& chain) override {
+    if (!can_choose() || chain.random.empty()) return {};
+    sequences = &of_instance;
+    const std::vector<std::vector<uint8_t>> tables = prepare_runs(chain);
+    const size_t runs = tables.size();
+    if (!tables_.publish() || !chooses_ || temperature_ != chain.temperature) commands_ = nullptr;
+    chooses_ = true, temperature_ = chain.temperature;
+    if (!commands_ || recorded_with_ != executor_.device_.buffers_made()) {
+      record();
+      feed_inputs();
+    }
+    std::vector<VkCommandBuffer> commands;
+    for (size_t run = 0; run < runs; ++run) {
+      inputs_.write(run, 0, tables[run].data());
+      for (size_t i = 0; i < info_.takes.size(); ++i)
+        inputs_.write(run, i + 1, method_.tensor(info_.takes[i]).data);
+      ++chain.position;
+      commands.insert(commands.end(), {inputs_.commands(run), commands_});
+    }
+    executor_.device_.submit(commands, method_.method().name.c_str());
+    const auto* chosen = reinterpret_cast<const int32_t*>(choice_->chosen());
+    return {chosen, chosen + runs};
   }
 
  private:
+  // Logits of one token, of a method that is this part.
+  bool can_choose() const {
+    const Tensor& logits = method_.tensor(method_.method().outputs[0]);
+    return info_.first == 0 && info_.last == method_.calls().size() && info_.gives.size() == 1 &&
+           logits.info->storage == Storage::arena && logits.dtype == DType::f32 &&
+           logits.elements() == logits.last() && !tells_times() && !executor_.profile_;
+  }
+  bool is_tokens(uint32_t id) const { return method_.tensor(id).info->name == "tokens"; }
+
+  // The tables of all runs: the host knows their positions. Where a run needs other commands, the
+  // chain ends before it; where tables get other places, all are made again.
+  std::vector<std::vector<uint8_t>> prepare_runs(Chain& chain) {
+    const int32_t first = chain.position;
+    size_t most = std::min(chain.random.size(), RunInputs::kMostRuns);
+    std::vector<std::vector<uint8_t>> made;
+    while (made.size() < most) {
+      const size_t run = made.size();
+      chain.position = first + static_cast<int32_t>(run);
+      const HostTables::Layout before = tables_.layout();
+      bool serves = true;
+      try {
+        prepare_run(chain, run);
+        serves = run == 0 || tables_.layout().shapes == before.shapes;
+      } catch (const ExecutionError&) {
+        // The end of the context or of the caches' memory: the run that begins there tells.
+        if (run == 0) throw;
+        serves = false;
+      }
+      if (!serves) most = run;
+      if (!serves || (run > 0 && tables_.layout().places != before.places))
+        made.clear();
+      else
+        made.push_back(tables_.bytes());
+    }
+    chain.position = first;
+    return made;
+  }
+
+  void prepare_run(const Chain& chain, size_t run) {
+    tables_.clear();
+    for (const FusedStep& fused : steps_) fused.step->prepare(*this);
+    uint32_t numbers[] = {0, static_cast<uint32_t>(run)};
+    std::memcpy(numbers, &chain.random[run], sizeof(float));
+    tables_.add(kChoice, choice_key(), numbers, sizeof numbers);
+  }
+
+  // The tables and the method's inputs are brought to their places before each run; the tokens of
+  // the later ones are chosen by those before.
+  void feed_inputs() {
+    std::vector<RunInputs::Target> targets{{tables_.all(), false}};
+    for (const uint32_t id : info_.takes) targets.push_back({crossing(*taken_, id), is_tokens(id)});
+    inputs_.set_targets(std::move(targets));
+    recorded_with_ = executor_.device_.buffers_made();
+  }
+
+  HostTables::Key choice_key() const { return {this, nullptr, nullptr, 0}; }
+
   // SATCHEL_VULKAN_TIMES=1: what each shader took, by the device's clock. Nothing overlaps then.
   static bool tells_times() { return std::getenv("SATCHEL_VULKAN_TIMES"); }
 
@@ -96,6 +201,18 @@ class VulkanPart : public Part, private Work {
     for (const auto& [shader, sum] : sums) {
       std::fprintf(stderr, "  %-28s %4d x %8.1f us\n", shader.c_str(), sum.first,
                    sum.second / sum.first * 1e6);
+    }
+  }
+
+  void note_times(Profile& profile) const {
+    const std::vector<Recorder::Timing> timings = recorder_.timings();
+    for (size_t i = 0; i < steps_.size(); ++i) {
+      double seconds = 0;
+      for (size_t n = step_times_[i]; n < std::min(step_times_[i + 1], timings.size()); ++n)
+        seconds += timings[n].seconds;
+      std::vector<std::reference_wrapper<const NodeCall>> calls;
+      for (const NodeCall* call : steps_[i].nodes) calls.emplace_back(*call);
+      profile.add_together(calls, seconds);
     }
   }
 
@@ -116,22 +233,41 @@ class VulkanPart : public Part, private Work {
   }
 
   void record() {
+    if (chooses_ && !choice_) choice_ = std::make_unique<Choice>(executor_.device_);
     uint64_t needed = 0;
     for (const FusedStep& fused : steps_) needed = std::max(needed, fused.step->scratch(*this));
     if (needed > 0 && (!executor_.scratch_ || executor_.scratch_->size() < needed))
       executor_.scratch_ = std::make_unique<Buffer>(executor_.device_, needed, Where::device);
-    recorder_.set_timed(tells_times());
+    is_timed_ = tells_times() || executor_.profile_;
+    recorder_.set_timed(is_timed_);
     recorder_.begin();
     for (const uint32_t id : info_.takes) {
       if (!is_input(method_.tensor(id)))
         recorder_.copy(crossing(*taken_, id), place(method_.tensor(id)));
     }
-    for (const FusedStep& fused : steps_) fused.step->record(*this);
-    for (const uint32_t id : info_.gives)
-      recorder_.copy(place(method_.tensor(id)), crossing(*given_, id));
+    step_times_.clear();
+    for (const FusedStep& fused : steps_) {
+      step_times_.push_back(recorder_.timing_count());
+      fused.step->record(*this);
+    }
+    step_times_.push_back(recorder_.timing_count());
+    if (chooses_) {
+      record_choice();
+    } else {
+      for (const uint32_t id : info_.gives)
+        recorder_.copy(place(method_.tensor(id)), crossing(*given_, id));
+    }
     commands_ = recorder_.finish(method_.method().name.c_str());
     recorded_with_ = executor_.device_.buffers_made();
     executor_.pipelines_.keep();
+  }
+
+  void record_choice() {
+    const auto tokens = std::find_if(info_.takes.begin(), info_.takes.end(),
+                                     [&](uint32_t id) { return is_tokens(id); });
+    choice_->record(recorder_, place(method_.tensor(info_.gives[0])),
+                    tables_.place(*tables_.find(kChoice, choice_key())), crossing(*taken_, *tokens),
+                    temperature_);
   }
 
   Place place(const Tensor& t) override {
@@ -169,17 +305,43 @@ class VulkanPart : public Part, private Work {
   std::unique_ptr<Buffer> taken_, given_;
   VkCommandBuffer commands_ = nullptr;  // null: to be recorded
   uint64_t recorded_with_ = 0;          // how many buffers there had been
+  bool is_timed_ = false;
+  std::vector<size_t> step_times_;  // how many timings there were before each step, and in all
+  // Of chains: the commands choose a token and leave the logits where they are.
+  bool chooses_ = false;
+  float temperature_ = 0;
+  std::unique_ptr<Choice> choice_;
+  RunInputs inputs_;
 };
 
-VulkanExecutor::VulkanExecutor(size_t device, std::string cache_folder)
+VulkanExecutor::VulkanExecutor(size_t device, std::string cache_folder, int64_t most_layers)
     : device_(find_device(device)),
       pipelines_(device_, std::move(cache_folder)),
       transfers_(device_),
-      weights_(device_, transfers_) {
+      weights_(device_, transfers_),
+      most_layers_(most_layers) {
   if (device > 0) name_ += ":" + std::to_string(device);
 }
 
+// Nodes without a layer's weights belong to the layer before them, and what comes behind the last
+// layer to nobody who has not all of them.
+void VulkanExecutor::look_at(const BoundMethod& method) {
+  if (most_layers_ == INT64_MAX) return;
+  int64_t layer = -1;
+  bool is_beyond = false;
+  for (const NodeCall& call : method.calls()) {
+    for (const Tensor* t : call.inputs) {
+      if (t && t->weight) layer = std::max(layer, layer_of(t->weight->name));
+    }
+    is_beyond = is_beyond || layer >= most_layers_;
+    if (is_beyond) beyond_.insert(&call);
+  }
+}
+
 std::string VulkanExecutor::refuses(const NodeCall& call) const {
+  if (beyond_.contains(&call)) {
+    return "of a layer beyond the first " + std::to_string(most_layers_) + ", which are the GPU's";
+  }
   const VulkanOp* op = find_op(call.info->op->name);
   if (!op) return std::string("the GPU has no shader for ") + call.info->op->name;
   const auto refuses_array = [&](const Tensor& t) -> std::string {

@@ -170,16 +170,11 @@ class LinearStep : public Step {
     const Blocks size = blocks_for(rows);
     const uint32_t blocks =
         fill_matrices(work, y, results, size.rows, push.matrices, push.blocks_0, push.blocks_1);
-    const Constants constants{encoding(),
-                              static_cast<uint32_t>(first().params.activation),
-                              size.tokens,
-                              size.rows,
-                              first().has(2),
-                              nodes_.sum != nullptr,
-                              digits(),
-                              size.threads,
-                              0,
-                              0,
+    const Constants constants{encoding(),     static_cast<uint32_t>(first().params.activation),
+                              size.tokens,    size.rows,
+                              first().has(2), nodes_.sum != nullptr,
+                              digits(),       size.threads,
+                              size.parts,     size.parts > 1 ? 128u : 64u,
                               group()};
     work.recorder.dispatch("gemm_bytes", constants, {w, x, aux, residual, written(y)}, push,
                            {blocks, (push.tokens + size.tokens - 1) / size.tokens});
@@ -189,12 +184,13 @@ class LinearStep : public Step {
   // Tokens and rows of a workgroup of gemm_bytes.comp: large ones read less,
   // small ones are more.
   struct Blocks {
-    uint32_t tokens, rows, threads;
+    uint32_t tokens, rows, threads, parts;
   };
   Blocks blocks_for(int64_t rows) const {
-    if (tokens() <= 32) return {32, 64, 64};
+    if (tokens() <= 32) return {32, 32, digits() == 1 ? 128u : 64u, digits() == 1 ? 4u : 2u};
+    if (tokens() <= 64 && digits() == 1) return {64, 32, 64, 2};
     const int64_t large = (tokens() + 127) / 128 * ((rows + 63) / 64);
-    return large >= kManyGroups ? Blocks{128, 64, 128} : Blocks{64, 64, 128};
+    return large >= kManyGroups && digits() == 1 ? Blocks{128, 64, 128, 1} : Blocks{64, 64, 128, 1};
   }
 
   // Returns how many tiles or blocks of `height` rows there are, and fills in where the second and

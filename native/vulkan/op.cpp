@@ -44,8 +44,11 @@ const HostTables::Entry& HostTables::add(const char* kind, const Key& key, const
     slot.entry.offset = round_up(bytes_.size(), kOffsetStep);
     slot.entry.room = round_up(2 * bytes, kOffsetStep);
     bytes_.resize(slot.entry.offset + slot.entry.room);
+    ++layout_.places;
     is_moved_ = true;
-  } else if (slot.entry.shape != shape) {
+  }
+  if (!is_new && slot.entry.shape != shape) {
+    ++layout_.shapes;
     is_moved_ = true;
   }
   slot.entry.size = bytes;

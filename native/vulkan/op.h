@@ -36,6 +36,13 @@ class HostTables {
   // In memory that the device sees, once all are there. Whether commands that were recorded before
   // still fit.
   bool publish();
+  // How often a table got another place, and another shape.
+  struct Layout {
+    uint64_t places = 0, shapes = 0;
+  };
+  const Layout& layout() const { return layout_; }
+  const std::vector<uint8_t>& bytes() const { return bytes_; }
+  Place all() const { return {buffer_->handle(), 0, bytes_.size()}; }
   Place place(const Entry& entry) const;  // with its room
 
  private:
@@ -48,6 +55,7 @@ class HostTables {
   std::map<std::pair<std::string_view, Key>, Slot> slots_;
   std::vector<uint8_t> bytes_;
   std::unique_ptr<Buffer> buffer_;
+  Layout layout_;
   bool is_moved_ = true;
 };
 

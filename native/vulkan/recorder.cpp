@@ -52,7 +52,8 @@ View Recorder::view(const Place& place) const {
 
 void Recorder::begin() {
   require_success(device_->vkResetCommandPool(device_.handle(), pool_, 0), "commands");
-  const VkCommandBufferBeginInfo begin;
+  VkCommandBufferBeginInfo begin;
+  begin.flags = VK_COMMAND_BUFFER_USAGE_SIMULTANEOUS_USE_BIT;
   require_success(device_->vkBeginCommandBuffer(commands_, &begin), "commands");
   uses_.clear();
   device_.barrier(commands_);

@@ -40,7 +40,7 @@ class Recorder {
   // Bytes of a place. Throws ExecutionError if they are more than a shader can see.
   View view(const Place& place) const;
 
-  // What was recorded before is gone.
+  // What was recorded before is gone. The commands may be submitted again before they are done.
   void begin();
   // `push` are the shader's push constants. It waits for what was recorded before where that
   // touches the same bytes, and only there.
@@ -59,8 +59,9 @@ class Recorder {
     std::string shader;  // with the number of its workgroups
     double seconds;
   };
-  // Of the commands' last run, if they were timed.
+  // Of the commands' last run, if they were timed; and how many have been recorded so far.
   std::vector<Timing> timings() const;
+  size_t timing_count() const { return timed_.empty() ? 0 : timed_.size() - 1; }
 
  private:
   struct Use {

@@ -1,8 +1,9 @@
 // y = x * wT for many tokens, by cooperative matrices of signed bytes: BM tokens and BN rows of w for each
-// workgroup, 64 columns at a time. Products of a group of columns add up to whole numbers, which are
+// workgroup, BK columns at a time. Products of a group of columns add up to whole numbers, which are
 // then scaled: the same numbers as those of linear_few.comp, but for the order of sums.
 //
-// While matrices of one step are multiplied, the words of the next are on their way.
+// While matrices of one step are multiplied, the words of the next are on their way. Where there are few
+// workgroups, PARTS of one take turns with the steps, and their sums are added up in the end.
 #version 450
 #extension GL_GOOGLE_include_directive : require
 #extension GL_KHR_cooperative_matrix : require
@@ -20,6 +21,8 @@ layout(constant_id = 4) const bool HAS_BIAS = false;
 layout(constant_id = 5) const bool HAS_RESIDUAL = false;
 layout(constant_id = 6) const uint DIGITS = 1;  // of x: codes of 8 bits, or the two bytes of 16
 layout(constant_id = 7) const uint THREADS = 128;
+layout(constant_id = 8) const uint PARTS = 1;
+layout(constant_id = 9) const uint BK = 64;
 
 layout(binding = 0) readonly buffer Weights { uint w[]; };
 layout(binding = 1) readonly buffer X { uvec4 x[]; };  // [tokens][DIGITS][cols] bytes
@@ -40,19 +43,21 @@ layout(push_constant) uniform Constants {
 #include "activations.glsl"
 #include "encodings.glsl"
 
-const uint SUBGROUPS = THREADS / 32;
+const uint OWN = THREADS / PARTS;      // threads of a part
+const uint SUBGROUPS = OWN / 32;
 const uint ACROSS = BN / 32;           // subgroups along the rows of w: each has 32 of them
 const uint DOWN = SUBGROUPS / ACROSS;  // along the tokens
 const uint TOKENS = BM / DOWN, FRAGMENTS = TOKENS / 16;
-const uint BK = 64, GROUPS = 2;
-const uint X_STRIDE = 5, W_STRIDE = 10;  // of a row in shared memory, in its words of 16 and of 8 bytes
-const uint X_WORDS = BM * DIGITS * 4 / THREADS, W_WORDS = BN * 8 / THREADS;  // of a thread
-const uint SCALES = (BN * GROUPS + THREADS - 1) / THREADS;
+const uint GROUPS = BK / 32, X_ROW = BK / 16, W_ROW = BK / 8;
+const uint X_STRIDE = X_ROW + 1, W_STRIDE = W_ROW + 2;  // of a row in shared memory, in such words
+const uint X_WORDS = BM * DIGITS * X_ROW / OWN, W_WORDS = BN * W_ROW / OWN;  // of a thread
+const uint SCALES = (BN * GROUPS + OWN - 1) / OWN;
+const uint X_PART = DIGITS * BM * X_STRIDE, W_PART = BN * W_STRIDE, SCALE_PART = GROUPS * BN;
 
-shared uvec4 x_tile[DIGITS * BM * X_STRIDE];
-shared uvec2 w_tile[BN * W_STRIDE];
-shared float scales[GROUPS * BN];
-shared float results[SUBGROUPS][256];
+shared uvec4 x_tile[PARTS * X_PART];
+shared uvec2 w_tile[PARTS * W_PART];
+shared float scales[PARTS * SCALE_PART];
+shared float results[THREADS / 32][256];
 
 #define Sums coopmat<float, gl_ScopeSubgroup, 16, 16, gl_MatrixUseAccumulator>
 #define Integers coopmat<int, gl_ScopeSubgroup, 16, 16, gl_MatrixUseAccumulator>
@@ -67,28 +72,28 @@ uvec2 bytes_of(uint low, uint high) {
 }
 
 // The next words of x and w are fetched into these, and stored once the matrices before them are
-// multiplied. A thread's words of x: BM tokens of 4 words of 16 bytes, of each digit; and of w: BN rows
-// of 8 units of 8 columns. Where the columns end within a step, zeros are stored.
+// multiplied. A thread's words of x: BM tokens of X_ROW words of 16 bytes, of each digit; and of w: BN rows
+// of W_ROW units of 8 columns. Where the columns end, zeros are stored.
 #define FETCH(step)                                                                                  \
   [[unroll]] for (uint i = 0; i < X_WORDS; ++i) {                                                    \
-    const uint number = i * THREADS + gl_LocalInvocationID.x;                                        \
-    const uint word = (step) * 4 + number % 4, row = number / 4 % BM, digit = number / 4 / BM;       \
-    const uint token = min(first_token + row, c.tokens - 1);                                         \
+    const uint number = i * OWN + thread;                                                            \
+    const uint word = (step) * X_ROW + number % X_ROW, row = number / X_ROW % BM;                    \
+    const uint digit = number / X_ROW / BM, token = min(first_token + row, c.tokens - 1);            \
     x_next[i] = word < c.cols / 16                                                                   \
                     ? x[c.x_first + (token * DIGITS + digit) * (c.cols / 16) + word]                 \
                     : uvec4(0);                                                                      \
   }                                                                                                  \
   [[unroll]] for (uint i = 0; i < W_WORDS; ++i) {                                                    \
-    const uint number = i * THREADS + gl_LocalInvocationID.x;                                        \
-    const uint row = number % 16, unit = min((step) * 8 + number / 16 % 8, c.cols / 8 - 1);          \
-    const uint tile = min(first_row / 16 + number / 128, (m.rows - 1) / 16);                         \
+    const uint number = i * OWN + thread;                                                            \
+    const uint row = number % 16, unit = min((step) * W_ROW + number / 16 % W_ROW, c.cols / 8 - 1);  \
+    const uint tile = min(first_row / 16 + number / (16 * W_ROW), (m.rows - 1) / 16);                \
     const uint words = EIGHT_BITS ? 2u : 1u;                                                         \
     const uint at = m.codes + (tile * (c.cols / 8) + unit) * words * 16 + row;                       \
     codes_next[i] = w[at];                                                                           \
     if (EIGHT_BITS) high_next[i] = w[at + 16];                                                       \
   }                                                                                                  \
   [[unroll]] for (uint i = 0; i < SCALES; ++i) {                                                     \
-    const uint number = min(i * THREADS + gl_LocalInvocationID.x, GROUPS * BN - 1);                  \
+    const uint number = min(i * OWN + thread, SCALE_PART - 1);                                       \
     const uint row = number % BN, chunk = min((step) * GROUPS + number / BN, c.cols / 32 - 1);       \
     const uint tile = min((first_row + row) / 16, (m.rows - 1) / 16);                                \
     scale_next[i] = scale_and_offset(m, tile, chunk, row % 16).x;                                    \
@@ -96,23 +101,24 @@ uvec2 bytes_of(uint low, uint high) {
 
 #define STORE                                                                                        \
   [[unroll]] for (uint i = 0; i < X_WORDS; ++i) {                                                    \
-    const uint number = i * THREADS + gl_LocalInvocationID.x;                                        \
-    x_tile[number / 4 * X_STRIDE + number % 4] = x_next[i];                                          \
+    const uint number = i * OWN + thread;                                                            \
+    x_tile[part * X_PART + number / X_ROW * X_STRIDE + number % X_ROW] = x_next[i];                  \
   }                                                                                                  \
   [[unroll]] for (uint i = 0; i < W_WORDS; ++i) {                                                    \
-    const uint number = i * THREADS + gl_LocalInvocationID.x;                                        \
-    w_tile[(number / 128 * 16 + number % 16) * W_STRIDE + number / 16 % 8] =                         \
-        bytes_of(codes_next[i], high_next[i]);                                                       \
+    const uint number = i * OWN + thread;                                                            \
+    w_tile[part * W_PART + (number / (16 * W_ROW) * 16 + number % 16) * W_STRIDE +                   \
+           number / 16 % W_ROW] = bytes_of(codes_next[i], high_next[i]);                             \
   }                                                                                                  \
   [[unroll]] for (uint i = 0; i < SCALES; ++i)                                                       \
-    scales[min(i * THREADS + gl_LocalInvocationID.x, GROUPS * BN - 1)] = scale_next[i];
+    scales[part * SCALE_PART + min(i * OWN + thread, SCALE_PART - 1)] = scale_next[i];
 
 void main() {
   const uint block = gl_WorkGroupID.x, first_token = gl_WorkGroupID.y * BM;
   const uint which = uint(block >= c.blocks_0) + uint(block >= c.blocks_1);
   const Matrix m = c.matrices[which];
   const uint first_row = (block - (which == 0 ? 0 : which == 1 ? c.blocks_0 : c.blocks_1)) * BN;
-  const uint subgroup = gl_LocalInvocationID.x / 32, lane = gl_LocalInvocationID.x % 32;
+  const uint part = gl_LocalInvocationID.x / OWN, thread = gl_LocalInvocationID.x % OWN;
+  const uint subgroup = thread / 32, lane = thread % 32, of_all = gl_LocalInvocationID.x / 32;
   const uint column = subgroup % ACROSS * 32, row = subgroup / ACROSS * TOKENS;
 
   Sums sums[FRAGMENTS * 2];
@@ -121,25 +127,24 @@ void main() {
   uvec4 x_next[X_WORDS];
   uint codes_next[W_WORDS], high_next[W_WORDS];
   float scale_next[SCALES];
-  FETCH(0)
-  for (uint step = 0; step < steps; ++step) {
+  FETCH(part)
+  for (uint step = part; step < steps + part; step += PARTS) {  // as often in all parts
     STORE
     barrier();
-    const uint next = min(step + 1, steps - 1);
-    FETCH(next)
+    FETCH(step + PARTS)
     [[unroll]] for (uint g = 0; g < GROUPS; ++g) {
       Left a[FRAGMENTS * DIGITS];
       [[unroll]] for (uint i = 0; i < FRAGMENTS; ++i) {
         [[unroll]] for (uint d = 0; d < DIGITS; ++d)
-          coopMatLoad(a[i * DIGITS + d], x_tile, (d * BM + row + i * 16) * X_STRIDE + g * 2, X_STRIDE,
+          coopMatLoad(a[i * DIGITS + d], x_tile, part * X_PART + (d * BM + row + i * 16) * X_STRIDE + g * 2, X_STRIDE,
                       gl_CooperativeMatrixLayoutRowMajor);
       }
       [[unroll]] for (uint j = 0; j < 2; ++j) {
         Right b;
-        coopMatLoad(b, w_tile, (column + j * 16) * W_STRIDE + g * 4, W_STRIDE,
+        coopMatLoad(b, w_tile, part * W_PART + (column + j * 16) * W_STRIDE + g * 4, W_STRIDE,
                     gl_CooperativeMatrixLayoutColumnMajor);
         Sums by;  // the same scales in every row
-        coopMatLoad(by, scales, g * BN + column + j * 16, 0, gl_CooperativeMatrixLayoutRowMajor);
+        coopMatLoad(by, scales, part * SCALE_PART + g * BN + column + j * 16, 0, gl_CooperativeMatrixLayoutRowMajor);
         [[unroll]] for (uint i = 0; i < FRAGMENTS; ++i) {
           Integers whole = Integers(0);
           [[unroll]] for (uint d = 0; d < DIGITS; ++d) {
@@ -155,21 +160,31 @@ void main() {
   }
   [[unroll]] for (uint i = 0; i < FRAGMENTS; ++i) {
     [[unroll]] for (uint j = 0; j < 2; ++j) {
-      coopMatStore(sums[i * 2 + j], results[subgroup], 0, 16, gl_CooperativeMatrixLayoutRowMajor);
-      subgroupMemoryBarrierShared();
-      subgroupBarrier();
+      coopMatStore(sums[i * 2 + j], results[of_all], 0, 16, gl_CooperativeMatrixLayoutRowMajor);
+      if (PARTS > 1) {
+        barrier();
+      } else {
+        subgroupMemoryBarrierShared();
+        subgroupBarrier();
+      }
+      // Lanes of all parts share the tokens of a fragment out.
       const uint out_row = first_row + column + j * 16 + lane % 16;
-      for (uint n = lane / 16; n < 16; n += 2) {
+      for (uint n = part * 2 + lane / 16; n < 16; n += 2 * PARTS) {
         const uint token = first_token + row + i * 16 + n;
         if (token >= c.tokens || out_row >= m.rows) continue;
-        float result = results[subgroup][n * 16 + lane % 16] * row_factor(m, out_row / 16, out_row % 16) *
-                       x_scales[c.aux_first + token];
+        float sum = 0.0;
+        for (uint p = 0; p < PARTS; ++p) sum += results[p * SUBGROUPS + subgroup][n * 16 + lane % 16];
+        float result =
+            sum * row_factor(m, out_row / 16, out_row % 16) * x_scales[c.aux_first + token];
         if (HAS_BIAS) result += uintBitsToFloat(w[m.bias + out_row]);
         result = activated(ACTIVATION, result);
         if (HAS_RESIDUAL) result += residual[c.residual_first + token * m.rows + out_row];
         y[m.y + token * m.rows + out_row] = result;
       }
-      subgroupBarrier();
+      if (PARTS > 1)
+        barrier();
+      else
+        subgroupBarrier();
     }
   }
 }

@@ -159,6 +159,13 @@ class BaseTarget(Target):
             "Leave the cache's memory out.",
         )
 
+    def with_layers(self, layers: int) -> Target:
+        """The same chip, with so many layers of a language model and the others on the CPU."""
+        raise ConfigError(
+            f"there are no GPU layers to choose: the target is {self.name}",
+            "Leave --gpu-layers out, or choose --target vulkan.",
+        )
+
     def open_reference(self, program: Program) -> Instance:
         """What the chip should compute, in the reference."""
         return ReferenceInstance(program)

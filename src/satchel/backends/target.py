@@ -303,5 +303,9 @@ class Target(ABC):
         """The same with so many bytes for the caches of all sequences, if they are to be chosen."""
 
     @abstractmethod
+    def with_layers(self, layers: int) -> Target:
+        """The same chip, with so many layers of a language model and the others on the CPU."""
+
+    @abstractmethod
     def open_reference(self, program: Program) -> Instance:
         """What the chip should compute, in the reference."""

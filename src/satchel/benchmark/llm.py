@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import re
 import statistics
 import time
 from collections.abc import Callable, Sequence
@@ -10,7 +12,6 @@ from typing import Any
 
 import numpy as np
 
-from satchel import _native
 from satchel.benchmark.lookahead import LookaheadBench, measure_lookahead
 from satchel.benchmark.profile import profile_of, require_profile
 from satchel.errors import ConfigError
@@ -20,6 +21,7 @@ from satchel.program.names import KV_METHOD
 from satchel.runtime.program import Program
 
 Tell = Callable[[str], None]
+_CHAIN = 32  # tokens of a call of chips that choose them
 
 
 @dataclass(frozen=True)
@@ -73,7 +75,7 @@ def measure(program: Program, options: BenchOptions, tell: Tell = lambda _: None
         tell(f"run {number + 1} of {options.runs}")
         runs.append(_run(session, prompt, options.new_tokens))
     memory = peak_rss()  # before the bandwidth's own buffer
-    bandwidth = _native.kernels.measure_read_bandwidth(threads)
+    bandwidth, multiply_adds = session.instance.measure_limits()
     ttft = statistics.median(r.ttft_s for r in runs)
     decode = [(options.new_tokens - 1) / r.decode_s for r in runs if r.decode_s]
     prefill = [options.prompt_tokens / r.ttft_s for r in runs]
@@ -98,7 +100,13 @@ def measure(program: Program, options: BenchOptions, tell: Tell = lambda _: None
         "load_s": load_s,
         "bytes_per_token": bytes_per_token,
         "read_bandwidth_bytes_s": bandwidth,
-        "bandwidth_share": decode_tok_s * bytes_per_token / bandwidth,
+        "bandwidth_share": decode_tok_s * bytes_per_token / bandwidth if bandwidth else 0.0,
+        "multiply_adds_s": multiply_adds or None,
+        "arithmetic_share": (
+            statistics.median(prefill) * _multiply_adds_of_a_token(program) / multiply_adds
+            if multiply_adds
+            else None
+        ),
         "peak_rss_bytes": memory,
         "file_size_bytes": program.size,
         "samples": {
@@ -138,7 +146,11 @@ def _run(session: Session, prompt: list[int], new_tokens: int) -> Run:
     started = time.perf_counter()
     token = int(session.feed(prompt).argmax())
     first = time.perf_counter()
-    for _ in range(new_tokens - 1):
+    left = new_tokens - 1
+    while left > 0 and session.chooses_tokens:  # as an answer that is alone is made there
+        chosen = session.chain(token, 0.0, [0.0] * min(left, _CHAIN))
+        token, left = chosen[-1], left - len(chosen)
+    for _ in range(left):
         token = int(session.feed([token]).argmax())
     return Run(first - started, time.perf_counter() - first)
 
@@ -157,6 +169,12 @@ def _profile(session: Session, prompt: list[int], options: BenchOptions) -> dict
         phase.__name__: profile_of(session.instance, phase, options.runs)
         for phase in (prefill, decode)
     }
+
+
+def _multiply_adds_of_a_token(program: Program) -> int:
+    """Of a prompt: the layers' matrices; the head is needed once."""
+    layers = (w for w in program.weights if re.search(r"(?:^|\.)\d+\.", w["name"]))
+    return sum(math.prod(w["shape"]) for w in layers if w["encoding"].startswith("matrix"))
 
 
 def _bytes_per_token(program: Program, options: BenchOptions) -> int:

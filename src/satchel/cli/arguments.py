@@ -112,6 +112,12 @@ def add_program_options(parser: argparse.ArgumentParser) -> None:
         help="where to run it, if it is for several targets (the one it names first); cpu runs all",
     )
     group.add_argument(
+        "--gpu-layers",
+        type=count,
+        metavar="N",
+        help="for --target vulkan: how many layers the GPU runs (as many as it has memory for)",
+    )
+    group.add_argument(
         "--verify", action="store_true", help="check every checksum, the weights' too, before use"
     )
 

@@ -204,6 +204,11 @@ def _print(result: dict[str, Any], arguments: argparse.Namespace) -> None:
         f"memory bandwidth     {result['bandwidth_share']:9.0%}        "
         f"of {result['read_bandwidth_bytes_s'] / 1e9:.1f} GB/s, measured in this run"
     )
+    if result.get("arithmetic_share") is not None:
+        emit(
+            f"arithmetic           {result['arithmetic_share']:9.0%}        of "
+            f"{result['multiply_adds_s'] / 1e12:.1f} T multiply-adds/s, in prefill"
+        )
     emit(
         f"peak memory          {megabytes(result['peak_rss_bytes']):>12}  "
         f"(file {megabytes(result['file_size_bytes'])})"

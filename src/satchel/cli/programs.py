@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+from satchel.backends import find_target
 from satchel.cli.arguments import threads
 from satchel.cli.output import say
 from satchel.errors import InputError, SatchelError
@@ -21,7 +22,10 @@ def find_program(source: str) -> Path:
 
 
 def open_program(path: str, arguments: argparse.Namespace) -> Program:
-    program = Program(path, target=getattr(arguments, "target", None))
+    target, layers = getattr(arguments, "target", None), getattr(arguments, "gpu_layers", None)
+    if layers is not None:
+        target = find_target(target or Program(path).target).with_layers(layers).name
+    program = Program(path, target=target)
     if arguments.verify:
         bar = ProgressBar()
         program.verify(lambda done, total: bar("Verifying", done, total))

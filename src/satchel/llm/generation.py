@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from satchel.errors import ConfigError, ContextFullError
+from satchel.llm.chain import chain_for
 from satchel.llm.grammar import Grammar
 from satchel.llm.lookahead.decoder import (
     LookaheadDecoder,
@@ -130,6 +131,7 @@ class Generation:
         self.stats = GenerationStats(prompt_tokens=len(self._prompt))
         self._shown = shown
         self._guessing = (lookahead, lookahead_sizes)
+        self._alone = False  # whether nobody else takes part in its steps
         # What cannot be guessed is told here, and not in the middle of the text.
         self.stats.lookahead = self._decoder(sessions.first).stats
         self.session: Session | None = None  # while the text is being made
@@ -137,7 +139,8 @@ class Generation:
         self._pieces = self._run()
 
     def _decoder(self, session: Session) -> LookaheadDecoder | PlainDecoder:
-        return lookahead_for(session, self._sampler, *self._guessing)
+        chained = chain_for(session, self._sampler, self._guessing[0]) if self._alone else None
+        return chained or lookahead_for(session, self._sampler, *self._guessing)
 
     def __iter__(self) -> Iterator[str]:
         return self._pieces
@@ -168,6 +171,7 @@ class Generation:
         return self
 
     def _run(self) -> Iterator[str]:
+        self._alone = True
         steps = self.steps()
         try:
             request = next(steps)

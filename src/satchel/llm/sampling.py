@@ -185,6 +185,7 @@ class Sampler:
             list(options.logit_bias.items()),
             _words(seed),
         )
+        self._drawn: list[float] = []  # random numbers that nobody has used yet
         self.answer_from = 0  # where in the history the answer begins
         self.record: TokenRecord | None = None  # is told of every token that is chosen
         self.guide: Guide | None = None  # says which tokens may be chosen
@@ -200,6 +201,23 @@ class Sampler:
         if self.guide is not None:
             self.guide.take(token)
         return token
+
+    @property
+    def needs_logits_only(self) -> bool:
+        """Whether a token is chosen by the logits and a random number alone, of all tokens."""
+        o = self.options
+        plain = o.repetition_penalty == 1 and not (o.frequency_penalty or o.presence_penalty)
+        whole = o.greedy or (o.top_k == 0 and o.top_p == 1 and o.min_p == 0)
+        asked = self.record is not None or self.guide is not None or bool(o.logit_bias)
+        return plain and whole and not asked
+
+    def random_numbers(self, count: int, take: Callable[[list[float]], list[int]]) -> list[int]:
+        """What ``take`` makes of the next random numbers; those that it did not need come again."""
+        while len(self._drawn) < count:
+            self._drawn.append(self._native.random())
+        taken = take(self._drawn[:count])
+        del self._drawn[: len(taken)]
+        return taken
 
     def distribution(
         self, logits: NDArray[np.float32], history: Sequence[int] = ()

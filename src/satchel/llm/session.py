@@ -24,6 +24,7 @@ from satchel.llm.steps import (
     prompt_pieces,
     run_step,
     run_with_room,
+    with_room,
 )
 from satchel.program.names import (
     ACCEPT_METHOD,
@@ -336,6 +337,25 @@ class Session:
         if isinstance(request, Feed):
             return self.feed(request.tokens)
         return self.look(request)
+
+    @property
+    def chooses_tokens(self) -> bool:
+        """Whether :meth:`chain` can be asked."""
+        return self.instance.chooses_tokens
+
+    def chain(self, token: int, temperature: float, random: Sequence[float]) -> list[int]:
+        """Append ``token`` and those that are chosen behind it, where the logits are.
+
+        The tokens behind it, at most one for each random number; the last is not in the text yet.
+        """
+        self.require_room(1)
+        numbers = random[: self.room]
+        tokens = with_room(
+            lambda: self._kv.run_chain(token, self.position, self.sequence, temperature, numbers),
+            self,
+        )
+        self.tokens += [token, *tokens[:-1]]
+        return tokens
 
     def complete(self, steps: Steps[T]) -> T:
         """Run all the steps that something asks for, and return its result."""

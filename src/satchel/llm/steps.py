@@ -134,9 +134,14 @@ def run_step(parts: Sequence[Part]) -> list[Array]:
 
 def run_with_room(method: Method, given: Sequence[Array], session: Conversation) -> list[Array]:
     """Run a method; where the caches are full, room is made and it runs again."""
+    return with_room(lambda: method.run(*given), session)
+
+
+def with_room(run: Callable[[], T], session: Conversation) -> T:
+    """What ``run`` gives; where the caches are full, room is made and it runs again."""
     while True:
         try:
-            return method.run(*given)
+            return run()
         except CacheFullError:  # before anything was written
             if not session.make_room():
                 raise

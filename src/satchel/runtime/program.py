@@ -61,6 +61,19 @@ class Method:
         )
         return results
 
+    def run_chain(
+        self, token: int, position: int, sequence: int, temperature: float, random: Sequence[float]
+    ) -> list[int]:
+        """Tokens that follow ``token``, each chosen from the logits before it where they are.
+
+        As many as there are random numbers in [0, 1), or fewer; none where whoever runs the method
+        cannot choose, and -1 where logits had no meaning. Without a temperature the likeliest are
+        taken.
+        """
+        return self._instance.run_chain(
+            self._number, token, position, sequence, temperature, list(random)
+        )
+
     def convert(self, *arrays: ArrayLike, **named: ArrayLike) -> list[NDArray[Any]]:
         """The inputs in order, as arrays of their types."""
         if not named and len(arrays) == len(self.inputs):  # as a token's call is
@@ -387,6 +400,8 @@ class Instance:
 
     # Why a token may have other bits alone than in a block of another method; "" if it has not.
     other_bits_in_blocks = ""
+    # Whether tokens can be chosen where the logits are: see Method.run_chain.
+    chooses_tokens = False
     # Whether something else computes what the chip would, so that its speed says nothing.
     emulated = False
 
@@ -418,6 +433,11 @@ class Instance:
     def refusals(self) -> list[Refusal]:
         """What executors left to the CPU, and why."""
         return [Refusal(*refusal) for refusal in self._native.refusals]
+
+    def measure_limits(self) -> tuple[float, float]:
+        """What the memory gives in bytes a second, and how many products of bytes a second can be
+        added up; 0 where that is not measured."""
+        return _native.kernels.measure_read_bandwidth(self.threads), 0.0
 
     def open_sequence(self) -> int:
         """A new conversation's place in the caches, by number; 0 is for callers that name none."""

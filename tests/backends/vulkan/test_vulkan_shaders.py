@@ -65,6 +65,8 @@ NEEDED = {
     "quantize_packed": SUMS,
     "linear_few": BYTES,
     "conv_tile_bytes": BYTES,
+    "peak_dot": BYTES,
+    "peak_matrix": MATRICES,
     "gemm_bytes": MATRICES,
     "attention_block": MATRICES,
 }

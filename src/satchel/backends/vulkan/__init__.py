@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from satchel import _native
@@ -12,6 +13,8 @@ from satchel.backends.cpu import PortableTarget
 from satchel.backends.target import BackendGroup, Defaults, Placement, Target
 from satchel.errors import ConfigError, ExecutionError
 from satchel.graph.ir import Graph
+from satchel.program.names import KV_METHOD
+from satchel.remarks import remark
 from satchel.runtime.program import Instance, Program
 from satchel.sources import cache_folder
 from satchel.units import megabytes
@@ -19,6 +22,8 @@ from satchel.units import megabytes
 _PAGE_ROWS = 64  # of the caches
 # What of a device's memory the caches may take, beside weights and arena.
 _CACHE_SHARE = 0.5
+# What weights may take where not all of them fit.
+_WEIGHT_SHARE = 0.45
 
 
 @dataclass(frozen=True)
@@ -30,20 +35,24 @@ class VulkanTarget(PortableTarget):
     """
 
     device: int = 0
+    layers: int | None = None  # of a language model, from the first on; None: as many as fit
 
-    times_ops = False
     family = "vulkan"
     backend_group = BackendGroup("vulkan", not_needed=("force_fp16",))
-    form = "vulkan[:DEVICE]"
+    form = "vulkan[:DEVICE[:LAYERS]]"
 
     @classmethod
     def parse(cls, chip: str, options: Mapping[str, Any]) -> Target:
-        if chip and not (chip.isascii() and chip.isdigit() and len(chip) < 4):
+        device, _, layers = chip.partition(":")
+        numbers = [part for part in (device, layers) if part]
+        if chip.endswith(":") or not all(
+            part.isascii() and part.isdigit() and len(part) < 4 for part in numbers
+        ):
             raise ConfigError(
                 f"there is no target {'vulkan:' + chip!r}",
                 "Write vulkan, or vulkan:1 for the second device that satchel doctor lists.",
             )
-        return cls(device=int(chip or 0), **options)
+        return cls(int(device or 0), int(layers) if layers else None, **options)
 
     @property
     def usual(self) -> Defaults:
@@ -52,7 +61,12 @@ class VulkanTarget(PortableTarget):
 
     @property
     def name(self) -> str:
+        if self.layers is not None:
+            return f"vulkan:{self.device}:{self.layers}"
         return f"vulkan:{self.device}" if self.device else "vulkan"
+
+    def with_layers(self, layers: int) -> Target:
+        return replace(self, layers=layers)
 
     def place(self, graphs: Sequence[Graph]) -> Placement:
         """By their ops alone: what else a device refuses is known when a program is opened."""
@@ -69,40 +83,70 @@ class VulkanTarget(PortableTarget):
         )
 
     def open_with_cache(self, program: Program, threads: int, cache_memory: int) -> Instance:
-        executor = _native.vulkan.executor(self.device, str(cache_folder() / "vulkan"))
-        device = _native.vulkan.devices()[self.device]
-        require_memory(program, device)
+        devices = _native.vulkan.devices()
+        layers = self.layers
+        if layers is None and self.device < len(devices):
+            layers = fitting_layers(program, devices[self.device])
+        taken = {} if layers is None else {"layers": layers}
+        executor = _native.vulkan.executor(self.device, str(cache_folder() / "vulkan"), **taken)
+        device = devices[self.device]
         room = cache_bytes(program, device)
         return VulkanInstance(
             program, threads, min(cache_memory or room, room), executors=[executor]
-        ).on(device)
+        ).on(device, self.device)
 
 
 class VulkanInstance(Instance):
     """Says which device it runs on, and whether that is a real one."""
 
-    def on(self, device: Mapping[str, Any]) -> VulkanInstance:
+    def on(self, device: Mapping[str, Any], number: int) -> VulkanInstance:
+        self._device = number
         self.kernels = f"vulkan on {device['name']}, {self.kernels}"
         self.emulated = device["type"] == "software"
+        token = [part.executor for part in self.parts if part.method == KV_METHOD]
+        self.chooses_tokens = len(token) == 1 and token[0] != "cpu"
         if "cooperative matrices" in device["features"]:
             self.other_bits_in_blocks = "the GPU multiplies long blocks by cooperative matrices"
         return self
 
+    def measure_limits(self) -> tuple[float, float]:
+        found = _native.vulkan.measure(self._device)
+        return found["read_bytes_s"], found["multiply_adds_s"]
 
-def require_memory(program: Program, device: Mapping[str, Any]) -> None:
-    """Refuse a program whose weights the device has no memory for, before any is copied.
 
-    >>> require_memory(Program("model.satchel"), {"name": "A GPU", "memory_bytes": 1 << 30})
+def fitting_layers(program: Program, device: Mapping[str, Any]) -> int | None:
+    """How many layers the device has memory for; None if it has for all.
+
+    ExecutionError, before anything is copied, if not even one fits, or the program is no language
+    model, whose layers are known by their number.
+
+    >>> fitting_layers(Program("model.satchel"), {"name": "A GPU", "memory_bytes": 1 << 30})
     """
-    # What other targets compiled lies among the weights as plain bytes.
-    own = (w for w in program.weights if w["encoding"] != "u8")
-    needed = sum(w["codes_size"] + w["scales_size"] for w in own)
-    if needed > device["memory_bytes"]:
+    layers: Counter[int] = Counter()
+    for weight in program.weights:
+        # What other targets compiled lies among the weights as plain bytes.
+        if weight["encoding"] == "u8":
+            continue
+        number = re.search(r"(?:^|\.)(\d+)(?:\.|$)", weight["name"])
+        layers[int(number[1]) if number else -1] += weight["codes_size"] + weight["scales_size"]
+    memory = int(device["memory_bytes"])
+    if layers.total() <= memory:
+        return None
+    room, count = memory * _WEIGHT_SHARE - layers[-1], 0
+    while count in layers and layers[count] <= room:
+        room -= layers[count]
+        count += 1
+    if count == 0 or not program.is_language_model:
         raise ExecutionError(
-            f"{program.path} has {megabytes(needed)} of weights, and {device['name']} "
-            f"{megabytes(device['memory_bytes'])} of memory",
+            f"{program.path} has {megabytes(layers.total())} of weights, and {device['name']} "
+            f"{megabytes(memory)} of memory",
             "Use --target cpu, or a recipe with fewer bits.",
         )
+    remark(
+        f"{device['name']} has memory for the first {count} of {max(layers) + 1} layers; the CPU "
+        "runs the others. --gpu-layers chooses."
+    )
+    return count
 
 
 def cache_bytes(program: Program, device: Mapping[str, Any]) -> int:

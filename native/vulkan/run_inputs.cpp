@@ -1,0 +1,38 @@
+#include "run_inputs.h"
+
+#include <cstring>
+
+namespace satchel::vulkan {
+
+void RunInputs::set_targets(std::vector<Target> targets) {
+  targets_ = std::move(targets);
+  offsets_.clear();
+  bytes_ = 0;
+  for (const Target& target : targets_) {
+    offsets_.push_back(bytes_);
+    bytes_ += round_up(target.to.size, kOffsetStep);
+  }
+  if (!buffer_ || buffer_->size() < kMostRuns * bytes_)
+    buffer_ = std::make_unique<Buffer>(device_, kMostRuns * bytes_, Where::upload);
+  for (Feed& feed : feeds_) feed.commands = nullptr;
+}
+
+void RunInputs::write(size_t run, size_t target, const uint8_t* bytes) {
+  std::memcpy(buffer_->data() + place_of(run, target), bytes, targets_[target].to.size);
+}
+
+VkCommandBuffer RunInputs::commands(size_t run) {
+  while (feeds_.size() <= run)
+    feeds_.push_back({std::make_unique<Recorder>(device_, pipelines_), nullptr});
+  Feed& feed = feeds_[run];
+  if (feed.commands) return feed.commands;
+  feed.recorder->begin();
+  for (size_t i = 0; i < targets_.size(); ++i) {
+    const Target& target = targets_[i];
+    if (run > 0 && target.only_first) continue;
+    feed.recorder->copy({buffer_->handle(), place_of(run, i), target.to.size}, target.to);
+  }
+  return feed.commands = feed.recorder->finish("inputs");
+}
+
+}  // namespace satchel::vulkan

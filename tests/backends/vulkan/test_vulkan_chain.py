@@ -1,0 +1,118 @@
+"""Tokens that the device chooses itself, several to a submission."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import satchel
+from satchel.errors import ExecutionError
+from satchel.llm.chain import ChainDecoder
+from satchel.llm.sampling import Sampler, SamplingOptions
+from satchel.llm.session import Session
+from satchel.runtime.program import Program
+from support.tiny_llm import write_tiny_llm
+
+PROMPT = [3, 14, 15, 9, 26, 5, 35, 8, 9, 7] * 24  # keys beyond it are in a second block of 256
+
+
+@pytest.fixture(scope="module")
+def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("chain")
+    return satchel.export(
+        write_tiny_llm(folder / "tiny"),
+        folder / "p.satchel",
+        recipe="16a4w",
+        context=290,
+        prefill_ar_len=80,
+    )
+
+
+def one_by_one(session: Session, prompt: list[int], count: int, sampler: Sampler) -> list[int]:
+    tokens = [sampler.next(session.feed(prompt))]
+    while len(tokens) < count:
+        tokens.append(sampler.next(session.feed(tokens[-1:])))
+    return tokens
+
+
+def in_chains(session: Session, prompt: list[int], count: int, sampler: Sampler) -> list[int]:
+    tokens = [sampler.next(session.feed(prompt))]
+    decoder = ChainDecoder(session, sampler)
+    while len(tokens) < count:
+        tokens += session.complete(decoder.next(tokens[-1], count - len(tokens)))
+    return tokens
+
+
+@pytest.mark.parametrize("temperature", [0.0, 0.7, 3.0])
+def test_a_chain_gives_the_tokens_of_single_steps(
+    temperature: float, program: Path, device: dict[str, Any]
+) -> None:
+    """The choice is numpy's, by the same random numbers; keys pass into another block."""
+    options = SamplingOptions(temperature, top_k=0, top_p=1.0, seed=5)
+    found = []
+    for way in (one_by_one, in_chains):
+        session = Session(Program(program, target="vulkan"))
+        found.append(way(session, PROMPT, 40, Sampler(options)))
+        assert session.tokens == [*PROMPT, *found[-1][:-1]]
+    assert found[0] == found[1]
+    assert temperature == 0 or len(set(found[0])) > 10
+
+
+def test_a_chain_ends_with_the_context(program: Path, device: dict[str, Any]) -> None:
+    session = Session(Program(program, target="vulkan"))
+    token = int(session.feed([*PROMPT, *PROMPT[:44]]).argmax())
+    chosen = session.chain(token, 0.0, [0.0] * 32)
+    assert len(chosen) == 6 and session.room == 0
+    with pytest.raises(satchel.SatchelError, match="do not fit"):
+        session.chain(chosen[-1], 0.0, [0.0])
+
+
+def test_plain_steps_and_chains_take_turns(program: Path, device: dict[str, Any]) -> None:
+    session = Session(Program(program, target="vulkan"))
+    first = session.feed(PROMPT[:20])
+    chosen = session.chain(int(first.argmax()), 0.0, [0.0] * 3)
+    after = session.feed(chosen[-1:])
+    again = Session(session.program, instance=session.instance)
+    again.feed(PROMPT[:20])
+    for token in (int(first.argmax()), *chosen):
+        logits = again.feed([token])
+    np.testing.assert_array_equal(logits, after)
+
+
+def test_a_text_is_the_cpus_and_ends_where_it_should(program: Path, device: dict[str, Any]) -> None:
+    texts, stats = [], []
+    for target in ("cpu", "vulkan"):
+        llm = satchel.LLM(Program(program, target=target))
+        generation = llm.generate("hi there", max_new_tokens=23, temperature=0).finish()
+        assert len(generation.tokens) <= 23
+        texts.append(generation.text)
+        stats.append(generation.stats.lookahead)
+    assert texts[0] == texts[1]
+    assert "chooses the tokens" in str(stats[1].off_because)
+
+
+def test_what_the_host_must_choose_is_not_chained(program: Path, device: dict[str, Any]) -> None:
+    llm = satchel.LLM(Program(program, target="vulkan"))
+    for options in ({"repetition_penalty": 1.2}, {"temperature": 0.5, "top_k": 4, "seed": 1}):
+        generation = llm.generate("hi there", max_new_tokens=3, **options).finish()
+        assert "chooses the tokens" not in str(generation.stats.lookahead.off_because)
+
+
+def test_logits_without_a_meaning_are_an_error(device: dict[str, Any], tmp_path: Path) -> None:
+    from safetensors.numpy import load_file, save_file
+
+    folder = write_tiny_llm(tmp_path / "tiny")
+    (file,) = folder.glob("*.safetensors")
+    tensors = load_file(file)
+    name = next(n for n in tensors if n.endswith("norm.weight") and "layers" not in n)
+    tensors[name] = np.full_like(tensors[name], 3e38)  # finite, unlike what comes of it
+    save_file(tensors, file)
+    path = satchel.export(folder, tmp_path / "p.satchel", recipe="fp32", context=32)
+    session = Session(Program(path, target="vulkan"))
+    session.feed([3])
+    sampler = Sampler(SamplingOptions(0.0))
+    with pytest.raises(ExecutionError, match="not finite"):
+        session.complete(ChainDecoder(session, sampler).next(5, 4))
