@@ -58,6 +58,7 @@ def test_rows_have_what_is_needed_to_do_it_again(
     records = Results(tmp_path / "results").records
     assert sum(name.startswith("export-") for name in records) == 1
     assert rows["the-same-bytes fp16 8+4"]["checksum"] == first["checksum"]
+    assert rows["the-same-bytes fp16 8+4"]["source_digest"] == first["source_digest"] is not None
 
     # A cell that fails is a row, and so is one that could not be run at all.
     failed = rows["tiny-llama fp16 prompt.txt+4"]

@@ -63,7 +63,7 @@ class Prompt:
     def name(self) -> str:
         """
         >>> Prompt(128, 32).name, Prompt(file="paper:executorch").name
-        ('128+64', 'paper:executorch+64')
+        ('128+32', 'paper:executorch+64')
         """
         what = Path(self.file).name if self.file else str(self.tokens)
         return f"{what}+{self.new_tokens}"

@@ -38,6 +38,7 @@ class Export:
     flags: tuple[str, ...] = ()
     program: str | None = None  # one that is there already
     memory: int = 0  # that it will take, as its plan tells
+    source_digest: str | None = None  # of the checkpoint's bytes, where it has some of its own
 
     @property
     def file(self) -> str:

@@ -56,6 +56,7 @@ class PlannedCell:
             "kind": "vision" if self.cell.model.is_vision else "language",
             "measurements": [f"cell-{self.key}-{m.repeat}" for m in self.measurements],
             "export": self.export.key if self.export else None,
+            "source_digest": self.export.source_digest if self.export else None,
             "quality": self.quality.key if self.quality else None,
             "settings": dict(self.export.settings) if self.export else None,
             "planned": {
@@ -164,16 +165,17 @@ def _export_of(cell: Cell, experiment: Experiment, sources: Sources) -> Export |
     settings |= {"source": model.source, "target": cell.target}
     settings |= {"mode": cell.mode} if cell.mode else {}
     content: Any = [model.source, *model.flags]
+    digest = None
     if not model.is_vision:
         path = sources.find(str(settings.get("checkpoint") or model.source))
         if isinstance(path, dict):
             return path
         if path is not None and not path.name.startswith("hollow-"):
-            content = content_digest(path)
+            content = digest = content_digest(path)
     same = {key: value for key, value in settings.items() if key != "source"}
     flags = [f"content:{content_digest(Path(f))}" if Path(f).is_file() else f for f in model.flags]
     key = digest_of([version("satchel"), content, with_contents(same), flags])
-    return Export(key, label, settings, model.flags)
+    return Export(key, label, settings, model.flags, source_digest=digest)
 
 
 def _cell(

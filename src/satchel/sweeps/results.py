@@ -18,15 +18,15 @@ from satchel.errors import ConfigError
 from satchel.files import atomic_write
 
 Row = dict[str, Any]
-# Metrics of a document, and what a row calls them.
+# What a row calls a figure, and what the document of a measurement calls it.
 _METRICS = {
-    "prefill_tok_s": ("prefill_tok_s",),
-    "decode_tok_s": ("decode_tok_s",),
-    "ttft_s": ("ttft_s",),
-    "latency_s": ("median_s",),
-    "p95_s": ("p95_s",),
-    "load_s": ("load_s",),
-    "peak_rss_bytes": ("peak_rss_bytes",),
+    "prefill_tok_s": "prefill_tok_s",
+    "decode_tok_s": "decode_tok_s",
+    "ttft_s": "ttft_s",
+    "latency_s": "median_s",
+    "p95_s": "p95_s",
+    "load_s": "load_s",
+    "peak_rss_bytes": "peak_rss_bytes",
 }
 SAMPLED = ("prefill_tok_s", "decode_tok_s", "ttft_s", "latency_s")
 _CONDITIONS = (
@@ -118,6 +118,7 @@ class Results:
             "advice": error.get("advice"),
             **{key: cell[key] for key in ("kind", "model", "source", "recipe", "target", "mode")},
             **{key: cell[key] for key in ("prompt", "device", "peer")},
+            "source_digest": cell.get("source_digest"),
             "threads": next((d["threads"] for d in documents if "threads" in d), None),
             "threads_asked": int(cell["thread"]),
             "prompt_tokens": next((d.get("prompt_tokens") for d in documents), None),
@@ -186,13 +187,13 @@ def _measured(cell: Mapping[str, Any], documents: list[dict[str, Any]]) -> Row:
         if "median_ms" in document:  # a vision peer's
             document |= {"median_s": document["median_ms"] / 1e3, "p95_s": document["p95_ms"] / 1e3}
     row: Row = {}
-    for name, (field,) in _METRICS.items():
+    for name, field in _METRICS.items():
         values = [document[field] for document in documents if field in document]
         row[name] = statistics.median(values) if values else None
     several = len(documents) > 1
     row["samples_of"] = ("processes" if several else "runs") if documents else None
     for name in SAMPLED:
-        (field,) = _METRICS[name]
+        field = _METRICS[name]
         if several:
             row[f"{name}_samples"] = [d[field] for d in documents if field in d]
         else:
