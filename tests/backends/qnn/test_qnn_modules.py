@@ -258,7 +258,7 @@ def test_a_bias_after_nothing_but_zeros(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"recipe": "fp16"}, "does not run a module as fp16"),
+        ({"recipe": "fp32"}, "does not run a module as fp32"),
         ({"overrides": {"head*": "fp32"}}, "all layers of a module have one recipe"),
         ({"calibration": None}, "needs examples"),
     ],
