@@ -35,6 +35,26 @@ Tokens fitting(Tokens prompt, int64_t context, const GenerationOptions& options)
   return prompt;
 }
 
+// As the options or the program say, as far as it can be done; else one that knows why not.
+Lookahead lookahead_for(Session& session, const GenerationOptions& options) {
+  const bool stored = session.model().metadata()["lookahead"].object() != nullptr;
+  const LookaheadMode mode =
+      options.lookahead.value_or(stored ? LookaheadMode::on : LookaheadMode::automatic);
+  Lookahead none;
+  if (mode == LookaheadMode::off) return none;
+  if (!options.sampling.greedy()) {
+    none.stats().off_because = "only greedy text can be guessed without loss, and this is sampled";
+    return none;
+  }
+  if (session.most_looked_at() > 1) return Lookahead(mode, session.costs());
+  none.stats().off_because = session.model().path() + " takes one token at a time";
+  if (mode == LookaheadMode::on) {
+    throw ConfigError("there is no lookahead: " + none.stats().off_because,
+                      "Export it with --mode hybrid.");
+  }
+  return none;
+}
+
 }  // namespace
 
 const char* stop_reason_name(StopReason reason) {
@@ -60,6 +80,7 @@ Generation::Generation(Session& session, Tokens prompt, GenerationOptions option
       sampler_(options_.sampling, seed_words(options_.seed)),
       stream_(session.model().tokenizer(), options_.stop, prompt_),
       answer_from_(prompt_.size()) {
+  lookahead_ = lookahead_for(session_, options_);
   options_.keep = std::min(options_.keep, prompt_.size());
   stats_.prompt_tokens = prompt_.size();
 }
@@ -75,32 +96,71 @@ void Generation::begin() {
   stats_.prefill_s = elapsed();
 }
 
-uint32_t Generation::sample() {
-  sampler_.penalize(logits_, session_.tokens(), answer_from_);
-  return sampler_.choose(logits_);
+uint32_t Generation::choose(std::span<float> logits, std::span<const uint32_t> history) {
+  sampler_.penalize(logits, history, answer_from_);
+  return sampler_.choose(logits);
+}
+
+void Generation::decode() {
+  if (session_.room() == 0) {
+    const Tokens kept = session_.slide(options_.keep);
+    const size_t answered = std::min(made_.size() - 1, kept.size());  // the last is not fed yet
+    answer_from_ = options_.keep + kept.size() - answered;
+    session_.feed(kept);
+    ++stats_.slides;
+  }
+  const auto limit = options_.max_new_tokens > 0
+                         ? static_cast<size_t>(options_.max_new_tokens) - stats_.new_tokens
+                         : static_cast<size_t>(session_.model().context());
+  const size_t most =
+      std::min({static_cast<size_t>(session_.room()), limit, session_.most_looked_at()});
+  Tokens line = {made_.back()};
+  const Tokens guess = lookahead_.guess(line[0], most - 1);
+  line.insert(line.end(), guess.begin(), guess.end());
+  LookaheadStats& stats = lookahead_.stats();
+  const double before = elapsed();
+  const std::span<float> logits = session_.look(line);
+  const size_t vocabulary = logits.size() / line.size();
+  Tokens history = session_.tokens(), chosen;
+  size_t kept = 0;  // of the line
+  do {
+    history.push_back(line[kept]);
+    chosen.push_back(choose(logits.subspan(kept * vocabulary, vocabulary), history));
+    ++kept;
+  } while (chosen.size() < limit && kept < line.size() && chosen.back() == line[kept]);
+  session_.keep(std::span(line).first(kept));
+  lookahead_.judge(guess, chosen);
+  ++stats.steps;
+  stats.tokens += chosen.size();
+  if (guess.empty()) {
+    stats.plain_s += elapsed() - before;
+  } else {
+    ++stats.guessing_steps;
+    stats.guessed += guess.size();
+    stats.accepted += kept - 1;
+  }
+  pending_.assign(chosen.begin(), chosen.end());
 }
 
 bool Generation::next(std::string& text) {
   if (reason_ != StopReason::none) return false;
   if (!begun_) {
     begin();
-    const uint32_t token = sample();
+    pending_.push_back(choose(logits_, session_.tokens()));
     stats_.ttft_s = elapsed();
-    take(token, text);
+    lookahead_.begin(session_.tokens());
   } else {
-    if (session_.room() == 0) {
-      const Tokens kept = session_.slide(options_.keep);
-      const size_t answered = std::min(made_.size() - 1, kept.size());  // the last is not fed yet
-      answer_from_ = options_.keep + kept.size() - answered;
-      session_.feed(kept);
-      ++stats_.slides;
-    }
-    logits_ = session_.feed(std::span(&made_.back(), 1));
-    const uint32_t token = sample();
+    if (pending_.empty()) decode();
     stats_.decode_s = elapsed() - stats_.ttft_s;
-    take(token, text);
   }
-  if (reason_ != StopReason::none) text += stream_.finish();
+  const uint32_t token = pending_.front();
+  pending_.pop_front();
+  take(token, text);
+  if (reason_ != StopReason::none) {
+    // The cache holds tokens beyond this one if they were guessed.
+    session_.rewind(session_.tokens().size() - pending_.size());
+    text += stream_.finish();
+  }
   return true;
 }
 
@@ -116,7 +176,7 @@ void Generation::take(uint32_t token, std::string& text) {
     reason_ = StopReason::stop_string;
   } else if (static_cast<int64_t>(stats_.new_tokens) == options_.max_new_tokens) {
     reason_ = StopReason::max_new_tokens;
-  } else if (session_.room() == 0 && !options_.slides) {
+  } else if (pending_.empty() && session_.room() == 0 && !options_.slides) {
     reason_ = StopReason::context_full;
   }
 }

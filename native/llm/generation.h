@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "lookahead.h"
 #include "sampler.h"
 #include "session.h"
 #include "text_stream.h"
@@ -22,6 +23,7 @@ struct GenerationOptions {
   std::vector<std::string> stop;
   bool slides = false;  // when the context is full: forget the oldest half and go on
   size_t keep = 1;      // so many of the first tokens are never forgotten
+  std::optional<LookaheadMode> lookahead;  // none: as the program says, else automatic
 };
 
 struct GenerationStats {
@@ -51,12 +53,15 @@ class Generation {
   StopReason stop_reason() const { return reason_; }
   const GenerationStats& stats() const { return stats_; }
   const Tokens& tokens() const { return made_; }
+  const LookaheadStats& lookahead() const { return lookahead_.stats(); }
 
  private:
   using Clock = std::chrono::steady_clock;
 
   void begin();
-  uint32_t sample();
+  // Fills `pending_` with the tokens that follow the last one: one, or more that were guessed.
+  void decode();
+  uint32_t choose(std::span<float> logits, std::span<const uint32_t> history);
   void take(uint32_t token, std::string& text);
   double elapsed() const { return std::chrono::duration<double>(Clock::now() - started_).count(); }
 
@@ -64,6 +69,8 @@ class Generation {
   Tokens prompt_, made_;
   GenerationOptions options_;
   Sampler sampler_;
+  Lookahead lookahead_;
+  std::deque<uint32_t> pending_;  // all but the last of them are in the cache
   TextStream stream_;
   GenerationStats stats_;
   StopReason reason_ = StopReason::none;

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "lookahead.h"
 #include "model.h"
 
 namespace satchel::llm {
@@ -34,19 +35,30 @@ class Session {
   // Appends tokens to the cache; the logits after the last one, valid until the
   // next call.
   std::span<float> feed(std::span<const uint32_t> tokens);
+  // The logits after each of some tokens behind the text, a row for each, without keeping them;
+  // `keep` then keeps the first of them. At most `most_looked_at` at once.
+  std::span<float> look(std::span<const uint32_t> tokens);
+  void keep(std::span<const uint32_t> tokens) {
+    tokens_.insert(tokens_.end(), tokens.begin(), tokens.end());
+  }
+  size_t most_looked_at() const;
+  StepCosts& costs() { return costs_; }
   // Makes room when the context is full: drops the older half of what follows
   // the first `keep` tokens. The rest is returned, to be fed again, since
   // positions shift.
   Tokens slide(size_t keep);
 
  private:
-  void run(size_t method, std::span<const uint32_t> tokens);
+  // Leaves the logits of the rows from `first_row` on.
+  void run(size_t method, std::span<const uint32_t> tokens, size_t first_row);
+  void require_room(size_t tokens) const;
 
   std::shared_ptr<Model> model_;
   std::string adapter_;
   int32_t sequence_;
   Tokens tokens_;
   std::vector<float> logits_;
+  StepCosts costs_;
   size_t step_method_ = 0;
   std::optional<size_t> prefill_method_;
 };

@@ -84,6 +84,13 @@ GenerationOptions options_of(const Arguments& given, const Model& model, bool ch
   const std::string policy = given.text("on-context-full").value_or(chats ? "slide" : "stop");
   if (policy != "stop" && policy != "slide") throw UsageError("--on-context-full is stop or slide");
   options.slides = policy == "slide";
+  if (const auto mode = given.text("lookahead")) {
+    if (*mode != "auto" && *mode != "on" && *mode != "off")
+      throw UsageError("--lookahead is auto, on or off");
+    options.lookahead = *mode == "on"    ? LookaheadMode::on
+                        : *mode == "off" ? LookaheadMode::off
+                                         : LookaheadMode::automatic;
+  }
   return options;
 }
 
@@ -122,6 +129,34 @@ Json sampling_json(const SamplingOptions& sampling, const GenerationOptions& opt
   });
 }
 
+Json lookahead_json(const LookaheadStats& stats, double decode_tok_s) {
+  const auto ratio = [](double a, double b) { return b > 0 ? Json(a / b) : Json(); };
+  const auto number = [](uint64_t n) { return Json(static_cast<int64_t>(n)); };
+  const auto plain_steps = static_cast<double>(stats.steps - stats.guessing_steps);
+  const double plain = stats.plain_s > 0 ? plain_steps / stats.plain_s : 0;
+  const bool off = stats.mode == LookaheadMode::off;
+  return Json(JsonObject{
+      {"mode", off                               ? "off"
+               : stats.mode == LookaheadMode::on ? "on"
+                                                 : "auto"},
+      {"off_because", stats.off_because.empty() ? Json() : Json(stats.off_because)},
+      {"ngram", Json()},
+      {"window", off ? Json() : number(0)},
+      {"gcap", off ? Json() : number(1)},
+      {"branches", false},
+      {"steps", number(stats.steps)},
+      {"guessing_steps", number(stats.guessing_steps)},
+      {"tokens_per_step",
+       ratio(static_cast<double>(stats.tokens), static_cast<double>(stats.steps))},
+      {"guessed", number(stats.guessed)},
+      {"accepted", number(stats.accepted)},
+      {"acceptance",
+       ratio(static_cast<double>(stats.accepted), static_cast<double>(stats.guessed))},
+      {"plain_tok_s", plain > 0 ? Json(plain) : Json()},
+      {"speedup", decode_tok_s > 0 ? ratio(decode_tok_s, plain) : Json()},
+  });
+}
+
 Json document(const std::string& text, const Generation& generation, Session& session,
               const GenerationOptions& options) {
   JsonList tokens;
@@ -138,7 +173,7 @@ Json document(const std::string& text, const Generation& generation, Session& se
       {"decode_tok_s", stats.decode_tok_s()},
       {"ttft_s", stats.ttft_s},
       {"context_slides", static_cast<int64_t>(stats.slides)},
-      {"lookahead", Json()},
+      {"lookahead", lookahead_json(generation.lookahead(), stats.decode_tok_s())},
       {"sampling", sampling_json(options.sampling, options)},
       {"mode", session.model().find_method("prefill_forward") ? "hybrid" : "kv"},
       {"adapter", session.adapter().empty() ? Json() : Json(session.adapter())},

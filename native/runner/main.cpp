@@ -26,7 +26,7 @@ constexpr const char* kUsage =
     "T --top-k K --top-p P\n"
     "  --min-p P --repetition-penalty R --seed N --stop TEXT --on-context-full "
     "stop|slide\n"
-    "  --thinking on|off --adapter NAME --prompt-file FILE\n"
+    "  --thinking on|off --adapter NAME --prompt-file FILE --lookahead auto|on|off\n"
     "bench: --prompt-tokens N --new-tokens N --warmup N --runs N --cool-down S\n"
     "all: --threads N --verify --json\n";
 

@@ -26,6 +26,9 @@ FLAGS: list[dict[str, Any]] = [
 ]
 
 
+MODES = ("on", "auto", "off")
+
+
 def as_flags(options: dict[str, Any]) -> list[object]:
     return [
         part for name, value in options.items() for part in (f"--{name.replace('_', '-')}", value)
@@ -58,6 +61,53 @@ def test_documents_have_the_fields_of_pythons(
     assert set(found) == set(wanted)
     for name in ("text", "tokens", "stop_reason", "sampling", "mode", "adapter", "kernels"):
         assert found[name] == wanted[name], name
+
+
+COPYING = "one two three four five. one two three four five. one two three"
+
+
+@pytest.mark.parametrize("options", [{}, {"repetition_penalty": 1.2}], ids=["greedy", "penalty"])
+def test_guessing_ahead_changes_no_text(
+    options: dict[str, Any], program: Path, run_json: RunJson
+) -> None:
+    llm = satchel.LLM(program)
+    flags = ["--raw", "--max-new-tokens", 120, *as_flags(options)]
+    wanted = llm.generate(COPYING, raw=True, max_new_tokens=120, lookahead="off", **options)
+    wanted.finish()
+    found = {mode: run_json("run", program, COPYING, *flags, "--lookahead", mode) for mode in MODES}
+    for mode, document in found.items():
+        assert document["tokens"] == wanted.tokens, mode
+        assert document["text"] == wanted.text and document["lookahead"]["mode"] == mode
+    told = found["on"]["lookahead"]
+    assert told["guessed"] > 0 and told["steps"] <= 119
+    assert told["accepted"] + told["steps"] == 119 == found["off"]["lookahead"]["steps"]
+    by_python = llm.generate(COPYING, raw=True, max_new_tokens=120, **options).finish()
+    assert set(told) == set(by_python.stats.lookahead.to_dict(1.0))
+
+
+def test_guessing_ahead_keeps_stops_limits_and_full_contexts(
+    program: Path, run_json: RunJson
+) -> None:
+    llm = satchel.LLM(program)
+    whole = llm.generate(COPYING, raw=True, max_new_tokens=60).finish().text
+    cases: list[dict[str, Any]] = [{"max_new_tokens": n} for n in (1, 2, 7)]
+    cases += [{"stop": [whole[n : n + 2]], "max_new_tokens": 60} for n in (5, 12)]
+    cases += [{"on_context_full": policy, "max_new_tokens": 600} for policy in ("stop", "slide")]
+    for options in cases:
+        wanted = llm.generate(COPYING, raw=True, lookahead="off", **options).finish()
+        flags = as_flags({k: v[0] if k == "stop" else v for k, v in options.items()})
+        found = run_json("run", program, COPYING, "--raw", "--lookahead", "on", *flags)
+        assert found["tokens"] == wanted.tokens, options
+        assert (found["text"], found["stop_reason"]) == (wanted.text, wanted.stop_reason), options
+
+
+def test_what_cannot_be_guessed(checkpoint: Path, tmp_path: Path, runner: Any) -> None:
+    path = satchel.export(checkpoint, tmp_path / "kv.satchel", context=64, mode="kv")
+    done = runner("run", path, "Hi", "--lookahead", "on")
+    assert done.returncode == 1 and "takes one token at a time. Export it with" in done.stderr
+    done = runner("run", path, "Hi", "--max-new-tokens", 3, "--json")
+    assert "takes one token" in json.loads(done.stdout)["lookahead"]["off_because"]
+    assert runner("run", path, "Hi", "--lookahead", "perhaps").returncode == 2
 
 
 def test_stop_texts_and_limits(program: Path, run_json: RunJson) -> None:
