@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import os
 from pathlib import Path
 
 import numpy as np
@@ -12,9 +10,8 @@ import pytest
 import satchel
 import satchel.sources
 from models.quantized_check import QuantizedPair
-from satchel.errors import DownloadError
-from satchel.sources.cache import checkpoints_folder
 from support.compare import relative_difference
+from support.smollm2 import find_smollm2
 
 QUESTION = "What is the capital of France?"
 NEW_TOKENS = 64
@@ -22,16 +19,7 @@ NEW_TOKENS = 64
 
 @pytest.fixture(scope="module")
 def checkpoint() -> Path:
-    given = os.environ.get("SATCHEL_TEST_SMOLLM2")
-    if os.environ.get("SATCHEL_TEST_FETCH"):
-        with contextlib.suppress(DownloadError):
-            satchel.sources.pull("smollm2-135m")
-    found = (
-        [Path(given)] if given else sorted((checkpoints_folder() / "smollm2-135m").glob("*.gguf"))
-    )
-    if not found or not found[0].is_file():
-        pytest.skip("SmolLM2 is not here: `satchel pull smollm2-135m`, or set SATCHEL_TEST_FETCH=1")
-    return found[0]
+    return find_smollm2()
 
 
 @pytest.fixture(scope="module")
