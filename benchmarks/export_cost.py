@@ -3,15 +3,19 @@
     python benchmarks/export_cost.py llama3_2-1b
     python benchmarks/export_cost.py qwen3-4b --once
     python benchmarks/export_cost.py smollm2-135m --source smollm2-135m
+    python benchmarks/export_cost.py llama3_2-1b --once --peer --format pte --recipe 8da4w
+    python benchmarks/export_cost.py qwen3-4b --once --target coreml
 
 Without --source, a random checkpoint of the model's shapes is written first, and a second one
-with twice the layers, to show that peak memory does not grow with depth.
+with twice the layers, to show that peak memory does not grow with depth. With --peer, ExecuTorch
+exports the same checkpoint with its own tools behind it, in this environment.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import resource
 import shutil
 import subprocess
 import sys
@@ -32,10 +36,10 @@ def satchel(*arguments: str) -> dict[str, Any]:
 
 
 def measure(label: str, source: str, folder: Path, extra: list[str]) -> int:
-    output = folder / f"{label}.satchel"
-    plan = satchel("export", source, "-o", str(output), "--plan", *extra)["plan"]
+    made = folder / f"{label}-made"
+    plan = satchel("export", source, "-o", f"{made}/", "--plan", *extra)["plan"]
     started = time.perf_counter()
-    result = satchel("export", source, "-o", str(output), *extra)
+    result = satchel("export", source, "-o", f"{made}/", *extra)
     seconds = time.perf_counter() - started
     size, peak = result["file_size_bytes"], result["peak_rss_bytes"]
     print(
@@ -44,8 +48,25 @@ def measure(label: str, source: str, folder: Path, extra: list[str]) -> int:
         f"(plan {plan['file_size_bytes'] / size - 1:+.2%})",
         flush=True,
     )
-    output.unlink()
+    shutil.rmtree(made)
     return int(peak)
+
+
+def measure_peer(checkpoint: Path, folder: Path) -> None:
+    """ExecuTorch's own export of the same weights: its time, and the peak of its process."""
+    script = Path(__file__).parent / "peers" / "executorch_peer.py"
+    out = folder / "peer"
+    out.mkdir()
+    started = time.perf_counter()
+    subprocess.run([sys.executable, str(script), "prepare", str(checkpoint), str(out)], check=True)
+    seconds = time.perf_counter() - started
+    peak = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * 1024
+    size = sum(path.stat().st_size for path in out.rglob("*.pte"))
+    print(
+        f"{'executorch itself':24} {seconds:7.1f} s  peak {peak / 1e6:7.1f} MB "
+        f"(of all so far)  file {size / 1e6:8.1f} MB",
+        flush=True,
+    )
 
 
 def main() -> None:
@@ -54,6 +75,7 @@ def main() -> None:
     parser.add_argument("--source", help="export this instead of random weights")
     parser.add_argument("--folder", type=Path, help="where to write (default: a temporary folder)")
     parser.add_argument("--once", action="store_true", help="not again with twice the layers")
+    parser.add_argument("--peer", action="store_true", help="ExecuTorch's own export behind it")
     arguments, extra = parser.parse_known_args()
     with tempfile.TemporaryDirectory(dir=arguments.folder) as name:
         folder = Path(name)
@@ -67,6 +89,8 @@ def main() -> None:
             checkpoint = folder / label
             write_checkpoint(arguments.name, checkpoint, layers * factor)
             peaks.append(measure(label, str(checkpoint), folder, extra))
+            if arguments.peer and factor == 1:
+                measure_peer(checkpoint, folder)
             shutil.rmtree(checkpoint)
         if len(peaks) == 2:
             print(f"twice the layers: {peaks[1] / peaks[0] - 1:+.1%} peak memory")

@@ -96,7 +96,7 @@ def test_options_of_targets_are_theirs_alone() -> None:
     own = {field.name for listed in target_options().values() for field in listed}
     assert {"num_sharding", "kit"} <= own
     assert not own & {field.name for field in options_of(ExportOptions)}
-    with pytest.raises(ConfigError, match="kit is for qnn, and the target is cpu"):
+    with pytest.raises(ConfigError, match="kit is for coreml or qnn, and the target is cpu"):
         satchel.find_target("cpu", kit="here")
 
 

@@ -115,6 +115,7 @@ class Draft:
     context: int = 0
     adapters: tuple[str, ...] = ()  # that are kept apart
     samples: Samples = field(default_factory=Samples)
+    about: Mapping[str, Any] = field(default_factory=dict)  # the metadata, as far as they are known
 
     @property
     def is_language_model(self) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from dataclasses import Field
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -46,8 +47,13 @@ def add_export_options(parser: argparse.ArgumentParser) -> None:
         help="a YAML file with these options, or one of ExecuTorch's export_llm, with its "
         "++group.key=value behind; flags override it",
     )
-    for name, own in target_options().items():
-        add_flags(parser, own, f"for --target {name}")
+    known = {each.name: each for own in target_options().values() for each in own}
+    groups: dict[str, list[Field[Any]]] = {}  # by which targets have them
+    for each in known.values():
+        having = [n for n, own in target_options().items() if each.name in {o.name for o in own}]
+        groups.setdefault(f"for --target {', '.join(having)}", []).append(each)
+    for title, own in groups.items():
+        add_flags(parser, own, title)
     add_flags(parser, options_of(ModuleOptions))
     forms = "; ".join(family.form for family in families().values())
     for action in parser._actions:

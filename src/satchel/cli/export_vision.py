@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from satchel.cli.output import emit, print_json, say, table
-from satchel.cli.plan import describe_export, print_plan
+from satchel.cli.plan import describe_export, print_plan, report_written
 from satchel.errors import ConfigError, InputError
 from satchel.progress import ProgressBar
 from satchel.units import megabytes
@@ -65,18 +65,25 @@ def run_module_job(
     arguments: argparse.Namespace, job: Export, output: str | None, bar: ProgressBar
 ) -> None:
     """Write the program, or only plan it, and tell what became of it."""
+    from satchel.backends.target import PROGRAM
+
     started = time.perf_counter()
     path = job.output(output)
+    plan = job.plan()
+    document = describe_export(job, plan, path)
     if arguments.plan:
-        plan = job.plan()
         if arguments.json:
-            print_json(describe_export(job, plan, path))
+            print_json(document)
         else:
             print_plan(job, plan, path, [])
         return
     job.run(path, arguments.force)
     bar.close()
-    report_module(arguments, path, time.perf_counter() - started, job.targets)
+    seconds = time.perf_counter() - started
+    if job.kind != PROGRAM:
+        report_written(arguments, document, path, seconds)
+        return
+    report_module(arguments, path, seconds, job.targets)
 
 
 def _job(

@@ -131,6 +131,7 @@ class Export:
             for w in ProgramWriter(graphs, portable.encodings).weights
         }
         compilations = {}
+        about = portable.describe({}).to_dict()
         for target in targets:
             draft = Draft(
                 placements[target.name].graphs,
@@ -142,6 +143,7 @@ class Export:
                 portable.context,
                 portable.adapters,
                 portable.samples,
+                about,
             )
             compilation = target.prepare(draft)
             if compilation is not None:

@@ -6,7 +6,7 @@ shapes; the bytes are made when the file is written.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -27,6 +27,8 @@ from satchel.backends.weight_rows import (
     vector_bytes,
 )
 from satchel.encodings.encoding import Encoding
+from satchel.quantize.static import quantize_rows
+from satchel.runtime.program import Program
 
 Array = NDArray[Any]
 _KINDS = {np.dtype(np.float16): blobs.FLOAT16, np.dtype(np.int32): blobs.INT32}
@@ -35,9 +37,12 @@ _KINDS = {np.dtype(np.float16): blobs.FLOAT16, np.dtype(np.int32): blobs.INT32}
 class Constants:
     """Of all functions of a package; a name is stored once."""
 
-    def __init__(self, encodings: Mapping[str, Encoding], newest: bool) -> None:
+    def __init__(
+        self, encodings: Mapping[str, Encoding], newest: bool, eight_bits: bool = False
+    ) -> None:
         self._encodings = encodings
         self._newest = newest  # iOS 18: blocks of weights with scales of their own
+        self._eight_bits = eight_bits  # of kernels, a scale for each output
         self.file = BlobFile()
 
     def _const(self, key: str, shape: tuple[int, ...], dtype: Any, kind: int, data: Bytes) -> Any:
@@ -93,3 +98,42 @@ class Constants:
         return Mil.constexpr_affine_dequantize(
             quantized_data=stored, zero_point=np.int8(0), scale=scale, axis=0
         )
+
+    def kernel(self, name: str, shape: tuple[int, ...]) -> Any:
+        """A layer of a module, [outputs, inputs] or [outputs, channels, rows, columns]."""
+        count = int(np.prod(shape))
+        if not self._eight_bits:
+            data = _made(2 * count, lambda p: [_kernel(p, name, shape).astype(np.float16)])
+            return self._const(f"{name}#kernel", shape, np.float16, blobs.FLOAT16, data)
+        codes = _made(count, lambda p: [quantize_rows(_kernel(p, name, shape, flat=True))[0]])
+        scales = _made(
+            2 * shape[0],
+            lambda p: [quantize_rows(_kernel(p, name, shape, flat=True))[1].astype(np.float16)],
+        )
+        stored = self._const(f"{name}#kernel", shape, np.int8, blobs.INT8, codes)
+        if self._newest:
+            ones = (1,) * (len(shape) - 1)
+            kept = (shape[0], *ones)
+            scale = self._const(f"{name}#scales", kept, np.float16, blobs.FLOAT16, scales)
+            return Mil.constexpr_blockwise_shift_scale(data=stored, scale=scale)
+        scale = self._const(f"{name}#scales", shape[:1], np.float16, blobs.FLOAT16, scales)
+        return Mil.constexpr_affine_dequantize(
+            quantized_data=stored, zero_point=np.int8(0), scale=scale, axis=0
+        )
+
+
+def _made(size: int, make: Callable[[Program], list[Array]]) -> Bytes:
+    def blocks(program: Program | None) -> Iterator[bytes]:
+        assert program is not None
+        yield from (np.ascontiguousarray(array).tobytes() for array in make(program))
+
+    return Bytes(size, blocks)
+
+
+def _kernel(program: Program, name: str, shape: tuple[int, ...], flat: bool = False) -> Array:
+    """A layer's numbers with channels before rows and columns."""
+    array: Array = program.weight(name).astype(np.float32)
+    if len(shape) == 4:
+        outputs, channels, rows, columns = shape
+        array = array.reshape(outputs, rows, columns, channels).transpose(0, 3, 1, 2)
+    return array.reshape(shape[0], -1) if flat else array

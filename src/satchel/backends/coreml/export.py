@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from satchel.backends.coreml.constants import Constants
 from satchel.backends.coreml.function import IOS, Form, FunctionWriter, cache_shapes
+from satchel.backends.coreml.image_function import ImageFunctionWriter, Picture
 from satchel.backends.coreml.package import Package, version_of
 from satchel.backends.coreml.rules import SYSTEMS
 from satchel.backends.target import Compiled, CompilePlan, Draft
@@ -108,3 +110,44 @@ def _product(shape: tuple[int, ...]) -> int:
     for size in shape:
         total *= size
     return total
+
+
+class CoreMlModule:
+    """A module's package; a classifier of images takes pictures, and names what it sees."""
+
+    graphs: tuple[Graph, ...] = ()
+    notes: tuple[str, ...] = ()
+
+    def __init__(self, draft: Draft, system: str, units: str) -> None:
+        self._draft, self._system, self._units = draft, system, units
+        self._package  # noqa: B018  (what has no form there is told now)
+
+    @cached_property
+    def _package(self) -> Package:
+        draft, newest = self._draft, self._system == SYSTEMS[-1]
+        constants = Constants(draft.encodings, newest, draft.recipe_name == "int8")
+        vision: Mapping[str, Any] = draft.about.get("vision") or {}
+        how = vision.get("preprocessing")
+        picture = Picture(tuple(how["mean"]), tuple(how["std"])) if how else None
+        classes = vision.get("classes") or ()
+        writer = ImageFunctionWriter(
+            draft.graphs[0], IOS[self._system], constants, picture, bool(classes)
+        )
+        said = {"com.satchel.recipe": draft.recipe_name, "com.satchel.units": self._units}
+        version = version_of(self._system)
+        return Package({"main": writer.write()}, constants.file, version, said, classes)
+
+    def plan(self) -> CompilePlan:
+        document: dict[str, Any] = {
+            "file_size_bytes": self._package.size,
+            "weight_bytes": self._package.blobs.size,
+            "system": self._system,
+            "units": self._units,
+        }
+        line = f"Core ML      for {self._system} and newer"
+        return CompilePlan(self._package.size, _MEMORY, document, (line,))
+
+    def compile(self, program: Program, folder: Path, progress: Progress) -> Compiled:
+        path = folder / "model.mlpackage"
+        self._package.write(path, program, lambda _: None)
+        return Compiled({PACKAGE: path}, self.plan().document)

@@ -115,7 +115,7 @@ class FunctionWriter:
         if len(parts) > 1:
             out = Mil.concat(values=parts, axis=1 if self._form.channels_first else 2)
         activation = attr_str(node.attrs, "activation", "none")
-        return out if activation == "none" else _FUNCTIONS[activation](out)
+        return out if activation == "none" else FUNCTIONS[activation](out)
 
     def _layer(
         self,
@@ -298,14 +298,14 @@ class FunctionWriter:
         return Mil.add(x=x, y=np.float16(shift)) if shift else x
 
     def gated(self, node: Node) -> Any:
-        function = _FUNCTIONS[node.op.removesuffix("_mul")]
+        function = FUNCTIONS[node.op.removesuffix("_mul")]
         return Mil.mul(x=function(self.input(node)), y=self.input(node, 1))
 
     def binary(self, node: Node) -> Any:
         return _BINARY[node.op](x=self.input(node), y=self.input(node, 1))
 
     def unary(self, node: Node) -> Any:
-        return _FUNCTIONS[node.op](self.input(node))
+        return FUNCTIONS[node.op](self.input(node))
 
 
 def cache_name(state: str) -> str:
@@ -328,13 +328,24 @@ def cache_shapes(graph: Graph, context: int) -> dict[str, tuple[int, int, int, i
     return found
 
 
-_FUNCTIONS: dict[str, Callable[[Any], Any]] = {
+def _hard_sigmoid(x: Any) -> Any:
+    return Mil.sigmoid_hard(x=x, alpha=np.float16(1 / 6), beta=np.float16(0.5))
+
+
+FUNCTIONS: dict[str, Callable[[Any], Any]] = {
     "silu": lambda x: Mil.silu(x=x),
     "gelu_tanh": lambda x: Mil.gelu(x=x, mode="TANH_APPROXIMATION"),
     "gelu": lambda x: Mil.gelu(x=x, mode="EXACT"),
     "relu": lambda x: Mil.relu(x=x),
     "tanh": lambda x: Mil.tanh(x=x),
     "sigmoid": lambda x: Mil.sigmoid(x=x),
+    "relu6": lambda x: Mil.relu6(x=x),
+    "hardsigmoid": _hard_sigmoid,
+    "hardswish": lambda x: Mil.mul(x=x, y=_hard_sigmoid(x)),
+    "exp": lambda x: Mil.exp(x=x),
+    "sqrt": lambda x: Mil.sqrt(x=x),
+    "abs": lambda x: Mil.abs(x=x),
+    "neg": lambda x: Mil.mul(x=x, y=np.float16(-1)),
 }
 _BINARY: dict[str, Callable[..., Any]] = {"add": Mil.add, "sub": Mil.sub, "mul": Mil.mul}
 _NODES: dict[str, Callable[[FunctionWriter, Node], Any]] = {
@@ -351,7 +362,7 @@ _NODES: dict[str, Callable[[FunctionWriter, Node], Any]] = {
     "affine": FunctionWriter.affine,
     **dict.fromkeys(["silu_mul", "gelu_tanh_mul"], FunctionWriter.gated),
     **dict.fromkeys(_BINARY, FunctionWriter.binary),
-    **dict.fromkeys(_FUNCTIONS, FunctionWriter.unary),
+    **dict.fromkeys(FUNCTIONS, FunctionWriter.unary),
 }
 OPS = frozenset(_NODES)
 IOS = {name: getattr(ct.target, name) for name in ("iOS16", "iOS17", "iOS18")}

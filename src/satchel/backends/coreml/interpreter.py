@@ -60,7 +60,7 @@ class PackageInterpreter:
                 key: _found(value, known) for key, value in op.inputs.items() if value is not None
             }
             known[op.outputs[0]] = self._run(op, arguments)
-        return {var.name: known[var] for var in block.outputs}
+        return {var.name: known[var] for var in block.outputs if var in known}
 
     def _run(self, op: Any, a: Mapping[str, Any]) -> Any:
         if op.op_type == "read_state":
@@ -70,6 +70,9 @@ class PackageInterpreter:
             value = a["value"] if "value" in a else a["data"]
             self.states[state] = value.astype(np.float16).astype(np.float32)
             return self.states[state]
+        if op.op_type == "classify":
+            classes = [str(name) for name in a["classes"]]
+            return classes[int(np.argmax(a["probabilities"]))]
         if op.op_type == "const":
             return _constant(op.outputs[0])
         return _OPS[op.op_type](a)
@@ -182,6 +185,15 @@ def _softmax(a: Mapping[str, Any]) -> Array:
     return result
 
 
+def _layer_norm(a: Mapping[str, Any]) -> Array:
+    axes = tuple(int(axis) for axis in a["axes"])
+    centred = a["x"] - a["x"].mean(axis=axes, keepdims=True)
+    mean = (centred**2).mean(axis=axes, keepdims=True)
+    result: Array = centred / np.sqrt(mean + a["epsilon"])
+    result = result if a.get("gamma") is None else result * a["gamma"]
+    return result if a.get("beta") is None else result + a["beta"]
+
+
 def _gelu(a: Mapping[str, Any]) -> Array:
     x = a["x"].astype(np.float64)
     if str(a.get("mode", "EXACT")) == "EXACT":
@@ -225,6 +237,11 @@ def _pool(a: Mapping[str, Any], function: Callable[..., Any], fill: float) -> Ar
     x = np.pad(a["x"], ((0, 0), (0, 0), (pad[0], pad[1]), (pad[2], pad[3])), constant_values=fill)
     seen = np.lib.stride_tricks.sliding_window_view(x, kernel, axis=(2, 3))
     result: Array = function(seen[:, :, :: strides[0], :: strides[1]], axis=(-1, -2))
+    if a.get("exclude_padding_from_average"):
+        inside = _pool(
+            {**a, "x": np.ones_like(a["x"]), "exclude_padding_from_average": 0}, function, 0
+        )
+        result = result / inside
     return result
 
 
@@ -252,6 +269,7 @@ _OPS: dict[str, Callable[[Mapping[str, Any]], Any]] = {
     "linear": _linear,
     "matmul": _matmul,
     "softmax": _softmax,
+    "layer_norm": _layer_norm,
     "gelu": _gelu,
     "slice_by_index": _slice,
     "slice_update": _slice_update,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,11 @@ from coremltools.converters.mil.backend.mil.helper import (
     create_file_value_tensor,
     types_to_proto_primitive,
 )
-from coremltools.converters.mil.backend.mil.load import CoreMLProtoExporter, MILProtoExporter
+from coremltools.converters.mil.backend.mil.load import (
+    CoreMLProtoExporter,
+    MILProtoExporter,
+    _add_classify_op,
+)
 from coremltools.converters.mil.mil import Function
 from coremltools.converters.mil.mil import Program as MilProgram
 
@@ -52,6 +56,7 @@ class Package:
         blobs: BlobFile,
         version: int,
         said: Mapping[str, str],
+        classes: Sequence[str] = (),
     ) -> None:
         self.blobs = blobs
         program = MilProgram()
@@ -59,11 +64,15 @@ class Package:
             program.add_function(name, function)
         program.default_function_name = next(iter(functions))
         program.export_as_multifunction = len(functions) > 1
+        classifier, label, probabilities = None, None, None
+        if classes:
+            classifier = ct.ClassifierConfig(list(classes))
+            label, probabilities = _add_classify_op(program, classifier)
         exporter = _Exporter(program, "", version)
         exporter.blobs = blobs
         proto = exporter.export()
         whole = CoreMLProtoExporter(
-            program, proto, None, None, None, "mlprogram", "milinternal", version
+            program, proto, label, probabilities, classifier, "mlprogram", "milinternal", version
         )
         self.spec = whole.export(version)
         about = self.spec.description.metadata

@@ -10,6 +10,7 @@ from satchel.graph.ir import DType
 
 SYSTEMS = ("iOS16", "iOS17", "iOS18")
 UNITS = ("all", "ane", "gpu")
+MODULE_RECIPES = ("fp16", "int8")
 _WEIGHTS = {"matrix_f16", "matrix_q4", "matrix_q8"}
 
 

@@ -4,10 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from satchel.backends.base import BaseTarget
-from satchel.backends.coreml.rules import SYSTEMS, UNITS, check_recipe, require_packages
+from satchel.backends.base import BaseTarget, require_all, require_fixed_floats
+from satchel.backends.coreml.rules import (
+    MODULE_RECIPES,
+    SYSTEMS,
+    UNITS,
+    check_recipe,
+    require_packages,
+)
 from satchel.backends.target import (
     Compilation,
     Defaults,
@@ -16,16 +23,20 @@ from satchel.backends.target import (
     FileKind,
     LanguageModelRequest,
     MethodWish,
+    ModuleGraph,
     Placement,
 )
-from satchel.errors import ConfigError, ExecutionError, UnsupportedOperatorError
+from satchel.errors import ConfigError, ExecutionError, RecipeError
 from satchel.graph.ir import Graph, Node, Sym
+from satchel.graph.passes import WRITTEN_OUT
 from satchel.options import option
 from satchel.program.names import KV_METHOD, PREFILL_METHOD
 from satchel.quantize.scale_form import ABOVE_ZERO
 
 if TYPE_CHECKING:
+    from satchel.graph.passes import Pass
     from satchel.runtime.program import Instance, Program
+    from satchel.sources.progress import Progress
 
 NEWEST = SYSTEMS[-1]
 
@@ -40,6 +51,13 @@ class CoreMlTarget(BaseTarget):
         "what it is laid out for: ane (the Neural Engine: channels first, layers as convolutions, "
         "a large head in parts), gpu, or all (all)",
         choices=UNITS,
+    )
+
+    kit: str | None = option(
+        None,
+        "also write what a runner or an app of your own needs: for a phone's NPU binaries and a "
+        "script, for Core ML a Swift package",
+        metavar="FOLDER",
     )
 
     family = "coreml"
@@ -85,26 +103,54 @@ class CoreMlTarget(BaseTarget):
             wanted.append(MethodWish(PREFILL_METHOD, rows))
         return wanted
 
+    def check_module(self, recipe: str, has_overrides: bool) -> None:
+        if recipe not in MODULE_RECIPES or has_overrides:
+            raise RecipeError(
+                f"a module for Core ML has weights of 16 or 8 bits, not {recipe}",
+                "Use --recipe fp16 or int8, without --override.",
+            )
+
+    def needs_examples(self, recipe: str) -> bool:
+        return False  # activations are 16-bit floats
+
+    def module_recipe(self, recipe: str) -> str:
+        return "fp16"  # of which codes are made when the package is written
+
+    @property
+    def module_passes(self) -> tuple[Pass, ...]:
+        return WRITTEN_OUT
+
+    def finish_module(self, module: ModuleGraph, progress: Progress) -> ModuleGraph:
+        return module
+
     def supports(self, node: Node) -> str | None:
         from satchel.backends.coreml.function import OPS
+        from satchel.backends.coreml.image_function import IMAGE_OPS
 
-        return None if node.op in OPS else f"{node.op} has no form in an ML program here"
+        if node.op in OPS | IMAGE_OPS:
+            return None
+        return f"{node.op} has no form in an ML program here"
 
     def place(self, graphs: Sequence[Graph]) -> Placement:
         require_packages()
         nodes = [node for graph in graphs for node in graph.nodes]
-        refused = [f"{node.op}: {reason}" for node in nodes if (reason := self.supports(node))]
-        if refused:
-            raise UnsupportedOperatorError(
-                list(dict.fromkeys(refused)), "Export a .satchel program for cpu instead."
-            )
+        require_all(self, nodes)
         return Placement(tuple(graphs), {self.family: len(nodes)})
 
     def prepare(self, draft: Draft) -> Compilation:
         check_recipe(draft, self.stateful)
-        from satchel.backends.coreml.export import CoreMlLanguageModel
+        from satchel.backends.coreml.export import CoreMlLanguageModel, CoreMlModule
 
-        return CoreMlLanguageModel(draft, self.system, self.units)
+        if draft.is_language_model:
+            return CoreMlLanguageModel(draft, self.system, self.units)
+        require_fixed_floats(draft.graphs[0])
+        return CoreMlModule(draft, self.system, self.units)
+
+    def after_export(self, program: Program) -> None:
+        from satchel.backends.coreml.kit import write_kit
+
+        if self.kit:
+            write_kit(program, Path(self.kit), self.units)
 
     def open(self, program: Program, threads: int = 0) -> Instance:
         raise ExecutionError(

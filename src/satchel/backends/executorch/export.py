@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
+from abc import ABC, abstractmethod
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from satchel.backends.executorch.file import PteFile
 from satchel.backends.executorch.language_model import LanguageModelMethod
-from satchel.backends.executorch.method import Constants, told_method
+from satchel.backends.executorch.method import Constants, MethodWriter, told_method
+from satchel.backends.executorch.module import module_method
 from satchel.backends.executorch.tokenizer_file import misread, tokenizer_for_runners
 from satchel.backends.target import Compiled, CompilePlan, Draft
 from satchel.backends.weight_rows import Bytes
@@ -20,33 +23,75 @@ from satchel.sources.progress import Progress
 from satchel.units import megabytes
 
 PTE, TOKENIZER = ".pte", ".tokenizer.json"
+CLASSES, PREPROCESSING = ".classes.txt", ".preprocessing.json"
 _MEMORY = 64 << 20  # blocks of weights on their way, and the scales of the largest
 
 
-class PteLanguageModel:
-    """A language model's .pte file, with its tokenizer beside it."""
+class _PteExport(ABC):
+    """What language models and modules have in common."""
 
     graphs: tuple[Graph, ...] = ()
     notes: tuple[str, ...] = ()
 
-    def __init__(self, draft: Draft, all_logits: bool) -> None:
-        self._draft, self._all_logits = draft, all_logits
+    def __init__(self, draft: Draft) -> None:
+        self._draft = draft
         self._file  # noqa: B018  (what has no form there is told now)
 
     @cached_property
     def _file(self) -> PteFile:
-        draft = self._draft
-        by_name = {graph.name: graph for graph in draft.graphs}
-        graph = by_name.get(PREFILL_METHOD, by_name[KV_METHOD])
         constants, named = Constants(), dict[str, Bytes]()
-        written = LanguageModelMethod(
-            graph, draft.context, draft.encodings, constants, named, self._all_logits
-        ).write()
-        told = [told_method(name, numbers) for name, numbers in self._told(graph).items()]
+        written = self._method(constants, named)
+        told = [told_method(name, numbers) for name, numbers in self._told().items()]
         return PteFile([written], told, constants, named)
 
-    def _told(self, graph: Graph) -> dict[str, list[int | bool]]:
+    @abstractmethod
+    def _method(self, constants: Constants, named: dict[str, Bytes]) -> MethodWriter: ...
+
+    def _told(self) -> dict[str, list[int | bool]]:
         """What runners ask of a model."""
+        return {}
+
+    def plan(self) -> CompilePlan:
+        document: dict[str, Any] = {
+            "file_size_bytes": self._file.size,
+            "runtime_bytes": self._file.runtime_bytes,
+            "delegates": len(self._file.methods[0].delegates),
+        }
+        line = (
+            f"runner       {document['delegates']} parts by XNNPACK, kernels between them; "
+            f"{megabytes(document['runtime_bytes'])} for caches and values beside the weights"
+        )
+        return CompilePlan(self._file.size, _MEMORY, document, (line,))
+
+    def compile(self, program: Program, folder: Path, progress: Progress) -> Compiled:
+        label, total = f"Writing {self._draft.recipe_name} as .pte", self._file.size
+        path = folder / "model.pte"
+        self._file.write(path, program, lambda done: progress(label, done, total))
+        files = {PTE: path, **self._beside(program, folder)}
+        return Compiled(files, self.plan().document)
+
+    @abstractmethod
+    def _beside(self, program: Program, folder: Path) -> dict[str, Path]:
+        """Further files, by what follows the output's stem."""
+
+
+class PteLanguageModel(_PteExport):
+    """A language model's .pte file, with its tokenizer beside it."""
+
+    def __init__(self, draft: Draft, all_logits: bool) -> None:
+        by_name = {graph.name: graph for graph in draft.graphs}
+        self._graph = by_name.get(PREFILL_METHOD, by_name[KV_METHOD])
+        self._all_logits = all_logits
+        super().__init__(draft)
+
+    def _method(self, constants: Constants, named: dict[str, Bytes]) -> MethodWriter:
+        draft = self._draft
+        return LanguageModelMethod(
+            self._graph, draft.context, draft.encodings, constants, named, self._all_logits
+        ).write()
+
+    def _told(self) -> dict[str, list[int | bool]]:
+        graph = self._graph
         tokens, tokenizer = graph.inputs[0].shape[0], self._draft.samples.tokenizer
         assert tokenizer is not None
         vocabulary = graph.outputs[0].shape[1]
@@ -66,28 +111,30 @@ class PteLanguageModel:
             told["get_bos_id"] = [tokenizer.bos_id]
         return told
 
-    def plan(self) -> CompilePlan:
-        document: dict[str, Any] = {
-            "file_size_bytes": self._file.size,
-            "runtime_bytes": self._file.runtime_bytes,
-            "delegates": len(self._file.methods[0].delegates),
-        }
-        line = (
-            f"runner       {document['delegates']} parts by XNNPACK, kernels between them; "
-            f"{megabytes(document['runtime_bytes'])} for caches and values beside the weights"
-        )
-        return CompilePlan(self._file.size, _MEMORY, document, (line,))
-
-    def compile(self, program: Program, folder: Path, progress: Progress) -> Compiled:
-        label, total = f"Writing {self._draft.recipe_name} as .pte", self._file.size
-        path, tokenizer = folder / "model.pte", folder / "tokenizer.json"
-        self._file.write(path, program, lambda done: progress(label, done, total))
-        text = program.section("tokenizer").decode()
-        tokenizer.write_text(tokenizer_for_runners(text), encoding="utf-8")
-        wrong = misread(str(tokenizer), text)
+    def _beside(self, program: Program, folder: Path) -> dict[str, Path]:
+        path, text = folder / "tokenizer.json", program.section("tokenizer").decode()
+        path.write_text(tokenizer_for_runners(text), encoding="utf-8")
+        wrong = misread(str(path), text)
         if wrong:
             remark(
                 "ExecuTorch's reader of tokenizers does not read this one as it is meant "
                 f"({wrong}): give its runner a tokenizer file of the model's makers."
             )
-        return Compiled({PTE: path, TOKENIZER: tokenizer}, self.plan().document)
+        return {TOKENIZER: path}
+
+
+class PteModule(_PteExport):
+    """A module's .pte file; of a classifier, with its classes and how images are prepared."""
+
+    def _method(self, constants: Constants, named: dict[str, Bytes]) -> MethodWriter:
+        (graph,) = self._draft.graphs
+        return module_method(graph, self._draft.encodings, constants, named)
+
+    def _beside(self, program: Program, folder: Path) -> dict[str, Path]:
+        vision = program.metadata.get("vision")
+        if not vision:
+            return {}
+        classes, how = folder / "classes.txt", folder / "preprocessing.json"
+        classes.write_text("\n".join(vision["classes"]) + "\n", encoding="utf-8")
+        how.write_text(json.dumps(vision["preprocessing"], indent=1), encoding="utf-8")
+        return {CLASSES: classes, PREPROCESSING: how}

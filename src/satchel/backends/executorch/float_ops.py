@@ -12,10 +12,10 @@ from satchel.backends.executorch.part import XNN_OPS, Part
 from satchel.backends.executorch.xnnpack import NO_VALUE
 from satchel.graph.ir import Node, attr_float, attr_int, attr_ints, attr_str, largest
 
-_LIMITS = {"none": None, "relu": (0.0, math.inf), "relu6": (0.0, 6.0)}
+LIMITS = {"none": None, "relu": (0.0, math.inf), "relu6": (0.0, 6.0)}
 
 
-def _out(node: Node) -> tuple[int, ...]:
+def out_shape(node: Node) -> tuple[int, ...]:
     return largest(node.outputs[0].shape)
 
 
@@ -30,17 +30,17 @@ def _linear(part: Part, node: Node) -> int:
         matrix = part.number(weight)
     bias = part.input(node, 2) if len(node.inputs) > 2 and node.inputs[2] else NO_VALUE
     activation = attr_str(node.attrs, "activation", "none")
-    out = part.graph.value(_out(node))
+    out = part.graph.value(out_shape(node))
     layer = schema.XNNFullyConnected(x, matrix, bias, out, 0)
-    part.graph.node(layer, _LIMITS.get(activation))
-    return out if activation in _LIMITS else function(part, activation, out, _out(node))
+    part.graph.node(layer, LIMITS.get(activation))
+    return out if activation in LIMITS else function(part, activation, out, out_shape(node))
 
 
 def function(part: Part, name: str, x: int, shape: tuple[int, ...]) -> int:
     """A function of each number, by its name."""
-    if name in _LIMITS:
+    if name in LIMITS:
         out = part.graph.value(shape)
-        part.graph.node(schema.XNNClamp(x, out, 0), _LIMITS[name])
+        part.graph.node(schema.XNNClamp(x, out, 0), LIMITS[name])
         return out
     if name == "silu":
         return part.binary(schema.XNNMultiply, x, function(part, "sigmoid", x, shape), shape)
@@ -84,35 +84,35 @@ def _root(part: Part) -> int:
 
 
 def _unary(part: Part, node: Node) -> int:
-    return function(part, node.op, part.input(node, 0), _out(node))
+    return function(part, node.op, part.input(node, 0), out_shape(node))
 
 
 def _gated(name: str) -> Callable[[Part, Node], int]:
     def lowered(part: Part, node: Node) -> int:
-        gate = function(part, name, part.input(node, 0), _out(node))
-        return part.binary(schema.XNNMultiply, gate, part.input(node, 1), _out(node))
+        gate = function(part, name, part.input(node, 0), out_shape(node))
+        return part.binary(schema.XNNMultiply, gate, part.input(node, 1), out_shape(node))
 
     return lowered
 
 
 def _binary(kind: object) -> Callable[[Part, Node], int]:
     def lowered(part: Part, node: Node) -> int:
-        out = part.binary(kind, part.input(node, 0), part.input(node, 1), _out(node))
+        out = part.binary(kind, part.input(node, 0), part.input(node, 1), out_shape(node))
         activation = attr_str(node.attrs, "activation", "none")
-        return out if activation == "none" else function(part, activation, out, _out(node))
+        return out if activation == "none" else function(part, activation, out, out_shape(node))
 
     return lowered
 
 
 def _affine(part: Part, node: Node) -> int:
-    x, shape = part.input(node, 0), _out(node)
+    x, shape = part.input(node, 0), out_shape(node)
     scale, shift = attr_float(node.attrs, "scale", 1.0), attr_float(node.attrs, "shift", 0.0)
     if scale != 1:
         x = part.binary(schema.XNNMultiply, x, part.number_of(scale), shape)
     return part.binary(schema.XNNAdd, x, part.number_of(shift), shape) if shift else x
 
 
-def _mean(part: Part, x: int, shape: tuple[int, ...]) -> int:
+def mean_of_rows(part: Part, x: int, shape: tuple[int, ...]) -> int:
     """Of each row: a layer with one output, because XNNPACK's own mean is of images."""
     width = shape[-1]
     weights = part.array(f"mean.{width}", np.full((1, width), 1 / width, np.float32))
@@ -124,21 +124,21 @@ def _mean(part: Part, x: int, shape: tuple[int, ...]) -> int:
 def _scaled_to_one(part: Part, x: int, shape: tuple[int, ...], eps: float) -> int:
     """x over the root of its mean square and eps."""
     rows = (*shape[:-1], 1)
-    mean = _mean(part, part.unary(schema.XNNSquare, x, shape), shape)
+    mean = mean_of_rows(part, part.unary(schema.XNNSquare, x, shape), shape)
     mean = part.binary(schema.XNNAdd, mean, part.number_of(eps), rows)
     inverse = part.unary(schema.XNNReciprocalSquareRoot, mean, rows)
     return part.binary(schema.XNNMultiply, x, inverse, shape)
 
 
 def _rms_norm(part: Part, node: Node) -> int:
-    shape = _out(node)
+    shape = out_shape(node)
     unit = _scaled_to_one(part, part.input(node, 0), shape, attr_float(node.attrs, "eps"))
     return part.binary(schema.XNNMultiply, unit, part.input(node, 1), shape)
 
 
 def _layer_norm(part: Part, node: Node) -> int:
-    shape, x = _out(node), part.input(node, 0)
-    centred = part.binary(schema.XNNSubtract, x, _mean(part, x, shape), shape)
+    shape, x = out_shape(node), part.input(node, 0)
+    centred = part.binary(schema.XNNSubtract, x, mean_of_rows(part, x, shape), shape)
     unit = _scaled_to_one(part, centred, shape, attr_float(node.attrs, "eps"))
     out = part.binary(schema.XNNMultiply, unit, part.input(node, 1), shape)
     if len(node.inputs) > 2 and node.inputs[2] is not None:
@@ -152,7 +152,7 @@ def _reshape(part: Part, node: Node) -> int:
 
 def _transpose(part: Part, node: Node) -> int:
     perm = list(attr_ints(node.attrs, "perm"))
-    x, out = part.input(node, 0), part.graph.value(_out(node))
+    x, out = part.input(node, 0), part.graph.value(out_shape(node))
     part.graph.node(schema.XNNStaticTranspose(len(perm), perm, x, out, 0))
     return out
 
@@ -166,18 +166,18 @@ def _slice(part: Part, node: Node) -> int:
 
 
 def _softmax(part: Part, node: Node) -> int:
-    return part.unary(schema.XNNSoftmax, part.input(node, 0), _out(node))
+    return part.unary(schema.XNNSoftmax, part.input(node, 0), out_shape(node))
 
 
 def _matmul(part: Part, node: Node) -> int:
     a, b = part.input(node, 0), part.input(node, 1)
-    return part.binary(schema.XNNBatchMatrixMultiply, a, b, _out(node))
+    return part.binary(schema.XNNBatchMatrixMultiply, a, b, out_shape(node))
 
 
 def _rope(part: Part, node: Node) -> int:
     """The first values of each head turned by cosines and sines."""
     cos, sin = (part.number(value) for value in part.angles[id(node.inputs[1])])
-    x, shape = part.input(node, 0), _out(node)
+    x, shape = part.input(node, 0), out_shape(node)
     table = node.inputs[1]
     assert table is not None
     half, axis = largest(table.shape)[1] // 2, len(shape) - 1

@@ -21,7 +21,7 @@ from satchel.backends.weight_rows import (
     vector_bytes,
 )
 from satchel.encodings.encoding import Encoding
-from satchel.graph.ir import Node, Value, largest
+from satchel.graph.ir import Node, Value, Weight, largest
 
 Kind = schema.XNNDatatype
 Array = NDArray[Any]
@@ -89,7 +89,7 @@ class Part:
     def array(self, name: str, array: Array) -> int:
         """Numbers that are known."""
         data = np.ascontiguousarray(array, np.float32)
-        return self._stored(name, data.shape or (1,), plain_bytes(data))
+        return self.stored(name, data.shape or (1,), plain_bytes(data))
 
     def number_of(self, number: float) -> int:
         return self.array(f"number.{np.float32(number).tobytes().hex()}", np.array([number]))
@@ -98,11 +98,18 @@ class Part:
         """A weight of 32-bit floats."""
         if self.encodings[name].is_matrix:
             rows, cols = shape
-            return self._stored(name, shape, float_rows(name, (rows, cols)))
+            return self.stored(name, shape, float_rows(name, (rows, cols)))
         count = int(np.prod(shape))
-        return self._stored(name, shape, vector_bytes(name, count))
+        return self.stored(name, shape, vector_bytes(name, count))
 
-    def _stored(self, key: str, shape: Sequence[int], data: Bytes) -> int:
+    @staticmethod
+    def rows_of(weight: Weight) -> Bytes:
+        """A matrix of 32-bit floats, row by row."""
+        rows, cols = weight.shape
+        return float_rows(weight.name, (rows, cols))
+
+    def stored(self, key: str, shape: Sequence[int], data: Bytes) -> int:
+        """A constant by its name."""
         if key not in self.known_names:
             self.named.setdefault(key, data)
             constant = self.graph.constant(key, data.size)

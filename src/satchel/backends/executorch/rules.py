@@ -44,7 +44,7 @@ def check_recipe(draft: Draft) -> None:
         for node in graph.nodes:
             if node.op == "linear":
                 _check_layer(graph, node, draft)
-    if draft.recipe.cache != DType.f32:
+    if draft.is_language_model and draft.recipe.cache != DType.f32:
         raise RecipeError(
             f"ExecuTorch's caches have 32 bits, not {draft.recipe.kv_bits}", "Use --kv-bits 32."
         )

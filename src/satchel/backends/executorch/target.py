@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from satchel.backends.base import BaseTarget
+from satchel.backends.base import BaseTarget, require_all, require_fixed_floats
 from satchel.backends.executorch.rules import check_recipe, require_packages
 from satchel.backends.target import (
     Compilation,
@@ -17,16 +17,20 @@ from satchel.backends.target import (
     FileKind,
     LanguageModelRequest,
     MethodWish,
+    ModuleGraph,
     Placement,
 )
-from satchel.errors import ConfigError, ExecutionError, UnsupportedOperatorError
+from satchel.errors import ConfigError, ExecutionError, RecipeError
 from satchel.graph.ir import Graph, Node, Sym
+from satchel.graph.passes import WRITTEN_OUT
 from satchel.options import SWITCH, option
 from satchel.program.names import KV_METHOD, PREFILL_METHOD
 from satchel.quantize.scale_form import BRAIN
 
 if TYPE_CHECKING:
+    from satchel.graph.passes import Pass
     from satchel.runtime.program import Instance, Program
+    from satchel.sources.progress import Progress
 
 
 @dataclass(frozen=True)
@@ -64,12 +68,26 @@ class ExecutorchTarget(BaseTarget):
             wanted.append(MethodWish(PREFILL_METHOD, rows))
         return wanted
 
+    def check_module(self, recipe: str, has_overrides: bool) -> None:
+        if recipe != "fp32" or has_overrides:
+            raise RecipeError(
+                f"a module's .pte file is of 32-bit floats, not {recipe}", "Use --recipe fp32."
+            )
+
+    @property
+    def module_passes(self) -> tuple[Pass, ...]:
+        return WRITTEN_OUT
+
+    def finish_module(self, module: ModuleGraph, progress: Progress) -> ModuleGraph:
+        return module
+
     def supports(self, node: Node) -> str | None:
+        from satchel.backends.executorch.image_ops import why_not
         from satchel.backends.executorch.language_model import BETWEEN
         from satchel.backends.executorch.part import XNN_OPS
 
         if node.op in BETWEEN or node.op in XNN_OPS:
-            return None
+            return why_not(node)
         return f"{node.op} has no form in a .pte file"
 
     def place(self, graphs: Sequence[Graph]) -> Placement:
@@ -77,19 +95,18 @@ class ExecutorchTarget(BaseTarget):
         from satchel.backends.executorch.language_model import BETWEEN
 
         nodes = [node for graph in graphs for node in graph.nodes]
-        refused = [f"{node.op}: {reason}" for node in nodes if (reason := self.supports(node))]
-        if refused:
-            raise UnsupportedOperatorError(
-                list(dict.fromkeys(refused)), "Export a .satchel program for cpu instead."
-            )
+        require_all(self, nodes)
         counts = Counter("kernels" if node.op in BETWEEN else "xnnpack" for node in nodes)
         return Placement(tuple(graphs), counts)
 
     def prepare(self, draft: Draft) -> Compilation:
         check_recipe(draft)
-        from satchel.backends.executorch.export import PteLanguageModel
+        from satchel.backends.executorch.export import PteLanguageModel, PteModule
 
-        return PteLanguageModel(draft, self.all_logits)
+        if draft.is_language_model:
+            return PteLanguageModel(draft, self.all_logits)
+        require_fixed_floats(draft.graphs[0])
+        return PteModule(draft)
 
     def open(self, program: Program, threads: int = 0) -> Instance:
         raise ExecutionError(

@@ -50,7 +50,8 @@ class QnnTarget(BaseTarget):
     )
     kit: str | None = option(
         None,
-        "also write what a runner of your own needs on a phone: binaries, models, script",
+        "also write what a runner or an app of your own needs: for a phone's NPU binaries and a "
+        "script, for Core ML a Swift package",
         metavar="FOLDER",
     )
 
