@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -93,6 +94,8 @@ class Lowering:
         )
         if moved and [d for d in value.shape if d != 1] == [d for d in shape if d != 1]:
             return self._move_ones(value, shape)
+        if moved and _between_symbols(value.shape) == _between_symbols(shape):
+            return self._reshape_around(value, shape)
         wanted = []
         for i, d in enumerate(shape):
             if not isinstance(d, Sym):
@@ -105,6 +108,16 @@ class Lowering:
                     f"{_text(value.shape)} to {_text(shape)}"
                 )
         return self.emit("reshape", value, shape=tuple(wanted))
+
+    def _reshape_around(self, value: Value, shape: Shape) -> Value:
+        """Only what lies between symbolic sizes changes: these wait in front meanwhile."""
+
+        def symbols_first(sizes: Shape) -> list[int]:
+            return sorted(range(len(sizes)), key=lambda i: not isinstance(sizes[i], Sym))
+
+        there, back = symbols_first(value.shape), symbols_first(shape)
+        flat = self.reshape(self.transpose(value, there), tuple(shape[i] for i in back))
+        return self.transpose(flat, [back.index(i) for i in range(len(shape))])
 
     def _move_ones(self, value: Value, shape: Shape) -> Value:
         """Sizes of 1 go to the end, where they can come and go, and from there to their places."""
@@ -130,6 +143,11 @@ class Lowering:
         """Repeat up to a shape; symbolic sizes are taken from ``like``."""
         if value.shape == shape:
             return value
+        symbols = {d for d in shape if isinstance(d, Sym)}
+        if like is None or like.constant is not None or not symbols <= set(like.shape):
+            # Any input that has all of these sizes tells them as well.
+            known = [v for v in self.builder.graph.inputs if symbols <= set(v.shape)]
+            like = known[0] if symbols and known else like
         sizes = []
         for d in shape:
             if isinstance(d, Sym):
@@ -154,6 +172,8 @@ class Lowering:
 
     def pad(self, value: Value, before: Sequence[int], after: Sequence[int], fill: Number) -> Value:
         """Pad, or cut off where a width is negative."""
+        if not math.isfinite(fill):  # which no attribute holds
+            return self._pad_with_parts(value, before, after, fill)
         for axis, (first, last) in enumerate(zip(before, after, strict=True)):
             if first < 0 or last < 0:
                 size = self.known(value.shape[axis], "padding")
@@ -162,6 +182,26 @@ class Lowering:
         if not any((*widths[0], *widths[1])):
             return value
         return self.emit("pad", value, before=widths[0], after=widths[1], value=float(fill))
+
+    def _pad_with_parts(
+        self, value: Value, before: Sequence[int], after: Sequence[int], fill: Number
+    ) -> Value:
+        for axis, widths in enumerate(zip(before, after, strict=True)):
+            sizes = [self.known(d, "padding") for d in value.shape]
+            ends = [
+                self.constant(
+                    np.full(
+                        (*sizes[:axis], max(0, width), *sizes[axis + 1 :]), fill, value.dtype.numpy
+                    )
+                )
+                if width > 0
+                else None
+                for width in widths
+            ]
+            kept = self.slice(value, axis, max(0, -widths[0]), sizes[axis] - max(0, -widths[1]))
+            parts = [ends[0], kept, ends[1]]
+            value = self.concat([part for part in parts if part is not None], axis)
+        return value
 
     def slice(self, value: Value, axis: int, start: int, stop: int) -> Value:
         if start == 0 and value.shape[axis] == stop:
@@ -195,6 +235,19 @@ def axes_of(axes: int | Sequence[int] | None, rank: int) -> tuple[int, ...]:
         return tuple(range(rank))
     listed = [axes] if isinstance(axes, int) else axes
     return tuple(sorted(axis_of(a, rank) for a in listed))
+
+
+def _between_symbols(shape: Shape) -> list[Dim]:
+    """The symbolic sizes in order, and between them the products of the known ones."""
+    runs: list[Dim] = [1]
+    for d in shape:
+        if isinstance(d, Sym):
+            runs += [d, 1]
+        else:
+            last = runs[-1]
+            assert isinstance(last, int)
+            runs[-1] = last * d
+    return runs
 
 
 def _text(shape: Shape) -> str:

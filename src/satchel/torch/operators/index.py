@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from satchel.graph.ir import DType, Value
+from satchel.graph.ir import DType, Sym, Value
 from satchel.torch.lowering import Lowering, axis_of
 from satchel.torch.operators.registry import OperatorError, aten
 
@@ -90,6 +90,8 @@ def index(low: Lowering, x: Value, numbers: Sequence[Value | None]) -> Value:
     used = [(axis, n) for axis, n in enumerate(numbers) if n is not None]
     if any(n.dtype == DType.boolean for _, n in used):
         raise OperatorError("picking by a mask, whose count is not known")
+    if any(isinstance(d, Sym) for v in (x, *(n for _, n in used)) for d in v.shape):
+        return _outer_index(low, x, used)
     if len(used) == 1:
         axis, one = used[0]
         return index_by(low, x, one, axis)
@@ -106,6 +108,26 @@ def index(low: Lowering, x: Value, numbers: Sequence[Value | None]) -> Value:
     count, first = len(shape), axes[0]
     back = [*range(count, count + first), *range(count), *range(count + first, len(picked.shape))]
     return low.transpose(picked, back)
+
+
+def _outer_index(low: Lowering, x: Value, used: Sequence[tuple[int, Value]]) -> Value:
+    """Numbers of which each goes along a dimension of its own, as masks are made of them.
+
+    Sizes may be symbolic. Numbers that count from the end are an error at run time.
+    """
+    rank = max(len(numbers.shape) for _, numbers in used)
+    places = []
+    for axis, numbers in used:
+        long = [rank - len(numbers.shape) + i for i, d in enumerate(numbers.shape) if d != 1]
+        if len(long) > 1:
+            raise OperatorError("numbers over two dimensions, of which one is symbolic")
+        places += long
+        line = low.index(low.reshape(numbers, tuple(d for d in numbers.shape if d != 1) or (1,)))
+        x = low.emit("take", x, line, axis=axis)
+    axes = [axis for axis, _ in used]
+    if places != sorted(set(places)) or axes != list(range(axes[0], axes[0] + len(axes))):
+        raise OperatorError("numbers that go along the same dimension, of a symbolic size")
+    return low.reshape(x, low.shape)
 
 
 @aten("gather")
