@@ -157,7 +157,9 @@ class QnnTarget(BaseTarget):
         check_module(self.chip, recipe, has_overrides)
 
     def needs_examples(self, recipe: str) -> bool:
-        return recipe != "fp16"  # floats have no ranges
+        from satchel.backends.qnn.rules import HALF
+
+        return recipe != HALF  # floats have no ranges
 
     def module_recipe(self, recipe: str) -> str:
         return "fp16"  # of which the NPU's codes are made
