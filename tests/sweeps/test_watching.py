@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -18,11 +17,18 @@ from satchel.sweeps.serial import jobs_in_order
 from satchel.sweeps.watching import LineWatcher, LiveWatcher
 
 
-@pytest.fixture
-def plan(tiny: dict[str, Any], tmp_path: Path) -> Plan:
-    tiny["recipes"] = ["fp16", "8da4w:32", "8da4w:33"]
-    tiny["prompts"] = [{"tokens": number, "new_tokens": 4} for number in (8, 16, 24)]
-    return Sweep(read_experiment({**tiny, "name": "watched"}), tmp_path / "results").plan()
+@pytest.fixture(scope="module")
+def plan(checkpoint: Path, tmp_path_factory: pytest.TempPathFactory) -> Plan:
+    experiment = {
+        "name": "watched",
+        "models": [str(checkpoint)],
+        "recipes": ["fp16", "8da4w:32", "8da4w:33"],
+        "prompts": [{"tokens": number, "new_tokens": 4} for number in (8, 16, 24)],
+    }
+    folder = tmp_path_factory.mktemp("watched")
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setenv("SATCHEL_CACHE", str(folder / "cache"))
+        return Sweep(read_experiment(experiment), folder / "results").plan()
 
 
 def record_of(job: Job, seconds: float = 2.0) -> Record:
