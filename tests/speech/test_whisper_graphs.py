@@ -204,3 +204,20 @@ def test_what_is_no_whisper_is_told(tmp_path: Path) -> None:
             satchel.export(ggml, tmp_path / "z.satchel")
     with pytest.raises(ConfigError, match="no vocabulary of 1000"):
         Tokens.of_vocabulary(1000)
+
+
+def test_the_vocabulary_has_a_scale_for_each_32_columns(tmp_path: Path) -> None:
+    """Unless something else is asked for: nearer to the weights by much."""
+    folder = write_huggingface(tmp_path / "tiny", torch_model())
+    usual = satchel.export(folder, tmp_path / "a.satchel", recipe="8a8w")
+    rows = satchel.export(folder, tmp_path / "b.satchel", recipe="8a8w", embedding=(8, 0))
+    told = [Program(path).metadata["recipe"]["description"] for path in (usual, rows)]
+    assert "embedding 8,32" in told[0] and "embedding 8,0" in told[1]
+    assert usual.stat().st_size > rows.stat().st_size
+
+
+def test_targets_that_cannot_hear_say_so(tmp_path: Path) -> None:
+    folder = write_huggingface(tmp_path / "tiny", torch_model())
+    for target in ("qnn:SM8750", "coreml", "executorch"):
+        with pytest.raises(ConfigError, match="does not run Whisper"):
+            satchel.export(folder, tmp_path / "x.satchel", target=target)

@@ -205,3 +205,11 @@ def test_programs_that_do_not_look_say_so(tmp_path: Path) -> None:
     path = satchel.export(write_tiny_llm(tmp_path / "a"), tmp_path / "a.satchel", context=64)
     with pytest.raises(ConfigError, match="does not look at images"):
         satchel.LLM(path, threads=1).generate("x", images=[photo(9, 9)])
+
+
+def test_targets(llava: tuple[Any, Path, satchel.LLM], tmp_path: Path) -> None:
+    """Those that cannot look say so."""
+    _, checkpoint = tiny_llava(tmp_path)
+    for target, mode in (("qnn:SM8750", "hybrid"), ("cpu", "kv")):
+        with pytest.raises(ConfigError, match="does not run models that look"):
+            satchel.export(checkpoint, tmp_path / "x.satchel", target=target, mode=mode)

@@ -199,6 +199,11 @@ def encode_model(opened: OpenedModel) -> EncodedModel:
     )
     wishes = tuple(options.chip.methods(asked))
     if options.embeddings and not any(wish.name == EMBEDDED_METHOD for wish in wishes):
+        if opened.tower is not None:
+            raise ConfigError(
+                f"{options.target} in {options.mode} mode does not run models that look at images",
+                "Export it for cpu or vulkan, in mode hybrid.",
+            )
         raise ConfigError(
             f"{options.target} in {options.mode} mode takes no embeddings",
             "Export with mode hybrid for cpu, or leave out embeddings.",

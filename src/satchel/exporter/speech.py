@@ -37,6 +37,10 @@ USUAL = "8a8w"
 # Four bits are for the decoder, whose weights are read for every token: the encoder is bound by
 # arithmetic, which they do not make less, and loses more by them.
 ENCODER = {"8da4w": {"encoder.*": "8a8w"}, "16a4w": {"encoder.*": "16a8w"}}
+# With one scale for a whole row of the vocabulary tiny.en writes other words than in floats; one
+# for each 32 columns takes little more.
+EMBEDDING = {"8a8w": (8, 32), "16a8w": (8, 32)}
+TARGETS = ("cpu", "vulkan")  # that run all of Whisper's methods
 _ALLOWED = {
     *("recipe", "group_size", "embedding", "head_bits", "kv_bits", "activation_bits", "overrides"),
     *("checkpoint", "params", "tokenizer", "target", "ignore_config"),
@@ -155,6 +159,11 @@ def prepare_speech_export(
 
 
 def _check_options(options: ExportOptions) -> None:
+    for target in options.targets:
+        if target.name.partition(":")[0] not in TARGETS:
+            raise ConfigError(
+                f"{target.name} does not run Whisper", f"Export it for {' or '.join(TARGETS)}."
+            )
     for each in fields(ExportOptions):
         value, usual = getattr(options, each.name), each.default
         given = bool(value) if usual not in (None, "hybrid") else value != usual
@@ -168,7 +177,9 @@ def _check_options(options: ExportOptions) -> None:
 def _recipe(options: ExportOptions) -> Recipe:
     """The options' recipe; what it says of no tower by name is the tower's usual one."""
     towers = ENCODER.get(options.recipe_name, {})
-    return replace(options, overrides={**towers, **options.overrides}).make_recipe()
+    embedding = options.embedding or EMBEDDING.get(options.recipe_name)
+    chosen = replace(options, overrides={**towers, **options.overrides}, embedding=embedding)
+    return chosen.make_recipe()
 
 
 def _choices(recipe: Recipe, asked: list[str]) -> list[str]:
