@@ -54,6 +54,14 @@ def float_rows(name: str, shape: tuple[int, int], kind: type = np.float32) -> By
     return Bytes(size * rows * cols, _cut(make, size * rows * cols))
 
 
+def tiles_of_halves(program: Program | None, name: str, cols: int) -> Iterator[Array]:
+    """A matrix of 16-bit floats, 16 rows at a time."""
+    for tiles in _tiles(program, name, 2 * cols * TILE_ROWS):
+        columns: Array = tiles.view(np.float16).reshape(-1, cols, TILE_ROWS)
+        for tile in columns:
+            yield tile.T
+
+
 def byte_rows(name: str, shape: tuple[int, int]) -> Bytes:
     """Codes of 8 bits, signed."""
     rows, cols = shape

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -36,13 +37,15 @@ def both(job: ModelExport, folder: Path) -> tuple[Program, Path]:
     return program, compilation.compile(program, folder, lambda *_: None).files[".mlpackage"]
 
 
-def reference(program: Program) -> Array:
+def reference(program: Program, numbers: Callable[[str], Array] | None = None) -> Array:
     """The logits of the program's weights, all in 16 bits; activations are not rounded."""
     graph = read_graphs(program)["kv_forward"]
     for node in graph.nodes:
         node.attrs.pop("activations", None)
 
     def read(weight: Weight) -> Array:
+        if numbers is not None and "frequencies" not in weight.name:
+            return numbers(weight.name)
         array = program.weight(weight.name)
         halves = array.dtype == np.float32 and "frequencies" not in weight.name
         return array.astype(np.float16).astype(np.float32) if halves else array

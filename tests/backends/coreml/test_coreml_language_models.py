@@ -24,6 +24,7 @@ from backends.coreml.package_run import (
     worst,
 )
 from satchel.backends.coreml.blobs import BlobFile
+from satchel.backends.coreml.palettes import palette_of
 from satchel.backends.weight_rows import plain_bytes
 from satchel.errors import UnsupportedOperatorError
 
@@ -73,6 +74,29 @@ def test_the_neural_engines_layout_and_weights_of_few_bits(
     plain = prepare(checkpoint, "coreml:iOS18", recipe)
     program, package = both(plain, tmp_path / "plain")
     assert worst(with_states(package), reference(program)) < HALVES
+
+
+@pytest.mark.parametrize("units", ["all", "ane"])
+def test_palettes(tmp_path: Path, checkpoint: Path, units: str) -> None:
+    """Every weight is the nearest of its palette's numbers, and the logits are those of such."""
+    job = prepare(checkpoint, "coreml", "fp16", units=units, palettes=True)
+    program, package = both(job, tmp_path / "made")
+    assert size_of(package) == job.plan().file_size
+
+    def weight(name: str) -> Any:
+        array = program.weight(name)
+        if array.ndim != 2:
+            return array.astype(np.float16).astype(np.float32)
+        found = np.empty_like(array)
+        for at in range(0, len(array), 16):
+            palette = palette_of(array[at : at + 16]).astype(np.float32)
+            apart = np.abs(array[at : at + 16, :, None] - palette)
+            found[at : at + 16] = palette[apart.argmin(axis=2)]
+        error = ((found - array) ** 2).mean() / (array**2).mean()
+        assert error < 0.015  # plain 4-bit groups of 32 have about as much
+        return found
+
+    assert worst(with_states(package), reference(program, weight)) < HALVES
 
 
 @pytest.mark.parametrize("system", ["iOS16", "iOS17"])

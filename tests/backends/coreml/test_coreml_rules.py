@@ -44,10 +44,11 @@ def test_without_the_package_that_is_told(
         ("coreml", {"mode": "lookahead"}, "does not guess ahead"),
         ("coreml", {"pooling": "last"}, "gives no vectors"),
         ("coreml:iOS17", {"recipe": "8da4w"}, "need iOS 18"),
+        (find_target("coreml", palettes=True), {"recipe": "8da4w"}, "of 16-bit weights"),
     ],
-    ids=["fp32", "16a4w", "kv", "lookahead", "pooling", "groups"],
+    ids=["fp32", "16a4w", "kv", "lookahead", "pooling", "groups", "palettes"],
 )
-def test_refusals(checkpoint: Path, target: str, options: dict[str, Any], message: str) -> None:
+def test_refusals(checkpoint: Path, target: Any, options: dict[str, Any], message: str) -> None:
     pytest.importorskip("coremltools")
     with pytest.raises(SatchelError, match=message):
         prepare_export(checkpoint, ExportOptions(target=target, **options))

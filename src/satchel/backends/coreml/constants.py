@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from satchel.backends.coreml import blobs
 from satchel.backends.coreml.blobs import BlobFile
+from satchel.backends.coreml.palettes import COLOURS, ROWS, palette_rows
 from satchel.backends.weight_rows import (
     Bytes,
     byte_rows,
@@ -38,11 +39,16 @@ class Constants:
     """Of all functions of a package; a name is stored once."""
 
     def __init__(
-        self, encodings: Mapping[str, Encoding], newest: bool, eight_bits: bool = False
+        self,
+        encodings: Mapping[str, Encoding],
+        newest: bool,
+        eight_bits: bool = False,
+        palettes: bool = False,
     ) -> None:
         self._encodings = encodings
         self._newest = newest  # iOS 18: blocks of weights with scales of their own
         self._eight_bits = eight_bits  # of kernels, a scale for each output
+        self._palettes = palettes
         self.file = BlobFile()
 
     def _const(self, key: str, shape: tuple[int, ...], dtype: Any, kind: int, data: Bytes) -> Any:
@@ -79,6 +85,8 @@ class Constants:
         first, last = part or (0, rows)
         key = name if part is None else f"{name}[{first}:{last}]"
         size = (last - first, cols, *more)
+        if not encoding.is_quantized and self._palettes:
+            return self._in_palettes(name, shape, part, key, more)
         if not encoding.is_quantized:
             data = some_rows(float_rows(name, shape, np.float16), part, 2 * cols)
             return self._const(key, size, np.float16, blobs.FLOAT16, data)
@@ -98,6 +106,26 @@ class Constants:
         return Mil.constexpr_affine_dequantize(
             quantized_data=stored, zero_point=np.int8(0), scale=scale, axis=0
         )
+
+    def _in_palettes(
+        self,
+        name: str,
+        shape: tuple[int, int],
+        part: tuple[int, int] | None,
+        key: str,
+        more: tuple[int, ...],
+    ) -> Any:
+        rows, cols = shape
+        first, last = part or (0, rows)
+        indices, tables = palette_rows(name, shape)
+        indices = some_rows(indices, part, cols // 2)
+        blocks = (first // ROWS, last // ROWS)
+        tables = some_rows(tables, None if part is None else blocks, 2 * COLOURS)
+        size = (last - first, cols, *more)
+        stored = self._const(key, size, types.np_uint4_dtype, blobs.UINT4, indices)
+        many = (blocks[1] - blocks[0], 1, *more, COLOURS, 1)
+        table = self._const(f"{key}#palettes", many, np.float16, blobs.FLOAT16, tables)
+        return Mil.constexpr_lut_to_dense(indices=stored, lut=table)
 
     def kernel(self, name: str, shape: tuple[int, ...]) -> Any:
         """A layer of a module, [outputs, inputs] or [outputs, channels, rows, columns]."""

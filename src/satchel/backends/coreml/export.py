@@ -30,8 +30,9 @@ class CoreMlLanguageModel:
 
     graphs: tuple[Graph, ...] = ()
 
-    def __init__(self, draft: Draft, system: str, units: str) -> None:
+    def __init__(self, draft: Draft, system: str, units: str, palettes: bool = False) -> None:
         self._draft, self._system, self._units = draft, system, units
+        self._palettes = palettes
         self._package  # noqa: B018  (what has no form there is told now)
 
     @property
@@ -52,7 +53,7 @@ class CoreMlLanguageModel:
     def _package(self) -> Package:
         draft, ane = self._draft, self._units == "ane"
         form = Form(draft.context, IOS[self._system], self._stateful, ane, MOST_ROWS if ane else 0)
-        constants = Constants(draft.encodings, self._stateful)
+        constants = Constants(draft.encodings, self._stateful, palettes=self._palettes)
         named = {FUNCTIONS[graph.name]: graph for graph in draft.graphs}
         if not self._stateful:  # one function to a package: tokens one by one
             named = {"main": named["kv"]}

@@ -50,3 +50,20 @@ def check_recipe(draft: Draft, stateful: bool) -> None:
         raise RecipeError(
             f"Core ML's caches have 16 bits here, not {draft.recipe.kv_bits}", "Use --kv-bits 16."
         )
+
+
+def check_palettes(draft: Draft, stateful: bool) -> None:
+    """Refuse weights that no palettes can be made of."""
+    if not stateful or draft.recipe_name != "fp16":
+        raise RecipeError(
+            f"palettes are made of 16-bit weights, for iOS 18, not of {draft.recipe_name}",
+            "Use --target coreml:iOS18 --recipe fp16 with --palettes.",
+        )
+    for graph in draft.graphs:
+        for weight in graph.weights():
+            matrix = draft.encodings[weight.name].is_matrix
+            if matrix and (weight.shape[0] % 16 or weight.shape[1] % 2):
+                raise RecipeError(
+                    f"{weight.name} has {weight.shape[0]} rows, and 16 share a palette",
+                    "Leave --palettes out.",
+                )

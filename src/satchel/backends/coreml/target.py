@@ -12,6 +12,7 @@ from satchel.backends.coreml.rules import (
     MODULE_RECIPES,
     SYSTEMS,
     UNITS,
+    check_palettes,
     check_recipe,
     require_packages,
 )
@@ -29,7 +30,7 @@ from satchel.backends.target import (
 from satchel.errors import ConfigError, ExecutionError, RecipeError
 from satchel.graph.ir import Graph, Node, Sym
 from satchel.graph.passes import WRITTEN_OUT
-from satchel.options import option
+from satchel.options import SWITCH, option
 from satchel.program.names import KV_METHOD, PREFILL_METHOD
 from satchel.quantize.scale_form import ABOVE_ZERO
 
@@ -53,6 +54,12 @@ class CoreMlTarget(BaseTarget):
         choices=UNITS,
     )
 
+    palettes: bool = option(
+        False,
+        "weights of 4 bits that name one of 16 numbers, which 16 rows have for themselves; with "
+        "--recipe fp16, from iOS 18 on",
+        SWITCH,
+    )
     kit: str | None = option(
         None,
         "also write what a runner or an app of your own needs: for a phone's NPU binaries and a "
@@ -88,6 +95,8 @@ class CoreMlTarget(BaseTarget):
     def choices(self) -> Iterator[str]:
         if self.units != "all":
             yield self.units
+        if self.palettes:
+            yield "palettes"
 
     @property
     def usual(self) -> Defaults:
@@ -142,7 +151,9 @@ class CoreMlTarget(BaseTarget):
         from satchel.backends.coreml.export import CoreMlLanguageModel, CoreMlModule
 
         if draft.is_language_model:
-            return CoreMlLanguageModel(draft, self.system, self.units)
+            if self.palettes:
+                check_palettes(draft, self.stateful)
+            return CoreMlLanguageModel(draft, self.system, self.units, self.palettes)
         require_fixed_floats(draft.graphs[0])
         return CoreMlModule(draft, self.system, self.units)
 
