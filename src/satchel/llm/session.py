@@ -313,7 +313,8 @@ class Session:
 
         Where a single token may have other bits in a block, each kind of step keeps to a method.
         """
-        if shows:
+        # A program without it says of a number below zero that there is no such token.
+        if shows and self.program.has_method(adapted(EMBEDDED_METHOD, self.adapter)):
             return self._embedded_method()
         if tokens == 1 and not trees:
             return self._kv
