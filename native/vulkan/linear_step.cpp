@@ -33,10 +33,36 @@ uint64_t second_plane(const WeightEntry& w) {
   return 0;
 }
 
+// Whether scales are multiples of -15 to 16 of a step, so that a code times its multiple is a byte.
+bool has_small_multiples(const NodeCall& linear) {
+  const WeightEntry& w = weight_of(linear);
+  if (w.kind != WeightKind::matrix_q4_steps) return false;
+  const int64_t cols = w.shape[1], tiles = (w.shape[0] + kTileRows - 1) / kTileRows;
+  const uint8_t* at = w.scales;
+  for (int64_t tile = 0; tile < tiles; ++tile) {
+    for (int64_t first = 0; first < cols; first += kRunColumns) {
+      at += kTileRows * sizeof(float);
+      const int64_t count = std::min(kRunColumns, cols - first) / w.group * kTileRows;
+      for (int64_t i = 0; i < count; ++i) {
+        const auto multiple = static_cast<int8_t>(at[i]);
+        if (multiple < -15 || multiple > 16) return false;
+      }
+      at += count;
+    }
+  }
+  return true;
+}
+
 class LinearStep : public Step {
  public:
   LinearStep(const LinearNodes& nodes, Place weights, const DeviceInfo& device)
-      : nodes_(nodes), weights_(weights), has_matrices_(device.features.cooperative_bytes) {}
+      : nodes_(nodes),
+        weights_(weights),
+        has_matrices_(device.features.cooperative_bytes),
+        has_multiples_(has_matrices_ && std::all_of(nodes.linears.begin(), nodes.linears.end(),
+                                                    [](const NodeCall* linear) {
+                                                      return has_small_multiples(*linear);
+                                                    })) {}
 
   uint64_t scratch(Work&) const override { return scratch_bytes(); }
 
@@ -175,7 +201,7 @@ class LinearStep : public Step {
                               first().has(2), nodes_.sum != nullptr,
                               digits(),       size.threads,
                               size.parts,     size.parts > 1 ? 128u : 64u,
-                              group()};
+                              group(),        has_multiples_ && digits() == 1 && size.parts == 1};
     work.recorder.dispatch("gemm_bytes", constants, {w, x, aux, residual, written(y)}, push,
                            {blocks, (push.tokens + size.tokens - 1) / size.tokens});
     if (nodes_.product) record_node(*nodes_.product, work);
@@ -227,7 +253,7 @@ class LinearStep : public Step {
 
   LinearNodes nodes_;
   Place weights_;  // all of them, with what may lie between
-  bool has_matrices_;
+  bool has_matrices_, has_multiples_;
 };
 
 }  // namespace

@@ -23,6 +23,9 @@ layout(constant_id = 6) const uint DIGITS = 1;  // of x: codes of 8 bits, or the
 layout(constant_id = 7) const uint THREADS = 128;
 layout(constant_id = 8) const uint PARTS = 1;
 layout(constant_id = 9) const uint BK = 64;
+// Scales are so small whole multiples of a step that a code times its multiple is a byte: sums of 1,024
+// columns are whole numbers then, which are scaled once. For one part and codes of 8 bits.
+layout(constant_id = 11) const bool HAS_MULTIPLES = false;
 
 layout(binding = 0) readonly buffer Weights { uint w[]; };
 layout(binding = 1) readonly buffer X { uvec4 x[]; };  // [tokens][DIGITS][cols] bytes
@@ -45,6 +48,7 @@ layout(push_constant) uniform Constants {
 
 const uint OWN = THREADS / PARTS;      // threads of a part
 const uint SUBGROUPS = OWN / 32;
+const uint RUN = 1024;  // columns of a step of scales
 const uint ACROSS = BN / 32;           // subgroups along the rows of w: each has 32 of them
 const uint DOWN = SUBGROUPS / ACROSS;  // along the tokens
 const uint TOKENS = BM / DOWN, FRAGMENTS = TOKENS / 16;
@@ -71,6 +75,31 @@ uvec2 bytes_of(uint low, uint high) {
   return (nibbles | 0x80808080u) - 0x08080808u ^ 0x80808080u;
 }
 
+// Byte by byte a - b, whatever the signs.
+uvec2 minus(uvec2 a, uvec2 b) {
+  return ((a | 0x80808080u) - (b & 0x7F7F7F7Fu)) ^ ((a ^ ~b) & 0x80808080u);
+}
+
+// Eight columns times a multiple of -15 to 16, as signed bytes. Nibbles count from -8 on; times the
+// multiple's size they stay within their bytes.
+uvec2 multiplied(uint codes, int multiple) {
+  const uint size = uint(abs(multiple));
+  const uvec2 products = (uvec2(codes, codes >> 4) & 0x0F0F0F0Fu) * size, zeros = uvec2(size * 0x08080808u);
+  return multiple < 0 ? minus(zeros, products) : minus(products, zeros);
+}
+
+// Where the steps of a tile's run of columns are, and behind them its multiples.
+uint run_at(Matrix m, uint tile, uint run) {
+  const uint groups = c.cols / GROUP, runs = (c.cols + RUN - 1) / RUN;
+  return m.scales + tile * (runs * 16 + groups * 4) + run * (16 + RUN / GROUP * 4);
+}
+
+int multiple_of(Matrix m, uint tile, uint unit, uint row) {
+  const uint run = unit * 8 / RUN, group = (unit * 8 - run * RUN) / GROUP;
+  const int word = int(w[run_at(m, tile, run) + 16 + group * 4 + row / 4]);
+  return bitfieldExtract(word, int(row % 4) * 8, 8);
+}
+
 // The next words of x and w are fetched into these, and stored once the matrices before them are
 // multiplied. A thread's words of x: BM tokens of X_ROW words of 16 bytes, of each digit; and of w: BN rows
 // of W_ROW units of 8 columns. Where the columns end, zeros are stored.
@@ -91,8 +120,9 @@ uvec2 bytes_of(uint low, uint high) {
     const uint at = m.codes + (tile * (c.cols / 8) + unit) * words * 16 + row;                       \
     codes_next[i] = w[at];                                                                           \
     if (EIGHT_BITS) high_next[i] = w[at + 16];                                                       \
+    if (HAS_MULTIPLES) high_next[i] = uint(multiple_of(m, tile, unit, row));                         \
   }                                                                                                  \
-  [[unroll]] for (uint i = 0; i < SCALES; ++i) {                                                     \
+  [[unroll]] for (uint i = 0; i < (HAS_MULTIPLES ? 0 : SCALES); ++i) {                               \
     const uint number = min(i * OWN + thread, SCALE_PART - 1);                                       \
     const uint row = number % BN, chunk = min((step) * GROUPS + number / BN, c.cols / 32 - 1);       \
     const uint tile = min((first_row + row) / 16, (m.rows - 1) / 16);                                \
@@ -107,9 +137,10 @@ uvec2 bytes_of(uint low, uint high) {
   [[unroll]] for (uint i = 0; i < W_WORDS; ++i) {                                                    \
     const uint number = i * OWN + thread;                                                            \
     w_tile[part * W_PART + (number / (16 * W_ROW) * 16 + number % 16) * W_STRIDE +                   \
-           number / 16 % W_ROW] = bytes_of(codes_next[i], high_next[i]);                             \
+           number / 16 % W_ROW] = HAS_MULTIPLES ? multiplied(codes_next[i], int(high_next[i]))      \
+                                                : bytes_of(codes_next[i], high_next[i]);             \
   }                                                                                                  \
-  [[unroll]] for (uint i = 0; i < SCALES; ++i)                                                       \
+  [[unroll]] for (uint i = 0; i < (HAS_MULTIPLES ? 0 : SCALES); ++i)                                                       \
     scales[part * SCALE_PART + min(i * OWN + thread, SCALE_PART - 1)] = scale_next[i];
 
 void main() {
@@ -122,7 +153,11 @@ void main() {
   const uint column = subgroup % ACROSS * 32, row = subgroup / ACROSS * TOKENS;
 
   Sums sums[FRAGMENTS * 2];
-  [[unroll]] for (uint i = 0; i < FRAGMENTS * 2; ++i) sums[i] = Sums(0.0);
+  Integers run_sums[DIGITS == 1 ? FRAGMENTS * 2 : 1];
+  [[unroll]] for (uint i = 0; i < FRAGMENTS * 2; ++i) {
+    sums[i] = Sums(0.0);
+    if (HAS_MULTIPLES) run_sums[i] = Integers(0);
+  }
   const uint steps = (c.cols + BK - 1) / BK;
   uvec4 x_next[X_WORDS];
   uint codes_next[W_WORDS], high_next[W_WORDS];
@@ -143,6 +178,11 @@ void main() {
         Right b;
         coopMatLoad(b, w_tile, part * W_PART + (column + j * 16) * W_STRIDE + g * 4, W_STRIDE,
                     gl_CooperativeMatrixLayoutColumnMajor);
+        if (HAS_MULTIPLES) {
+          [[unroll]] for (uint i = 0; i < FRAGMENTS; ++i)
+            run_sums[i * 2 + j] = coopMatMulAdd(a[i], b, run_sums[i * 2 + j]);
+          continue;
+        }
         Sums by;  // the same scales in every row
         coopMatLoad(by, scales, part * SCALE_PART + g * BN + column + j * 16, 0, gl_CooperativeMatrixLayoutRowMajor);
         [[unroll]] for (uint i = 0; i < FRAGMENTS; ++i) {
@@ -153,6 +193,23 @@ void main() {
           }
           const Sums part = Sums(whole);
           [[unroll]] for (uint e = 0; e < part.length(); ++e) sums[i * 2 + j][e] += part[e] * by[e];
+        }
+      }
+    }
+    const uint run = step * BK / RUN;
+    if (HAS_MULTIPLES && (step + 1 == steps || (step + 1) * BK / RUN != run)) {
+      for (uint i = thread; i < BN; i += OWN) {
+        const uint tile = min((first_row + i) / 16, (m.rows - 1) / 16);
+        scales[i] = uintBitsToFloat(w[run_at(m, tile, run) + (first_row + i) % 16]);
+      }
+      barrier();
+      [[unroll]] for (uint j = 0; j < 2; ++j) {
+        Sums by;
+        coopMatLoad(by, scales, column + j * 16, 0, gl_CooperativeMatrixLayoutRowMajor);
+        [[unroll]] for (uint i = 0; i < FRAGMENTS; ++i) {
+          const Sums whole = Sums(run_sums[i * 2 + j]);
+          [[unroll]] for (uint e = 0; e < whole.length(); ++e) sums[i * 2 + j][e] += whole[e] * by[e];
+          run_sums[i * 2 + j] = Integers(0);
         }
       }
     }

@@ -157,3 +157,34 @@ def test_tables_larger_than_a_binding_are_split_by_rows(
     values = stored_values(table, kind)
     np.testing.assert_allclose(rows, values[numbers], rtol=1e-6)
     np.testing.assert_allclose(logits, values[numbers] @ values.T, rtol=0, atol=5e-3)
+
+
+@pytest.mark.parametrize("tokens", [1, 20, 50, 150])
+@pytest.mark.parametrize("finest", [1.0, 0.02])
+def test_blocks_of_tokens_over_runs_of_columns(
+    finest: float, tokens: int, device: dict[str, Any], tmp_path: Path
+) -> None:
+    """Scales that are multiples of a step, small ones and large ones, over more than one run of
+    1,024 columns and a rest. Activations are whole numbers, so that nothing is left to rounding."""
+    from satchel.encodings.encoding import Encoding
+    from satchel.graph.builder import GraphBuilder
+    from support.arrays import integers, normal
+    from support.programs import stored_values
+
+    rows, cols = 83, 2048 + 320
+    weight = normal(rows, cols, seed=("runs", finest))
+    # Groups of very different sizes want finer steps.
+    weight *= np.repeat(finest ** normal(rows, cols // 32, seed="sizes").clip(-1, 1), 32, axis=1)
+    kind = Encoding("matrix_q4_steps", 32)
+    b = GraphBuilder("forward")
+    x = b.input("x", (tokens, cols))
+    matrix = b.weight("w", weight.shape, "linear")
+    b.output(b.node("linear", x, matrix, activations="int8"), "y")
+    path = write_program(tmp_path / "p.satchel", [b.finish()], {"w": weight}, {"w": kind})
+    codes = integers(tokens, cols, below=255, seed="x").astype(np.float32) - 127
+    codes[:, 7] = 127
+    instance = on_device(Program(path))
+    assert {part.executor for part in instance.parts} == {"vulkan"}, instance.refusals
+    (got,) = instance.method("forward").run(codes / 32)
+    want = codes.astype(np.float64) @ stored_values(weight, kind).astype(np.float64).T / 32
+    np.testing.assert_allclose(got, want, rtol=0, atol=2e-5 * np.abs(want).max())
