@@ -23,7 +23,7 @@ Array = NDArray[Any]
 # there is one more code below zero than above it.
 _FACTORS = {4: np.linspace(0.65, 1.15, 17), 8: np.linspace(0.9, 1.0, 6)}
 # With scales above 0 alone, the largest weight becomes -8, 7 or something between.
-_QUICK_FACTORS = np.array([1.0, 8 / 7.5, 8 / 7])
+_QUICK_FACTORS = np.array([8 / 7.5, 8 / 7])
 _REFITS = 2
 _AT_ONCE = 1 << 16  # weights, so that they stay in the cache of a core
 LIMITS = {4: (-8, 7), 8: (-127, 127)}
