@@ -13,6 +13,7 @@ from satchel.cli.sweep import only
 from satchel.errors import ConfigError
 from satchel.sweeps.experiment import CoolDown, Prompt, read_experiment
 from satchel.sweeps.matrix import cells_of
+from satchel.sweeps.public import Sweep
 
 TINY = "random:tiny-llama"
 
@@ -84,6 +85,7 @@ def test_a_file_is_read_with_paths_relative_to_it(tmp_path: Path) -> None:
         "prompts: [{file: words.txt, new_tokens: 4}]\n"
         "quality: {text: words.txt, limit: 10}\n"
         "cool_down: {seconds: 1, temperature: 2, at_most: 60}\n"
+        "store: kept\n"
     )
     found = read_experiment(tmp_path / "mine.yaml")
     [cell] = cells_of(found)
@@ -95,6 +97,10 @@ def test_a_file_is_read_with_paths_relative_to_it(tmp_path: Path) -> None:
     assert cell.prompt == Prompt(256, 4, words)
     assert found.quality == {"text": words, "limit": 10}
     assert found.cool_down == CoolDown(1.0, 2.0, 60.0)
+    assert Sweep(found, "results").store == str(tmp_path / "kept")
+    assert Sweep(found, "results", "s3://x/y").store == "s3://x/y"
+    assert Sweep(found, "results", "here").store == str(Path("here").absolute())
+    assert Sweep(replace(found, store=None), tmp_path / "r").store == str(tmp_path / "r/artefacts")
 
 
 @pytest.mark.parametrize(

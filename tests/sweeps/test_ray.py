@@ -102,7 +102,7 @@ def test_a_node_dies_and_nothing_is_lost(
     killer = NodeKiller(cluster, second)
     rows = Sweep(read_experiment(tiny), tmp_path / "results").run(ray=True, watcher=killer)
     assert [row["status"] for row in rows] == ["ok"] * 6
-    assert killer.killed.is_set() and sum(node["Alive"] for node in ray.nodes()) == 1
+    assert killer.killed.is_set()  # which Ray itself may learn of later than we do
     again = [name for name, times in Counter(killer.begun_jobs).items() if times > 1]
     assert len(again) == 1 and again[0].startswith("cell-")  # it was cut off, and done elsewhere
 

@@ -63,8 +63,13 @@ class Sweep:
         store: str | None = None,
     ) -> None:
         self.experiment, self.folder = experiment, Path(output).absolute()
-        chosen = store or experiment.store or str(self.folder / "artefacts")
-        self.store = chosen if "://" in chosen else str(Path(chosen).absolute())
+        # As all paths of an experiment, its store's begins at the file.
+        told = Path(store) if store else experiment.folder / (experiment.store or "")
+        chosen = store or experiment.store
+        if chosen and "://" in chosen:
+            self.store = chosen
+        else:
+            self.store = str(told.absolute() if chosen else self.folder / "artefacts")
 
     def plan(self, fetch: bool = False) -> Plan:
         """All cells; what is not here is fetched only if asked for."""
