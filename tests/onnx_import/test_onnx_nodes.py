@@ -39,10 +39,10 @@ resize_upsample_scales_cubic resize_upsample_scales_nearest
 resize_upsample_sizes_nearest_ceil_half_pixel resize_downsample_sizes_linear_pytorch_half_pixel
 round scatter_elements_with_negative_indices scatternd_add selu shape_start_1_end_2 shrink_soft
 sign simple_rnn_with_initial_bias size_example slice_neg_steps slice_default_axes
-softmax_axis_0 softplus softsign spacetodepth_example split_variable_parts_2d_opset18
-split_1d_uneven_split_opset18 squeeze_negative_axes sub_bcast sum_example tile
-top_k_negative_axis transpose_all_permutations_4 tril_neg triu_pos unsqueeze_unsorted_axes
-upsample_nearest where_long_example wrap_pad xor_bcast4v2d""".split()
+softmax_axis_0 softplus softsign spacetodepth_crd_mode_example spacetodepth_example
+split_variable_parts_2d_opset18 split_1d_uneven_split_opset18 squeeze_negative_axes sub_bcast
+sum_example tile top_k_negative_axis transpose_all_permutations_4 tril_neg triu_pos
+unsqueeze_unsorted_axes upsample_nearest where_long_example wrap_pad xor_bcast4v2d""".split()
 COMPUTED = {"float64": "float32", "uint8": "int32", "int8": "int32"}
 
 

@@ -223,7 +223,8 @@ def space_to_depth(low: Lowering, call: Call, x: Value) -> Value:
     batch, channels, height, width = known_shape(low, x, "SpaceToDepth")
     size = call.get("blocksize")
     parts = low.reshape(x, (batch, channels, height // size, size, width // size, size))
-    parts = low.transpose(parts, (0, 3, 5, 1, 2, 4))
+    channels_first = call.get("mode", "DCR") == "CRD"
+    parts = low.transpose(parts, (0, 1, 3, 5, 2, 4) if channels_first else (0, 3, 5, 1, 2, 4))
     return low.reshape(parts, (batch, channels * size**2, height // size, width // size))
 
 
