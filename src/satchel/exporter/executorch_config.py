@@ -72,17 +72,6 @@ _REFUSED = {
     "export.foundation_weights_file": "weights are in the program: one file",
     "export.lora_weights_file": "adapters are in the program: --adapter NAME=FOLDER",
 }
-# Backends of theirs that no target of ours stands for; who asks for one is told which there are.
-_NO_TARGETS = (
-    BackendGroup(
-        "coreml",
-        chip="ios",
-        usual_chip="15",
-        chip_form="iOS{}",
-        not_needed=("enable_state", "preserve_sdpa", "compute_units"),
-        refused={"quantize": "the recipe decides: quantization.qmode"},
-    ),
-)
 
 
 @dataclass
@@ -248,7 +237,7 @@ def _calibration(settings: dict[str, Any], result: Translated) -> None:
 
 def _groups() -> dict[str, tuple[str, BackendGroup]]:
     """Their backends, each with the family of targets of ours that it is."""
-    found = {group.name: (group.name, group) for group in _NO_TARGETS}
+    found: dict[str, tuple[str, BackendGroup]] = {}
     for family, target in families().items():
         if target.backend_group is not None:
             found[target.backend_group.name] = family, target.backend_group

@@ -17,6 +17,7 @@ from satchel.backends.coreml.rules import (
     require_packages,
 )
 from satchel.backends.target import (
+    BackendGroup,
     Compilation,
     Defaults,
     Draft,
@@ -72,6 +73,14 @@ class CoreMlTarget(BaseTarget):
     writes = FileKind(".mlpackage", is_folder=True)
     scale_form = ABOVE_ZERO
     extra = Extra("coreml", "coremltools", "satchel export --target coreml")
+    backend_group = BackendGroup(
+        "coreml",
+        chip="ios",
+        usual_chip="18",
+        chip_form="iOS{}",
+        not_needed=("enable_state", "preserve_sdpa", "compute_units"),
+        refused={"quantize": "the recipe decides: quantization.qmode"},
+    )
 
     @classmethod
     def parse(cls, chip: str, options: Mapping[str, Any]) -> CoreMlTarget:
