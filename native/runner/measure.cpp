@@ -67,6 +67,10 @@ double median(std::vector<double> values) {
   return values.size() % 2 != 0 ? values[half] : (values[half - 1] + values[half]) / 2;
 }
 
+Json list_of(const std::vector<double>& values) {
+  return Json(JsonList(values.begin(), values.end()));
+}
+
 Json spread(const std::vector<double>& values) {
   const auto [low, high] = std::minmax_element(values.begin(), values.end());
   return Json(JsonList{*low, *high});
@@ -151,8 +155,13 @@ int bench(int argc, char** argv) {
         {"bytes_per_token", static_cast<int64_t>(read)},
         {"read_bandwidth_bytes_s", bandwidth},
         {"bandwidth_share", share},
+        {"multiply_adds_s", Json()},
+        {"arithmetic_share", Json()},
         {"peak_rss_bytes", static_cast<int64_t>(memory)},
         {"file_size_bytes", static_cast<int64_t>(file.size())},
+        {"samples", Json(JsonObject{{"prefill_tok_s", list_of(prefill)},
+                                    {"decode_tok_s", list_of(decode)},
+                                    {"ttft_s", list_of(ttft)}})},
         {"lookahead", Json()},
         {"profile", Json()},
     }));

@@ -179,7 +179,7 @@ def test_hostile_headers_are_refused_at_once(tmp_path: Path, problem: str) -> No
         ((64, 2**40), 0, 0, "ends at byte"),
         ((64, 40), 0, 2**62, "ends at byte"),
         ((33,), 2, 0, "rows of 33 values, which do not fill blocks of 32"),
-        ((256,), 10, 0, "type Q2_K, which is not supported"),
+        ((256,), 40, 0, "type NVFP4, which is not supported"),
         ((256,), 999, 0, "type number 999, which is not supported"),
     ],
 )

@@ -145,6 +145,7 @@ def test_a_panic_of_the_tokenizers_library_is_an_error(
     document["decoder"] = {"type": "ByteLevel"}
     document["normalizer"] = {"type": "Precompiled", "precompiled_charsmap": "AAAA"}
     model.tokenizer = json.dumps(document).encode()
+    model.text = b""  # without the compiled tokenizer, which would be used in its place
     path = tmp_path / "panic.satchel"
     path.write_bytes(fm.write(model))
     assert main(["run", str(path), "--prompt", "x", "--max-new-tokens", "1"]) == 1

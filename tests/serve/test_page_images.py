@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from serve.conftest import Running
-from serve.test_images import eyes, looking, png  # noqa: F401  (fixtures)
 from serve.test_page import CHROMIUM, answered, browser, limit, say, sync_api, visiting  # noqa: F401
+from serve.test_serve_images import eyes, looking, png  # noqa: F401  (fixtures)
 
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="there is no chromium")
 

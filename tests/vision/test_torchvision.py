@@ -165,7 +165,7 @@ def test_export_by_name_for_an_npu(tmp_path: Path, capsys: pytest.CaptureFixture
     assert main(["run", str(output), "--input", str(tmp_path / "0.png"), "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["kernels"] == "qnn emulator"
     for extra, message in {
-        ("--kit", str(tmp_path / "other")): "kit is for qnn, and the target is cpu",
+        ("--kit", str(tmp_path / "other")): "kit is for coreml or qnn, and the target is cpu",
         ("--target", "qnn:SM1"): "no target",
         ("--target", "qnn:SM8750", "--recipe", "fp16"): "does not run a module as fp16",
     }.items():

@@ -87,7 +87,7 @@ def target_options() -> dict[str, list[Field[Any]]]:
 
 def _with_option(option: str) -> str:
     having = [n for n, own in target_options().items() if any(f.name == option for f in own)]
-    return " or ".join(having) or "no target"
+    return " or ".join(sorted(having)) or "no target"
 
 
 def find_targets(

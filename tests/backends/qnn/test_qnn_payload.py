@@ -93,7 +93,9 @@ def test_the_manifest_is_enough_for_a_runner(one_by_one: Path, tmp_path: Path) -
     command = [sys.executable, runner, one_by_one, tmp_path / "kit", *map(str, tokens)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[-2000:]
-    got = np.array(json.loads(done.stdout.splitlines()[-1]), np.float32)
+    # The vendor's library may say something too, before or behind it.
+    (printed,) = [line for line in done.stdout.splitlines() if line.startswith("[")]
+    got = np.array(json.loads(printed), np.float32)
     np.testing.assert_array_equal(got, Session(Program(one_by_one)).feed(tokens))
 
 
@@ -112,7 +114,8 @@ print(runner.run("kv_forward", given)["logits"].shape)
 """
     command = [sys.executable, "-c", code, one_by_one, tmp_path]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == 0 and done.stdout.endswith("(1, 320)\n"), done.stderr[-2000:]
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert "(1, 320)" in done.stdout.splitlines()
 
 
 def test_a_changed_binary_is_noticed(npu_program: Path, tmp_path: Path) -> None:
