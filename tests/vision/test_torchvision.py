@@ -167,7 +167,7 @@ def test_export_by_name_for_an_npu(tmp_path: Path, capsys: pytest.CaptureFixture
     for extra, message in {
         ("--kit", str(tmp_path / "other")): "kit is for coreml or qnn, and the target is cpu",
         ("--target", "qnn:SM1"): "no target",
-        ("--target", "qnn:SM8750", "--recipe", "fp16"): "does not run a module as fp16",
+        ("--target", "qnn:SM8750", "--recipe", "fp32"): "does not run a module as fp32",
     }.items():
         assert main([*source, "--force", *extra]) == 1
         assert message in capsys.readouterr().err
