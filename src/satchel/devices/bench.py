@@ -12,8 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from satchel.devices.description import Description
-from satchel.devices.device import Progress, ShellDevice
+from satchel.devices.device import ShellDevice
 from satchel.errors import DeviceError
+from satchel.progress import Progress
 
 _BUILDS = {"x86_64": "runner", "aarch64": "runner-aarch64"}
 

@@ -6,7 +6,7 @@ import os
 import shlex
 import subprocess
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from shutil import which
@@ -15,8 +15,7 @@ from typing import Protocol
 from satchel.devices.description import SCRIPT, Description, parse_description
 from satchel.devices.transfer import pull_file, push_file
 from satchel.errors import DeviceError
-
-Progress = Callable[[str, int, int | None], None]
+from satchel.progress import Progress
 
 
 @dataclass(frozen=True)

@@ -10,18 +10,18 @@ import hashlib
 import shlex
 import shutil
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, NoReturn
 
 from satchel.errors import DeviceError, InputError
+from satchel.progress import Progress
 from satchel.units import megabytes
 
 if TYPE_CHECKING:
     from satchel.devices.device import ShellDevice
 
-Progress = Callable[[str, int, int | None], None]
 
 _BLOCK = 1 << 20
 _AGAIN = "Run the same command again: it goes on where this one ended."

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from satchel.errors import InputError
+from satchel.progress import Progress
 from satchel.runtime.program import Program
 from satchel.speech.normalize import normalize
 from satchel.speech.transcriber import SpeechOptions, Transcriber
 
 SUFFIXES = {".wav", ".flac", ".ogg", ".mp3", ".opus", ".aiff", ".aif", ".au", ".caf", ".w64"}
-
-Progress = Callable[[str, int, int | None], None]
 
 
 def edits(wanted: Sequence[Any], found: Sequence[Any]) -> int:

@@ -5,18 +5,17 @@ from __future__ import annotations
 import json
 import re
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from satchel.errors import InputError
 from satchel.llm.llm import LLM
+from satchel.progress import Progress
 from satchel.speech.numbers import digits
 
 _MOST_TOKENS = 32
 _ARTICLES = re.compile(r"\b(a|an|the)\b")
-
-Progress = Callable[[str, int, int | None], None]
 
 
 def plain_answer(text: str) -> str:
