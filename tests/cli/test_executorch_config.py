@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from satchel.cli.main import main
+from satchel.cli.arguments import export_choices
+from satchel.cli.main import main, parse_arguments
 from satchel.errors import ConfigError
 from satchel.exporter.executorch_config import override, split_overrides, translate
 from satchel.runtime.program import Program
@@ -71,6 +72,8 @@ def test_the_papers_command_exports(
         "quantization.embedding_quantize: 4,32 became embedding: 4,32",
         "backend.xnnpack.enabled: true became target: cpu",
         "export.max_context_length: 100 became context: 100",
+        "export.output_name: artifacts/qwen3_0_6b_xnnpack_8da4w_g32.pte became output: "
+        "artifacts/qwen3_0_6b_xnnpack_8da4w_g32.satchel",
     ):
         assert line in said
     assert "not needed here: model.dtype_override, export.max_seq_length" in said
@@ -84,6 +87,31 @@ def test_flags_count_more_than_the_file(checkpoint: Path, tmp_path: Path) -> Non
     metadata = Program(output).metadata
     assert metadata["context"] == 50 and metadata["recipe"]["name"] == "fp16"
     assert metadata["tokenizer"]["eos_ids"] == [7]
+
+
+@pytest.mark.parametrize(
+    ("flags", "named", "ours"),
+    [
+        ([], "a/b.pte", "a/b.satchel"),
+        (["--format", "pte"], "a/b.pte", "a/b.pte"),
+        (["--target", "coreml"], "model", "model.mlpackage"),
+        (["--format", "pte", "-o", "mine.pte"], "a/b.pte", "mine.pte"),
+    ],
+)
+def test_the_output_is_named_after_what_is_written(
+    flags: list[str], named: str, ours: str, capsys: Capture
+) -> None:
+    words = ["export", "tiny", *flags, f"++export.output_name={named}"]
+    assert export_choices(parse_arguments(words))["output"] == ours
+    said = f"export.output_name: {named} became output: {ours}\n"
+    assert capsys.readouterr().err == ("" if "-o" in flags else said)
+
+
+def test_a_name_of_another_kind_is_refused(checkpoint: Path, capsys: Capture) -> None:
+    assert main(["export", str(checkpoint), "-o", "x.pte", "--plan"]) == 1
+    said = capsys.readouterr().err
+    assert "x.pte names a file of the target executorch" in said
+    assert "--target executorch" in said and ".satchel" in said
 
 
 def test_overrides_need_no_file(checkpoint: Path, tmp_path: Path, capsys: Capture) -> None:
@@ -126,9 +154,9 @@ TRANSLATIONS = [
     ),
     (
         {"export": {"output_name": "a/b.pte", "output_dir": "there"}},
-        {"output": "there/a/b.satchel"},
+        {"output_name": "there/a/b.pte"},
     ),
-    ({"export": {"output_name": "model"}}, {"output": "model.satchel"}),
+    ({"export": {"output_name": "model"}}, {"output_name": "model"}),
     ({"debug": {"verbose": True}, "model": None}, {}),
 ]
 

@@ -89,17 +89,22 @@ def export_choices(arguments: argparse.Namespace) -> dict[str, Any]:
     """What the YAML file and the flags chose, flags first; includes source and output."""
     from satchel.backends import DEFAULT, find_targets, target_options
     from satchel.cli.output import say
+    from satchel.exporter.executorch_config import OUTPUT_NAME, output_of
     from satchel.exporter.options_file import PLACES, all_options, read_options_file
     from satchel.options import join_choices
 
     overrides = getattr(arguments, "overrides_of_groups", [])
     file = read_options_file(arguments.config, overrides, say)
+    theirs = file.pop(OUTPUT_NAME, None)
     choices = join_choices(all_options().values(), file, arguments)
     given = {name: getattr(arguments, name) for name in PLACES}
     choices |= {name: value for name, value in given.items() if value is not None}
     own = [each.name for listed in target_options().values() for each in listed]
     chosen = {name: choices.pop(name) for name in own if name in choices}
     choices["target"] = find_targets(choices.get("target", DEFAULT), **chosen)
+    if theirs is not None and "output" not in choices:
+        choices["output"] = output_of(theirs, choices["target"][0].writes.suffix)
+        say(f"export.output_name: {theirs} became output: {choices['output']}")
     return choices
 
 

@@ -18,6 +18,7 @@ from satchel.backends import families
 from satchel.backends.target import BackendGroup
 from satchel.errors import ConfigError
 
+OUTPUT_NAME = "output_name"  # the choice that output_of makes a file's name of
 GROUPS = ("base", "model", "quantization", "backend", "export", "debug")
 _OVERRIDE = re.compile(rf"\+{{1,2}}((?:{'|'.join(GROUPS)})(?:\.\w+)+)=(.*)", re.DOTALL)
 
@@ -298,14 +299,24 @@ def _output(settings: dict[str, Any], result: Translated) -> None:
     folder = settings.pop("export.output_dir", None)
     if name is not None:
         path = PurePath(str(name))
-        ours = path.with_suffix(".satchel") if path.suffix.startswith(".pt") else path
-        ours = ours if ours.suffix == ".satchel" else ours.with_name(ours.name + ".satchel")
-        chosen = PurePath(str(folder)) / ours if folder is not None else ours
-        result.take("export.output_name", name, output=str(chosen))
+        chosen = PurePath(str(folder)) / path if folder is not None else path
+        result.choices[OUTPUT_NAME] = str(chosen)  # what it becomes depends on the target
         if folder is not None:
             result.lines.append(f"export.output_dir: {folder} is its folder")
     elif folder is not None:
         result.take("export.output_dir", folder, output=f"{folder}/")
+
+
+def output_of(name: str, suffix: str) -> str:
+    """What export.output_name is for a target that writes files of this kind.
+
+    >>> output_of("artifacts/phi4.pte", ".satchel"), output_of("phi4", ".pte")
+    ('artifacts/phi4.satchel', 'phi4.pte')
+    """
+    path = PurePath(name)
+    if path.suffix.startswith(".pt"):
+        path = path.with_suffix(suffix)
+    return str(path if path.suffix == suffix else path.with_name(path.name + suffix))
 
 
 def _refused() -> dict[str, str]:

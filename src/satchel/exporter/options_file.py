@@ -9,7 +9,13 @@ from typing import Any
 
 from satchel.backends import target_options
 from satchel.errors import ConfigError
-from satchel.exporter.executorch_config import GROUPS, is_grouped, override, translate
+from satchel.exporter.executorch_config import (
+    GROUPS,
+    OUTPUT_NAME,
+    is_grouped,
+    override,
+    translate,
+)
 from satchel.exporter.module_options import ModuleOptions
 from satchel.exporter.options import ExportOptions, check_keys
 from satchel.options import options_of, read_yaml_value
@@ -32,21 +38,23 @@ def read_options_file(
     """The choices in a YAML file: ``source``, ``output`` and the options.
 
     One of ExecuTorch's, with ``overrides`` (``++group.key=value``) put into it, becomes ours, and
-    ``tell`` is told how.
+    ``tell`` is told how; its ``output_name`` is left to be named by what the target writes.
     """
     where = "the command line" if path is None else str(path)
     document = {} if path is None else read_document(Path(path))
+    places = dict.fromkeys(PLACES)
     if overrides or is_grouped(document):
         translated = translate(override(document, overrides, _read_value), where)
         for line in translated.lines:
             tell(line)
         own = {key: value for key, value in document.items() if key not in GROUPS}
         document = {**translated.choices, **own}
+        places |= {OUTPUT_NAME: None}
     choices = {str(key).replace("-", "_"): value for key, value in document.items()}
     options = all_options()
-    check_keys(choices, {**dict.fromkeys(options), **dict.fromkeys(PLACES)}, where)
+    check_keys(choices, {**dict.fromkeys(options), **places}, where)
     for key, value in choices.items():
-        if key in PLACES and not isinstance(value, str):
+        if key in places and not isinstance(value, str):
             raise ConfigError(f"{key} in {where} must be str, not {value!r}")
         if key in options:
             choices[key] = read_yaml_value(options[key], value, where)

@@ -18,7 +18,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeVar
 
-from satchel.backends import leading_target
+from satchel.backends import families, leading_target
 from satchel.backends.target import (
     PROGRAM,
     Compilation,
@@ -196,6 +196,13 @@ class Export:
             raise ConfigError(
                 f"{os.fspath(named)} is not the name of a {kind.suffix} file",
                 f"Give one that ends in {kind.suffix}.",
+            )
+        writing = [f for f in families().values() if f.writes.suffix == Path(named).suffix]
+        if not own and writing:
+            raise ConfigError(
+                f"{os.fspath(named)} names a file of the target {writing[0].family}, and this is "
+                f"for {self.targets[0].name}",
+                f"Add --target {writing[0].family}, or give a name that ends in {kind.suffix}.",
             )
         return Path(named)
 
