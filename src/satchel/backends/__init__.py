@@ -127,6 +127,26 @@ def leading_target(targets: Sequence[Target]) -> Target:
     return next((target for target in targets if not target.portable), targets[0])
 
 
+def portable_names() -> str:
+    """The targets that run every program, for advice.
+
+    >>> portable_names()
+    'cpu or vulkan'
+    """
+    return " or ".join(name for name, family in families().items() if family.portable)
+
+
+def title_of(name: str) -> str:
+    """A target as tables call it, one that is not known here too.
+
+    >>> title_of("cpu"), title_of("qnn:SM8750"), title_of("other:chip")
+    ('CPU', 'QNN SM8750', 'OTHER chip')
+    """
+    kind, _, chip = name.partition(":")
+    family = _find_family(kind)
+    return f"{(family and family.title) or kind.upper()} {chip}".rstrip()
+
+
 def _forms() -> str:
     return ", ".join(family.form for family in families().values())
 

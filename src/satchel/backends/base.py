@@ -12,6 +12,7 @@ from satchel.backends.target import (
     Compilation,
     Defaults,
     Draft,
+    Examined,
     LanguageModelRequest,
     MethodWish,
     ModuleGraph,
@@ -61,6 +62,11 @@ class BaseTarget(Target):
     def choices(self) -> Iterator[str]:
         """Its own options that are not the usual ones, as parts of a file's name."""
         return iter(())
+
+    @classmethod
+    def examine(cls) -> Examined | None:
+        """What of it this machine has; None if there is nothing to be found out."""
+        return None
 
     # Before any work: what it wants, and what it refuses.
 
@@ -163,7 +169,7 @@ class BaseTarget(Target):
         """The same chip, with so many layers of a language model and the others on the CPU."""
         raise ConfigError(
             f"there are no GPU layers to choose: the target is {self.name}",
-            "Leave --gpu-layers out, or choose --target vulkan.",
+            "Leave --gpu-layers out, or choose a GPU: satchel doctor lists them.",
         )
 
     def open_reference(self, program: Program) -> Instance:

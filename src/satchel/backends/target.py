@@ -37,6 +37,8 @@ class Defaults:
     prefill_ar_len: int = 256  # the more, the less often weights are unpacked
     kv_bits: int | None = None  # of recipes that round; None: the recipe's
     context: int | None = None  # None: the model's own, if its caches stay small
+    # Whether checkpoints that come quantised, or are small, get a recipe of their own instead.
+    recipe_by_checkpoint: bool = False
 
 
 @dataclass(frozen=True)
@@ -183,6 +185,14 @@ class Extra:
 
 
 @dataclass(frozen=True)
+class Examined:
+    """What ``satchel doctor`` says of a target: lines to read, and the same for ``--json``."""
+
+    lines: tuple[str, ...]
+    document: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
 class BackendGroup:
     """What ExecuTorch's configurations say of a backend (``backend.NAME``), in a target's words."""
 
@@ -207,6 +217,7 @@ class Target(ABC):
 
     family: ClassVar[str]  # what names begin with
     form: ClassVar[str]  # how names are written, for help
+    title: ClassVar[str] = ""  # how tables call it, if not by its family in capitals
     extra: ClassVar[Extra | None] = None
     # A kind of file of its own, for what others run: the program is then only on the way to it.
     writes: ClassVar[FileKind] = PROGRAM
@@ -236,6 +247,11 @@ class Target(ABC):
     @abstractmethod
     def choices(self) -> Iterator[str]:
         """Its own options that are not the usual ones, as parts of a file's name."""
+
+    @classmethod
+    @abstractmethod
+    def examine(cls) -> Examined | None:
+        """What of it this machine has; None if there is nothing to be found out."""
 
     # Before any work: what it wants, and what it refuses.
 

@@ -126,7 +126,7 @@ def add_program_options(parser: argparse.ArgumentParser) -> None:
         "--gpu-layers",
         type=count,
         metavar="N",
-        help="for --target vulkan: how many layers the GPU runs (as many as it has memory for)",
+        help="of a target that is a GPU: how many layers it runs (as many as it has memory for)",
     )
     group.add_argument(
         "--verify", action="store_true", help="check every checksum, the weights' too, before use"

@@ -7,12 +7,16 @@ import importlib.util
 import os
 import platform
 import shutil
+from collections.abc import Mapping
 from importlib.metadata import PackageNotFoundError, version
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from satchel.cli.output import emit, print_json
 from satchel.machine import cores, memory_bytes
 from satchel.units import megabytes
+
+if TYPE_CHECKING:
+    from satchel.backends.target import Examined
 
 HELP = "show what this machine can do and what is missing"
 
@@ -29,20 +33,28 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def execute(arguments: argparse.Namespace) -> int:
-    report = examine()
+    targets = examine_targets()
+    report = examine(targets)
     if arguments.json:
         print_json(report)
     else:
-        _print(report)
+        _print(report, [line for found in targets.values() for line in found.lines])
     return 0 if report["ok"] else 1
 
 
-def examine() -> dict[str, Any]:
+def examine_targets() -> dict[str, Examined]:
+    """What targets find on this machine, by family."""
+    from satchel.backends import families
+
+    found = {name: family.examine() for name, family in families().items()}
+    return {name: told for name, told in found.items() if told is not None}
+
+
+def examine(targets: Mapping[str, Examined]) -> dict[str, Any]:
+    """All that ``--json`` tells."""
     from satchel import _native
-    from satchel.backends.vulkan import list_devices
     from satchel.sources import cache_folder
 
-    gpus, no_vulkan = list_devices()
     problems: list[str] = []
     selected = None
     try:
@@ -65,7 +77,7 @@ def examine() -> dict[str, Any]:
             "selected": selected,
             "amx": _native.kernels.amx_status(),
         },
-        "vulkan": {"devices": gpus, "missing": no_vulkan},
+        **{name: dict(told.document) for name, told in targets.items()},
         "cache": {"folder": str(cache), "free_bytes": shutil.disk_usage(existing).free},
         "packages": {name: _version(name) for name in ("numpy", "tokenizers", "jinja2", "gguf")},
         "extras": {
@@ -91,7 +103,7 @@ def _version(package: str) -> str | None:
         return None
 
 
-def _print(report: dict[str, Any]) -> None:
+def _print(report: dict[str, Any], targets: list[str]) -> None:
     kernels = report["kernels"]
     memory = megabytes(report["memory_bytes"]) if report["memory_bytes"] else "unknown"
     emit(f"satchel {report['satchel']}, Python {report['python']}, {report['platform']}")
@@ -99,7 +111,8 @@ def _print(report: dict[str, Any]) -> None:
     emit(f"CPU       {', '.join(report['cpu_features']) or 'baseline'}")
     emit(f"kernels   {kernels['selected']} (available: {', '.join(kernels['available'])})")
     emit(f"AMX       {kernels['amx']}")
-    _print_vulkan(report["vulkan"])
+    for line in targets:
+        emit(line)
     cache = report["cache"]
     emit(f"cache     {cache['folder']}, {megabytes(cache['free_bytes'])} free")
     packages = (f"{name} {number or 'missing'}" for name, number in report["packages"].items())
@@ -110,12 +123,3 @@ def _print(report: dict[str, Any]) -> None:
     for problem in report["problems"]:
         emit(f"PROBLEM   {problem}")
     emit("All is well." if report["ok"] else "Some things need attention.")
-
-
-def _print_vulkan(vulkan: dict[str, Any]) -> None:
-    for number, device in enumerate(vulkan["devices"]):
-        target = f"--target vulkan:{number}" if number else "--target vulkan"
-        size = megabytes(device["memory_bytes"])
-        emit(f"Vulkan    {device['name']} ({device['type']}, {device['api']}, {size}): {target}")
-    if not vulkan["devices"]:
-        emit(f"Vulkan    none: {vulkan['missing'] or 'no driver has a device'}")

@@ -29,14 +29,10 @@ def export_onnx_file(
 ) -> None:
     from satchel.exporter.checks import check_output, is_folder
     from satchel.exporter.module_options import ModuleOptions
+    from satchel.exporter.packages import onnx_package
 
-    try:
+    with onnx_package():
         from satchel.onnx.job import prepare_onnx_export
-    except ImportError as error:
-        raise ConfigError(
-            f"exporting an ONNX file needs the onnx package ({error})",
-            "pip install 'satchel[onnx]'.",
-        ) from None
     check_choices(source, choices)
     options = ModuleOptions(**{k: v for k, v in choices.items() if not k.startswith("calibrate")})
     if options.needs_examples or any(k.startswith("calibrate") for k in choices):

@@ -89,15 +89,12 @@ def run_module_job(
 def _job(
     arguments: argparse.Namespace, source: str, choices: dict[str, Any], bar: ProgressBar
 ) -> Export:
+    from satchel.exporter.packages import torch_package
     from satchel.files import refuse_existing
 
-    try:
+    with torch_package():
         from satchel.torch.job import prepare_module_export
         from satchel.torch.vision_models import VisionModel
-    except ImportError as error:
-        raise ConfigError(
-            f"exporting a module needs torch ({error})", "pip install 'satchel[torch]'."
-        ) from None
     from satchel.exporter.module_options import ModuleOptions
     from satchel.vision.classifier import class_metadata
     from satchel.vision.made_up import made_up_images

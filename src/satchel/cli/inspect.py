@@ -18,7 +18,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--target",
         metavar="NAME",
-        help="open it there, and show what runs where: cpu, vulkan, or one that it was made for",
+        help="open it there, and show what runs where: a target of the file, or one that runs all",
     )
 
 

@@ -48,14 +48,13 @@ def push_file(
     there = _look(device, place)
     arrived = int(there["part"][0]) if "part" in there else 0
     free = int(there["free"][3]) * 1024
-    if "whole" not in there and free + arrived < size:
-        _refuse(f"{device.name} has {megabytes(free)} free in {device.folder}", path.name, size)
-    checksum = _checksum(path)
-    if there.get("whole", [""])[0] == checksum:
+    checksum = _checksum(path) if "whole" in there else ""
+    if checksum and there["whole"][0] == checksum:
         return
-    start = arrived if 0 < arrived <= size and there["part"][1] == _checksum(path, arrived) else 0
     if free + arrived < size:
         _refuse(f"{device.name} has {megabytes(free)} free in {device.folder}", path.name, size)
+    checksum = checksum or _checksum(path)  # which takes a while, so room is asked for before
+    start = arrived if 0 < arrived <= size and there["part"][1] == _checksum(path, arrived) else 0
     _send(device, path, part, start, progress)
     mode = "755" if path.stat().st_mode & 0o100 else "644"
     quoted = shlex.quote(part)

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from satchel import _native
+from satchel.backends import portable_names
 from satchel.backends.target import LanguageModelRequest, MethodWish, Samples
 from satchel.checkpoints import open_checkpoint
 from satchel.checkpoints.base import Checkpoint
@@ -202,7 +203,7 @@ def encode_model(opened: OpenedModel) -> EncodedModel:
         if opened.tower is not None:
             raise ConfigError(
                 f"{options.target} in {options.mode} mode does not run models that look at images",
-                "Export it for cpu or vulkan, in mode hybrid.",
+                f"Export it for {portable_names()}, in mode hybrid.",
             )
         raise ConfigError(
             f"{options.target} in {options.mode} mode takes no embeddings",

@@ -8,10 +8,11 @@ from pathlib import Path
 from typing import Any, Protocol, overload
 
 from satchel.backends import Target
-from satchel.errors import ConfigError, SatchelError
+from satchel.errors import SatchelError
 from satchel.exporter.checks import is_folder
 from satchel.exporter.options import ExportOptions
 from satchel.exporter.options_file import all_options
+from satchel.exporter.packages import onnx_package, torch_package
 from satchel.exporter.speech import prepare_any_export
 from satchel.files import refuse_existing
 from satchel.options import advise_in_python
@@ -109,30 +110,17 @@ def export(source: Any, *arguments: Any, **options: Any) -> Path:
     """
     try:
         if isinstance(source, (str, os.PathLike)) and os.fspath(source).endswith(".onnx"):
-            return _export_onnx(Path(source), *arguments, **options)
+            with onnx_package():
+                from satchel.onnx.job import export_onnx
+            return export_onnx(Path(source), *arguments, **options)
         if isinstance(source, (str, os.PathLike)):
             return _export_checkpoint(source, *arguments, **options)
-        try:
+        with torch_package():
             from satchel.torch.job import export_module
-        except ImportError as error:
-            raise ConfigError(
-                f"exporting a module needs torch ({error})", "pip install 'satchel[torch]'."
-            ) from None
         return export_module(source, *arguments, **options)
     except SatchelError as error:
         advise_in_python(error, all_options().values())
         raise
-
-
-def _export_onnx(path: Path, *arguments: Any, **options: Any) -> Path:
-    try:
-        from satchel.onnx.job import export_onnx
-    except ImportError as error:
-        raise ConfigError(
-            f"exporting an ONNX file needs the onnx package ({error})",
-            "pip install 'satchel[onnx]'.",
-        ) from None
-    return export_onnx(path, *arguments, **options)
 
 
 def _export_checkpoint(

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from satchel.backends import portable_names
 from satchel.checkpoints.base import Checkpoint, TensorInfo, TokenizerSource
 from satchel.checkpoints.overlay import FloatTensor, OverlaidCheckpoint
 from satchel.errors import CheckpointError, ConfigError
@@ -40,7 +41,6 @@ ENCODER = {"8da4w": {"encoder.*": "8a8w"}, "16a4w": {"encoder.*": "16a8w"}}
 # With one scale for a whole row of the vocabulary tiny.en writes other words than in floats; one
 # for each 32 columns takes little more.
 EMBEDDING = {"8a8w": (8, 32), "16a8w": (8, 32)}
-TARGETS = ("cpu", "vulkan")  # that run all of Whisper's methods
 _ALLOWED = {
     *("recipe", "group_size", "embedding", "head_bits", "kv_bits", "activation_bits", "overrides"),
     *("checkpoint", "params", "tokenizer", "target", "ignore_config"),
@@ -160,9 +160,9 @@ def prepare_speech_export(
 
 def _check_options(options: ExportOptions) -> None:
     for target in options.targets:
-        if target.name.partition(":")[0] not in TARGETS:
+        if not target.portable:
             raise ConfigError(
-                f"{target.name} does not run Whisper", f"Export it for {' or '.join(TARGETS)}."
+                f"{target.name} does not run Whisper", f"Export it for {portable_names()}."
             )
     for each in fields(ExportOptions):
         value, usual = getattr(options, each.name), each.default

@@ -6,7 +6,6 @@ from dataclasses import replace
 from math import prod
 from typing import Any
 
-from satchel.backends import DEFAULT
 from satchel.calibration.built_in import BUILT_IN
 from satchel.checkpoints.base import Checkpoint
 from satchel.exporter.options import ExportOptions
@@ -32,10 +31,12 @@ def with_usual_recipe(options: ExportOptions, checkpoint: Checkpoint) -> ExportO
     """The options with the recipe that is chosen when none is.
 
     What is quantised is kept, and small models are rounded with more care than large ones need.
-    Whoever says how to round, or exports for another chip than the CPU, is taken at their word.
+    Whoever says how to round, or exports for a target that has one recipe for all, is taken at
+    their word.
     """
-    cpu = all(target.name == DEFAULT for target in options.targets)
-    if any(getattr(options, name) for name in CHOICES) or not cpu or checkpoint.quantized_by:
+    told = any(getattr(options, name) for name in CHOICES)
+    chosen_here = all(target.usual.recipe_by_checkpoint for target in options.targets)
+    if told or not chosen_here or checkpoint.quantized_by:
         return options
     if is_mostly_quantized(checkpoint):
         return replace(options, recipe="keep")

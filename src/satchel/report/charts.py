@@ -4,10 +4,43 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from html import escape
 
-_WIDTH, _HEIGHT = 320, 170
-_LEFT, _RIGHT, _TOP, _BOTTOM = 34, 8, 10, 24
+
+@dataclass(frozen=True)
+class Frame:
+    """Where a chart's values lie: its size, the margins around them, and the ticks upwards."""
+
+    width: int
+    height: int
+    left: int
+    right: int
+    top: int
+    bottom: int
+    ticks: Sequence[float]
+
+    def x(self, share: float) -> float:
+        """Where something lies that has ``share`` of the width before it."""
+        return self.left + (self.width - self.left - self.right) * share
+
+    def y(self, value: float) -> float:
+        low, high = self.ticks[0], self.ticks[-1]
+        space = self.height - self.top - self.bottom
+        return self.top + space * (high - value) / ((high - low) or 1)
+
+    def begin(self, unit: str) -> list[str]:
+        """The opening of the chart, with a line for each tick and what the numbers are."""
+        parts = [f'<svg class="chart" viewBox="0 0 {self.width} {self.height}" role="img">']
+        for tick in self.ticks:
+            y = self.y(tick)
+            parts.append(
+                f'<line class="grid" x1="{self.left}" x2="{self.width - self.right}" '
+                f'y1="{y:.1f}" y2="{y:.1f}"/><text x="{self.left - 5}" y="{y + 3.5:.1f}" '
+                f'text-anchor="end">{tick:g}</text>'
+            )
+        parts.append(f'<text x="{self.left + 3}" y="{self.top + 1}">{escape(unit)}</text>')
+        return parts
 
 
 def bar(share: float, css: str, label: str = "") -> str:
@@ -42,30 +75,20 @@ def line_chart(
 ) -> str:
     """Values by layer, a line for each CSS class; None leaves a gap. All charts of a page can
     share ``low`` and ``high``, so that they can be compared."""
-    steps = nice_ticks(low, high)
-    low, high = min(low, steps[0]), max(high, steps[-1])
+    frame = Frame(320, 170, 34, 8, 10, 24, nice_ticks(low, high))
     layers = max((len(values) for values in lines.values()), default=0)
 
     def x(layer: int) -> float:
-        return _LEFT + (_WIDTH - _LEFT - _RIGHT) * layer / max(layers - 1, 1)
+        return frame.x(layer / max(layers - 1, 1))
 
-    def y(value: float) -> float:
-        return _TOP + (_HEIGHT - _TOP - _BOTTOM) * (high - value) / ((high - low) or 1)
-
-    parts = [f'<svg class="chart" viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img">']
-    for step in steps:
-        parts.append(
-            f'<line class="grid" x1="{_LEFT}" x2="{_WIDTH - _RIGHT}" y1="{y(step):.1f}" '
-            f'y2="{y(step):.1f}"/><text x="{_LEFT - 5}" y="{y(step) + 3.5:.1f}" '
-            f'text-anchor="end">{step:g}</text>'
-        )
+    parts = frame.begin(unit)
     for layer in sorted({0, (layers - 1) // 2, max(layers - 1, 0)}):
         parts.append(
-            f'<text x="{x(layer):.1f}" y="{_HEIGHT - 8}" text-anchor="middle">{layer}</text>'
+            f'<text x="{x(layer):.1f}" y="{frame.height - 8}" text-anchor="middle">{layer}</text>'
         )
-    parts.append(f'<text x="{_LEFT + 3}" y="{_TOP + 1}">{escape(unit)}</text>')
     for css, values in lines.items():
-        points = [(x(i), y(v)) for i, v in enumerate(values) if v is not None and math.isfinite(v)]
+        known = [(i, v) for i, v in enumerate(values) if v is not None and math.isfinite(v)]
+        points = [(x(i), frame.y(v)) for i, v in known]
         path = " ".join(f"{px:.1f},{py:.1f}" for px, py in points)
         parts.append(f'<polyline class="line {escape(css)}" points="{path}"/>')
         parts += [

@@ -12,7 +12,7 @@ import numpy as np
 
 from satchel.backends.base import BaseTarget
 from satchel.backends.divided import DividedInstance
-from satchel.backends.target import Compilation, Compiled, CompilePlan, Draft
+from satchel.backends.target import Compilation, Compiled, CompilePlan, Draft, Examined
 from satchel.graph.ir import Graph, Node
 from satchel.graph.reference import ReferenceInterpreter
 from satchel.options import option
@@ -30,6 +30,11 @@ class HalfChip(BaseTarget):
 
     family = "half"
     form = "half"
+    title = "Half chip"
+
+    @classmethod
+    def examine(cls) -> Examined:
+        return Examined(("half chip in numpy: --target half",), {"chips": 1})
 
     def supports(self, node: Node) -> str | None:
         return None if node.op in OPS else f"the half chip has no {node.op}"

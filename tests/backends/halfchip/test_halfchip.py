@@ -105,6 +105,9 @@ def test_the_commands(
     assert run_json(capsys, "bench", program, *bench)["kernels"].startswith("half")
     assert main(["bench", str(program), "--profile"]) == 1
     assert "is for half, whose ops cannot be timed" in capsys.readouterr().err
+    assert run_json(capsys, "doctor")["half"] == {"chips": 1}
+    assert main(["doctor"]) == 0 and "half chip in numpy" in capsys.readouterr().out
+    assert backends.title_of("half") == "Half chip"
 
 
 def test_a_module(tmp_path: Path) -> None:

@@ -70,6 +70,7 @@ class CoreMlTarget(BaseTarget):
 
     family = "coreml"
     form = "coreml[:iOS16|iOS17|iOS18]"
+    title = "Core ML"
     writes = FileKind(".mlpackage", is_folder=True)
     scale_form = ABOVE_ZERO
     extra = Extra("coreml", "coremltools", "satchel export --target coreml")

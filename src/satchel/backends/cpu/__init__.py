@@ -8,7 +8,7 @@ from typing import Any
 
 from satchel import _native
 from satchel.backends.base import BaseTarget
-from satchel.backends.target import PROGRAM, BackendGroup, Target
+from satchel.backends.target import PROGRAM, BackendGroup, Defaults, Target
 from satchel.graph.ir import Node
 from satchel.options import option
 from satchel.runtime.program import Instance, Program
@@ -56,3 +56,7 @@ class CpuTarget(PortableTarget):
         from satchel.backends.executorch.target import ExecutorchTarget
 
         return ExecutorchTarget.parse(chip, {k: v for k, v in options.items() if k != "format"})
+
+    @property
+    def usual(self) -> Defaults:
+        return Defaults(recipe_by_checkpoint=True)

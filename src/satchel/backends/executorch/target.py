@@ -46,6 +46,7 @@ class ExecutorchTarget(BaseTarget):
 
     family = "executorch"
     form = "executorch"
+    title = "ExecuTorch"
     writes = FileKind(".pte")
     scale_form = BRAIN  # XNNPACK's
     extra = Extra("executorch", "executorch", "satchel export --format pte")

@@ -10,7 +10,7 @@ from typing import Any
 
 from satchel import _native
 from satchel.backends.cpu import PortableTarget
-from satchel.backends.target import BackendGroup, Defaults, Placement, Target
+from satchel.backends.target import BackendGroup, Defaults, Examined, Placement, Target
 from satchel.errors import ConfigError, ExecutionError
 from satchel.graph.ir import Graph
 from satchel.program.names import KV_METHOD
@@ -40,6 +40,7 @@ class VulkanTarget(PortableTarget):
     family = "vulkan"
     backend_group = BackendGroup("vulkan", not_needed=("force_fp16",))
     form = "vulkan[:DEVICE[:LAYERS]]"
+    title = "Vulkan"
 
     @classmethod
     def parse(cls, chip: str, options: Mapping[str, Any]) -> Target:
@@ -53,6 +54,17 @@ class VulkanTarget(PortableTarget):
                 "Write vulkan, or vulkan:1 for the second device that satchel doctor lists.",
             )
         return cls(int(device or 0), int(layers) if layers else None, **options)
+
+    @classmethod
+    def examine(cls) -> Examined:
+        devices, missing = list_devices()
+        lines = [
+            f"Vulkan    {device['name']} ({device['type']}, {device['api']}, "
+            f"{megabytes(device['memory_bytes'])}): --target {cls(number).name}"
+            for number, device in enumerate(devices)
+        ]
+        none = f"Vulkan    none: {missing or 'no driver has a device'}"
+        return Examined(tuple(lines) or (none,), {"devices": devices, "missing": missing})
 
     @property
     def usual(self) -> Defaults:

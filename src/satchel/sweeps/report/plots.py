@@ -6,12 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
 
-from satchel.report.charts import nice_ticks
+from satchel.report.charts import Frame, nice_ticks
 from satchel.sweeps.report.tables import backend_of
 from satchel.sweeps.results import Row
-
-_WIDTH, _HEIGHT = 340, 220
-_LEFT, _RIGHT, _TOP, _BOTTOM = 48, 14, 12, 34
 
 
 @dataclass(frozen=True)
@@ -79,31 +76,21 @@ def pareto(points: Sequence[Point]) -> list[Point]:
 def draw(plot: Plot) -> str:
     """Numbers stand for the cells, which are listed below the plot."""
     xs, ys = [p.x for p in plot.points], [p.y for p in plot.points]
-    x_steps, y_steps = nice_ticks(min(xs), max(xs)), nice_ticks(min(ys), max(ys))
-    left, right, low, high = x_steps[0], x_steps[-1], y_steps[0], y_steps[-1]
+    frame = Frame(340, 220, 48, 14, 12, 34, nice_ticks(min(ys), max(ys)))
+    ticks = nice_ticks(min(xs), max(xs))
+    left, right, y = ticks[0], ticks[-1], frame.y
 
     def x(value: float) -> float:
-        return _LEFT + (_WIDTH - _LEFT - _RIGHT) * (value - left) / ((right - left) or 1)
+        return frame.x((value - left) / ((right - left) or 1))
 
-    def y(value: float) -> float:
-        return _TOP + (_HEIGHT - _TOP - _BOTTOM) * (high - value) / ((high - low) or 1)
-
-    parts = [f'<svg class="chart" viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img">']
-    for step in y_steps:
-        parts.append(
-            f'<line class="grid" x1="{_LEFT}" x2="{_WIDTH - _RIGHT}" y1="{y(step):.1f}" '
-            f'y2="{y(step):.1f}"/><text x="{_LEFT - 5}" y="{y(step) + 3.5:.1f}" '
-            f'text-anchor="end">{step:g}</text>'
-        )
-    for step in x_steps[:: max(1, (len(x_steps) + 1) // 4)]:
-        anchor = "end" if step == right else "middle"
-        parts.append(
-            f'<text x="{x(step):.1f}" y="{_HEIGHT - 19}" text-anchor="{anchor}">{step:,g}</text>'
-        )
+    parts = frame.begin(plot.y_name)
+    for tick in ticks[:: max(1, (len(ticks) + 1) // 4)]:
+        anchor = "end" if tick == right else "middle"
+        place = f'x="{x(tick):.1f}" y="{frame.height - 19}"'
+        parts.append(f'<text {place} text-anchor="{anchor}">{tick:,g}</text>')
     parts.append(
-        f'<text x="{_WIDTH - _RIGHT}" y="{_HEIGHT - 5}" text-anchor="end">'
+        f'<text x="{frame.width - frame.right}" y="{frame.height - 5}" text-anchor="end">'
         f"{escape(plot.x_name)} →</text>"
-        f'<text x="{_LEFT + 3}" y="{_TOP + 1}">{escape(plot.y_name)}</text>'
     )
     front = pareto(plot.points)
     path = " ".join(f"{x(p.x):.1f},{y(p.y):.1f}" for p in front)

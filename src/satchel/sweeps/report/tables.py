@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
+from satchel.backends import title_of
 from satchel.sweeps.peers import label_of
 from satchel.sweeps.results import Row
 from satchel.units import megabytes
@@ -12,7 +13,6 @@ from satchel.units import megabytes
 OWN = "their own"  # the precision of peers that have but one
 NOT_ASKED = "–"
 _OPTIONAL = ("mode", "prompt", "device", "threads_asked")  # shown only where they differ
-_BACKENDS = {"cpu": "CPU", "vulkan": "Vulkan", "coreml": "Core ML"}
 
 
 @dataclass(frozen=True)
@@ -182,9 +182,7 @@ def backend_of(row: Row) -> str:
     """Who ran it, as a table calls it."""
     if row["peer"]:
         return label_of(row["peer"])
-    kind, _, chip = str(row["target"] or "").partition(":")
-    name = _BACKENDS.get(kind, kind.upper())
-    return f"Satchel {name} {chip}".strip()
+    return f"Satchel {title_of(row['target'] or '')}".strip()
 
 
 def _tasks(rows: Iterable[Row]) -> list[Measure]:
