@@ -6,6 +6,7 @@ import json
 import math
 import random
 import re
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from satchel.cli.main import main
 from satchel.errors import ConfigError
 from satchel.sweeps.report.differences import change, t_quantile
 from satchel.sweeps.report.page import write_report
+from satchel.sweeps.report.plots import Plot, Point, draw
 from satchel.sweeps.results import Results
 
 AXES = {"mode": "hybrid", "prompt": "256+64", "device": "local", "thread": "0", "peer": ""}
@@ -182,3 +184,13 @@ def test_parquet_has_the_same_rows(tmp_path: Path) -> None:
     for written, row in zip(table, results.rows(), strict=True):
         for key in ("cell", "status", "error", "decode_tok_s", "decode_tok_s_samples", "latency_s"):
             assert written[key] == row[key]
+
+
+@pytest.mark.parametrize("speeds", [(13_426, 55_444), (1.2, 9.7), (99_000, 1_250_000), (3, 3)])
+def test_the_numbers_below_a_plot_do_not_touch(speeds: tuple[float, float]) -> None:
+    points = tuple(Point("a", speed, 1 + speed) for speed in speeds)
+    drawn = draw(Plot("p", "tok/s", "perplexity", points))
+    ticks = re.findall(r'<text x="([\d.]+)" y="207" text-anchor="middle">([^<]+)<', drawn)
+    ends = [(float(x) - 3 * len(text), float(x) + 3 * len(text)) for x, text in ticks]
+    assert len(ends) > (speeds[0] != speeds[1]) and ends[-1][1] < 340
+    assert all(right < left for (_, right), (left, _) in pairwise(ends))

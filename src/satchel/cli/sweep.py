@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from satchel.cli.arguments import positive
 from satchel.cli.output import emit, print_json, say
-from satchel.units import megabytes
+from satchel.units import counted, megabytes
 
 if TYPE_CHECKING:
     from satchel.sweeps.planning import Plan, PlannedCell
@@ -111,13 +111,13 @@ def execute(arguments: argparse.Namespace) -> int:
     experiment = replace(read_experiment(arguments.experiment), only=dict(arguments.only), **chosen)
     sweep = Sweep(experiment, arguments.output, arguments.store)
     if arguments.plan:
-        plan = sweep.plan()
+        plan = sweep.plan(tell=say)
         if arguments.json:
             print_json({**plan.to_dict(), "seconds": plan.seconds})
         else:
             _print_plan(plan)
         return 0
-    plan = sweep.plan(fetch=True)
+    plan = sweep.plan(fetch=True, tell=say)
     say(_summary(plan))
     watcher = watcher_for(plan, Results(sweep.folder), arguments.retry, arguments.json)
     with watcher:
@@ -149,7 +149,7 @@ def _summary(plan: Plan) -> str:
     from satchel.sweeps.progress import duration
 
     possible, exports = plan.possible, [e for e in plan.exports if e.program is None]
-    parts = [f"{len(plan.cells)} cells", f"{len(exports)} exports"]
+    parts = [counted(len(plan.cells), "cell"), counted(len(exports), "export")]
     if len(possible) < len(plan.cells):
         parts.append(f"{len(plan.cells) - len(possible)} not possible")
     parts.append(f"about {duration(plan.seconds)}")

@@ -39,7 +39,7 @@ class Frame:
                 f'y1="{y:.1f}" y2="{y:.1f}"/><text x="{self.left - 5}" y="{y + 3.5:.1f}" '
                 f'text-anchor="end">{tick:g}</text>'
             )
-        parts.append(f'<text x="{self.left + 3}" y="{self.top + 1}">{escape(unit)}</text>')
+        parts.append(f'<text x="2" y="{self.top - 7}">{escape(unit)}</text>')
         return parts
 
 
@@ -75,7 +75,7 @@ def line_chart(
 ) -> str:
     """Values by layer, a line for each CSS class; None leaves a gap. All charts of a page can
     share ``low`` and ``high``, so that they can be compared."""
-    frame = Frame(320, 170, 34, 8, 10, 24, nice_ticks(low, high))
+    frame = Frame(320, 176, 34, 8, 18, 24, nice_ticks(low, high))
     layers = max((len(values) for values in lines.values()), default=0)
 
     def x(layer: int) -> float:

@@ -22,6 +22,7 @@ from satchel.sources.pull import fetched
 from satchel.sweeps.experiment import Experiment
 from satchel.sweeps.jobs import Export, describe_error
 from satchel.sweeps.matrix import Cell
+from satchel.units import counted
 
 Tell = Callable[[str], None]
 Error = dict[str, str]  # as ``--json`` tells it
@@ -82,15 +83,15 @@ def estimate_exports(
         source = source_of(export)
         if export.program is not None:
             program = Program(export.program)
-            context = program.metadata.get("context")
-            known = program.metadata.get("parameters")
+            context = program.language_model.context or None
+            known = program.about.parameters or None
             found[export.key] = Estimate(program.size, 0, known, context)
         elif not source.startswith(VISION_PREFIX) and sources.find(source) is None:
             found[export.key] = _guess(source, export.settings)
         else:
             asked.append(export)
     if asked:
-        tell(f"planning {len(asked)} exports")
+        tell(f"planning {counted(len(asked), 'export')}")
     for export, document in zip(asked, _plans(asked, sources), strict=True):
         if "error" in document:
             found[export.key] = document["error"]

@@ -156,7 +156,7 @@ def _export(job: Export, around: Surroundings) -> Record:
             "program": job.program,
             "checksum": program.checksum,
             "file_size_bytes": program.size,
-            "recipe": (program.metadata.get("recipe") or {}).get("description"),
+            "recipe": program.about.recipe_description,
         }
     store = open_store(around.store)
     known = read_facts(store, job.key)
@@ -221,7 +221,7 @@ def _measure(job: Measurement, around: Surroundings) -> Record:
         held = () if lock is None else (lock,)
         rested = cool_down(around.rest, around.cold.get(job.device), device.temperature)
         warmth = device.temperature()
-        before = _bandwidth_before(job.device, device.bandwidth)
+        before = bandwidth_now(job.device, device.bandwidth)
         if program is None:
             found = run_json(command, log, environment, around.time_limit, held)
         else:
@@ -241,7 +241,11 @@ def _measure(job: Measurement, around: Surroundings) -> Record:
         }
 
 
-def _bandwidth_before(device: str, measure: Callable[[], float | None]) -> float | None:
-    """What the last measurement left behind, if that was just now; else it is measured."""
+def bandwidth_now(device: str, measure: Callable[[], float | None]) -> float | None:
+    """What was found last, by planning or by a measurement, if that was just now; else it is
+    measured."""
     when, known = _last_bandwidth.get(device, (0.0, None))
-    return known if known and time.monotonic() - when < _SAME_MOMENT else measure()
+    if known is None or time.monotonic() - when >= _SAME_MOMENT:
+        known = measure()
+        _last_bandwidth[device] = (time.monotonic(), known)
+    return known

@@ -31,11 +31,17 @@ class Cell:
     @property
     def label(self) -> str:
         """What tells it from the others, in a line."""
-        parts = [self.model.name, self.peer or self.target, self.recipe.name]
-        parts += [self.mode] if self.mode not in ("", "hybrid") else []
+        parts = [self.program_label]
         parts += [self.prompt.name] if self.prompt else []
         parts += [self.device] if self.device != "local" else []
         parts += [f"{self.threads} threads"] if self.threads else []
+        return " ".join(part for part in parts if part)
+
+    @property
+    def program_label(self) -> str:
+        """What tells its program, or its peer's, from others."""
+        parts = [self.model.name, self.peer or self.target, self.recipe.name]
+        parts += [self.mode] if self.mode not in ("", "hybrid") else []
         return " ".join(part for part in parts if part)
 
     def names(self) -> dict[str, str]:

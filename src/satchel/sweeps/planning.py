@@ -13,7 +13,7 @@ from satchel.errors import SatchelError
 from satchel.runtime.program import Program
 from satchel.sweeps import peers
 from satchel.sweeps.content import content_digest, digest_of, with_contents
-from satchel.sweeps.devices import BenchCall, open_device
+from satchel.sweeps.devices import LOCAL, BenchCall, open_device
 from satchel.sweeps.estimates import (
     BASE_BYTES,
     START_S,
@@ -26,7 +26,7 @@ from satchel.sweeps.estimates import (
     run_seconds,
 )
 from satchel.sweeps.experiment import Experiment, Model
-from satchel.sweeps.jobs import Export, Measurement, Quality, describe_error
+from satchel.sweeps.jobs import Export, Measurement, Quality, bandwidth_now, describe_error
 from satchel.sweeps.machines import bandwidth
 from satchel.sweeps.matrix import Cell, cells_of
 
@@ -131,7 +131,7 @@ def make_plan(experiment: Experiment, fetch: bool, work: Path, tell: Tell = lamb
             exports[_place(cell)] = _export_of(cell, experiment, sources)
     made = [export for export in exports.values() if isinstance(export, Export)]
     estimates = estimate_exports(made, sources, tell)
-    speed = bandwidth() if experiment.speed else 1e10
+    speed = (bandwidth_now(LOCAL, bandwidth) if experiment.speed else None) or 1e10
     planned = []
     for cell in cells:
         if cell.peer:
@@ -153,8 +153,7 @@ def _place(cell: Cell) -> tuple[Any, ...]:
 
 
 def _export_of(cell: Cell, experiment: Experiment, sources: Sources) -> Export | Error:
-    model = cell.model
-    label = f"{model.name} {cell.target} {cell.recipe.name}".strip()
+    model, label = cell.model, cell.program_label
     if model.is_program:
         try:
             program = Program(model.source)

@@ -11,6 +11,7 @@ from typing import Any
 from satchel.errors import SatchelError
 from satchel.sources.cache import locked
 from satchel.sweeps.devices import open_device
+from satchel.sweeps.estimates import Tell
 from satchel.sweeps.experiment import Experiment, read_experiment
 from satchel.sweeps.jobs import Job, Record, Surroundings
 from satchel.sweeps.planning import Plan, make_plan
@@ -71,9 +72,9 @@ class Sweep:
         else:
             self.store = str(told.absolute() if chosen else self.folder / "artefacts")
 
-    def plan(self, fetch: bool = False) -> Plan:
-        """All cells; what is not here is fetched only if asked for."""
-        return make_plan(self.experiment, fetch, self.folder / "peers")
+    def plan(self, fetch: bool = False, tell: Tell = lambda _: None) -> Plan:
+        """All cells; what is not here is fetched only if asked for. ``tell`` hears what goes on."""
+        return make_plan(self.experiment, fetch, self.folder / "peers", tell)
 
     def run(
         self,

@@ -11,7 +11,7 @@ from satchel.sweeps.jobs import Export, Job, Measurement, Quality, Record, name_
 from satchel.sweeps.planning import Plan
 from satchel.sweeps.progress import Progress, duration
 from satchel.sweeps.results import Results
-from satchel.units import megabytes
+from satchel.units import counted, megabytes
 
 _SHOWN = 12  # rows of the live table
 
@@ -125,7 +125,7 @@ class LiveWatcher(LineWatcher):
         if p.failed:
             head.append(f", {p.failed} failed", "red")
         if self.impossible:
-            head.append(f", {self.impossible} cells not possible")
+            head.append(f", {counted(self.impossible, 'cell')} not possible")
         spent = duration(p.clock() - p.started)
         left = duration(p.seconds_left()) if p.left else "nothing"
         bar = ProgressBar(total=max(p.total, 1), completed=p.finished, width=None)

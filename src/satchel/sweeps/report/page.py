@@ -17,6 +17,7 @@ from satchel.sweeps.report.differences import differences
 from satchel.sweeps.report.plots import draw, plots_of
 from satchel.sweeps.report.tables import Table, size_range, tables_of
 from satchel.sweeps.results import Results, Row
+from satchel.units import counted
 
 _STYLE = """
 td{white-space:nowrap}td.long{white-space:normal}
@@ -110,6 +111,8 @@ def _how(rows: Sequence[Row], plan: dict[str, Any]) -> str:
     spread = f"{min(bandwidths):.1f} to {max(bandwidths):.1f} GB/s" if bandwidths else "not told"
     degrees = f"{min(warmth):.0f} to {max(warmth):.0f} °C" if warmth else "not told"
     started = sorted(row["started"] for row in rows if row["started"])
+    peers = seen("peer_version") if any(row["peer_version"] for row in rows) else ""
+    versions = f"satchel {seen('satchel')}, Python {seen('python')}"
     facts = {
         "when": f"{started[0][:16]} to {started[-1][:16]}".replace("T", " ") if started else "",
         "processor": seen("cpu"),
@@ -119,8 +122,8 @@ def _how(rows: Sequence[Row], plan: dict[str, Any]) -> str:
         "kernels": seen("kernels"),
         "files": size_range(rows),
         "runs": f"{plan['runs']} in a process after {plan['warmup']} to warm up, "
-        f"{plan['repeats']} processes",
-        "versions": f"satchel {seen('satchel')}, Python {seen('python')}; {seen('peer_version')}",
+        f"{counted(plan['repeats'], 'process')}",
+        "versions": "; ".join(part for part in (versions, peers) if part),
     }
     listed = "".join(
         f"<dt>{escape(name)}</dt><dd>{escape(text)}</dd>" for name, text in facts.items()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
@@ -9,6 +10,8 @@ from html import escape
 from satchel.report.charts import Frame, nice_ticks
 from satchel.sweeps.report.tables import backend_of
 from satchel.sweeps.results import Row
+
+_LETTER = 6.3  # the width of a digit in a chart
 
 
 @dataclass(frozen=True)
@@ -76,18 +79,19 @@ def pareto(points: Sequence[Point]) -> list[Point]:
 def draw(plot: Plot) -> str:
     """Numbers stand for the cells, which are listed below the plot."""
     xs, ys = [p.x for p in plot.points], [p.y for p in plot.points]
-    frame = Frame(340, 220, 48, 14, 12, 34, nice_ticks(min(ys), max(ys)))
     ticks = nice_ticks(min(xs), max(xs))
+    widest = _LETTER * max(len(f"{tick:,g}") for tick in ticks)
+    frame = Frame(340, 226, 48, 10 + int(widest / 2), 18, 34, nice_ticks(min(ys), max(ys)))
     left, right, y = ticks[0], ticks[-1], frame.y
 
     def x(value: float) -> float:
         return frame.x((value - left) / ((right - left) or 1))
 
     parts = frame.begin(plot.y_name)
-    for tick in ticks[:: max(1, (len(ticks) + 1) // 4)]:
-        anchor = "end" if tick == right else "middle"
+    apart = (frame.x(1) - frame.x(0)) / max(1, len(ticks) - 1)
+    for tick in ticks[:: math.ceil((widest + _LETTER) / apart)]:  # those that do not touch
         place = f'x="{x(tick):.1f}" y="{frame.height - 19}"'
-        parts.append(f'<text {place} text-anchor="{anchor}">{tick:,g}</text>')
+        parts.append(f'<text {place} text-anchor="middle">{tick:,g}</text>')
     parts.append(
         f'<text x="{frame.width - frame.right}" y="{frame.height - 5}" text-anchor="end">'
         f"{escape(plot.x_name)} →</text>"
