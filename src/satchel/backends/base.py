@@ -20,9 +20,9 @@ from satchel.backends.target import (
     Target,
 )
 from satchel.encodings.encoding import Encoding
-from satchel.errors import ConfigError, GraphError, UnsupportedOperatorError
+from satchel.errors import ConfigError, GraphError
 from satchel.graph.divide import divide, touches_state
-from satchel.graph.ir import DType, Graph, Node, Sym, largest
+from satchel.graph.ir import Graph, Node, Sym
 from satchel.graph.passes import FLOATS, IMPORTED, Pass, optimize
 from satchel.program.names import (
     EMBED_METHOD,
@@ -198,27 +198,6 @@ def _in_integers(module: ModuleGraph, progress: Progress) -> ModuleGraph:
         arrays={**arrays, **result.codes},
         encodings={**module.encodings, **dict.fromkeys(result.codes, Encoding("matrix_i8"))},
         noise=result.noise,
-        kept_in_float=tuple(result.kept),
+        kept_in_float=tuple(result.kept_in_float),
         output_snr=result.output_snr,
     )
-
-
-def require_all(target: Target, nodes: Sequence[Node]) -> None:
-    """Refuse nodes that a target does not take, where nothing else could run them."""
-    refused = [f"{node.op}: {reason}" for node in nodes if (reason := target.supports(node))]
-    if refused:
-        raise UnsupportedOperatorError(
-            list(dict.fromkeys(refused)), "Export a .satchel program for cpu instead."
-        )
-
-
-def require_fixed_floats(graph: Graph) -> None:
-    """Refuse a module with states, inputs of whole numbers, or sizes known only when it runs."""
-    named = [f"{name}: a buffer that the module changes" for name in graph.states]
-    for value in graph.inputs:
-        if value.dtype != DType.f32:
-            named.append(f"{value.name}: an input of {value.dtype.name} numbers")
-        if tuple(value.shape) != largest(value.shape):
-            named.append(f"{value.name}: a size that is known only when it runs")
-    if named:
-        raise UnsupportedOperatorError(named, "Export this module for cpu.")

@@ -53,7 +53,7 @@ def test_it_is_alone_in_its_file(checkpoint: Path) -> None:
         ({"recipe": "16a4w"}, "rounds what .* to 8 bits"),
         ({"recipe": "8da4w", "head_bits": 8}, "one scale a row"),
         ({"kv_bits": 16}, "caches have 32 bits"),
-        ({"mode": "lookahead"}, "do not guess ahead"),
+        ({"mode": "lookahead"}, "does not guess ahead"),
         ({"pooling": "last"}, "gives no vectors"),
         ({"embeddings": True}, "takes no embeddings"),
     ],

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from satchel.backends.base import BaseTarget, require_all, require_fixed_floats
 from satchel.backends.coreml.rules import (
     MODULE_RECIPES,
     SYSTEMS,
@@ -16,6 +15,7 @@ from satchel.backends.coreml.rules import (
     check_recipe,
     require_packages,
 )
+from satchel.backends.foreign import ForeignTarget, require_all, require_fixed_floats
 from satchel.backends.target import (
     BackendGroup,
     Compilation,
@@ -23,28 +23,21 @@ from satchel.backends.target import (
     Draft,
     Extra,
     FileKind,
-    LanguageModelRequest,
-    MethodWish,
-    ModuleGraph,
     Placement,
 )
-from satchel.errors import ConfigError, ExecutionError, RecipeError
-from satchel.graph.ir import Graph, Node, Sym
-from satchel.graph.passes import WRITTEN_OUT
+from satchel.errors import ConfigError, RecipeError
+from satchel.graph.ir import Graph, Node
 from satchel.options import SWITCH, option
-from satchel.program.names import KV_METHOD, PREFILL_METHOD
 from satchel.quantize.scale_form import ABOVE_ZERO
 
 if TYPE_CHECKING:
-    from satchel.graph.passes import Pass
-    from satchel.runtime.program import Instance, Program
-    from satchel.sources.progress import Progress
+    from satchel.runtime.program import Program
 
 NEWEST = SYSTEMS[-1]
 
 
 @dataclass(frozen=True)
-class CoreMlTarget(BaseTarget):
+class CoreMlTarget(ForeignTarget):
     """Apple's systems from one version on: ``coreml:iOS18``, which is also macOS 15."""
 
     system: str = NEWEST
@@ -71,6 +64,8 @@ class CoreMlTarget(BaseTarget):
     family = "coreml"
     form = "coreml[:iOS16|iOS17|iOS18]"
     title = "Core ML"
+    file = "a Core ML package"
+    run_by = "Run the .mlpackage on an Apple device."
     writes = FileKind(".mlpackage", is_folder=True)
     scale_form = ABOVE_ZERO
     extra = Extra("coreml", "coremltools", "satchel export --target coreml")
@@ -113,15 +108,6 @@ class CoreMlTarget(BaseTarget):
         recipe = "8da4w" if self.stateful else "16a8w"
         return Defaults(recipe, "fp16", prefill_ar_len=64, kv_bits=16, context=2048)
 
-    def methods(self, asked: LanguageModelRequest) -> list[MethodWish]:
-        if asked.mode == "lookahead":
-            raise ConfigError("a Core ML package does not guess ahead", "Leave out mode.")
-        wanted = [MethodWish(KV_METHOD, 1)]
-        if asked.mode != "kv":
-            rows = Sym("S", min(asked.prefill_tokens, asked.context))
-            wanted.append(MethodWish(PREFILL_METHOD, rows))
-        return wanted
-
     def check_module(self, recipe: str, has_overrides: bool) -> None:
         if recipe not in MODULE_RECIPES or has_overrides:
             raise RecipeError(
@@ -134,13 +120,6 @@ class CoreMlTarget(BaseTarget):
 
     def module_recipe(self, recipe: str) -> str:
         return "fp16"  # of which codes are made when the package is written
-
-    @property
-    def module_passes(self) -> tuple[Pass, ...]:
-        return WRITTEN_OUT
-
-    def finish_module(self, module: ModuleGraph, progress: Progress) -> ModuleGraph:
-        return module
 
     def supports(self, node: Node) -> str | None:
         from satchel.backends.coreml.function import OPS
@@ -172,8 +151,3 @@ class CoreMlTarget(BaseTarget):
 
         if self.kit:
             write_kit(program, Path(self.kit), self.units)
-
-    def open(self, program: Program, threads: int = 0) -> Instance:
-        raise ExecutionError(
-            f"{program.path} is on its way to Core ML", "Run the .mlpackage on an Apple device."
-        )

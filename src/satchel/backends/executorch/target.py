@@ -5,39 +5,29 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-from satchel.backends.base import BaseTarget, require_all, require_fixed_floats
 from satchel.backends.executorch.rules import check_recipe, require_packages
+from satchel.backends.foreign import ForeignTarget, require_all, require_fixed_floats
 from satchel.backends.target import (
     Compilation,
     Defaults,
     Draft,
     Extra,
     FileKind,
-    LanguageModelRequest,
-    MethodWish,
-    ModuleGraph,
     Placement,
 )
-from satchel.errors import ConfigError, ExecutionError, RecipeError
-from satchel.graph.ir import Graph, Node, Sym
-from satchel.graph.passes import WRITTEN_OUT
+from satchel.errors import RecipeError
+from satchel.graph.ir import Graph, Node
 from satchel.options import SWITCH, option
-from satchel.program.names import KV_METHOD, PREFILL_METHOD
 from satchel.quantize.scale_form import BRAIN
-
-if TYPE_CHECKING:
-    from satchel.graph.passes import Pass
-    from satchel.runtime.program import Instance, Program
-    from satchel.sources.progress import Progress
 
 
 @dataclass(frozen=True)
-class ExecutorchTarget(BaseTarget):
+class ExecutorchTarget(ForeignTarget):
     """CPUs by ExecuTorch: XNNPACK's delegate, and ExecuTorch's kernels for what it does not take.
 
-    ``--target cpu --format pte`` is the same.
+    ``--target cpu --format pte`` is the same. Of a language model's methods the one that reads
+    several tokens becomes ``forward``; the other shows what it means.
     """
 
     all_logits: bool = option(
@@ -47,6 +37,8 @@ class ExecutorchTarget(BaseTarget):
     family = "executorch"
     form = "executorch"
     title = "ExecuTorch"
+    file = "a .pte file"
+    run_by = "Run the .pte file in a runner of its."
     writes = FileKind(".pte")
     scale_form = BRAIN  # XNNPACK's
     extra = Extra("executorch", "executorch", "satchel export --format pte")
@@ -59,28 +51,11 @@ class ExecutorchTarget(BaseTarget):
     def usual(self) -> Defaults:
         return Defaults(prefill_ar_len=128, kv_bits=32, context=2048)
 
-    def methods(self, asked: LanguageModelRequest) -> list[MethodWish]:
-        """The one that reads several tokens becomes ``forward``; the other shows its meaning."""
-        if asked.mode == "lookahead":
-            raise ConfigError("ExecuTorch's runners do not guess ahead", "Leave out mode.")
-        wanted = [MethodWish(KV_METHOD, 1)]
-        if asked.mode != "kv":
-            rows = Sym("S", min(asked.prefill_tokens, asked.context))
-            wanted.append(MethodWish(PREFILL_METHOD, rows))
-        return wanted
-
     def check_module(self, recipe: str, has_overrides: bool) -> None:
         if recipe != "fp32" or has_overrides:
             raise RecipeError(
                 f"a module's .pte file is of 32-bit floats, not {recipe}", "Use --recipe fp32."
             )
-
-    @property
-    def module_passes(self) -> tuple[Pass, ...]:
-        return WRITTEN_OUT
-
-    def finish_module(self, module: ModuleGraph, progress: Progress) -> ModuleGraph:
-        return module
 
     def supports(self, node: Node) -> str | None:
         from satchel.backends.executorch.image_ops import why_not
@@ -108,8 +83,3 @@ class ExecutorchTarget(BaseTarget):
             return PteLanguageModel(draft, self.all_logits)
         require_fixed_floats(draft.graphs[0])
         return PteModule(draft)
-
-    def open(self, program: Program, threads: int = 0) -> Instance:
-        raise ExecutionError(
-            f"{program.path} is on its way to ExecuTorch", "Run the .pte file in a runner of its."
-        )
