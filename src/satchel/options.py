@@ -7,6 +7,7 @@ a YAML file (``group_size``). The kind says how each of them is read.
 from __future__ import annotations
 
 import argparse
+import difflib
 import json
 import re
 from collections.abc import Callable, Iterable, Mapping
@@ -186,6 +187,18 @@ def read_yaml_value(each: Field[Any], value: Any, where: str) -> Any:
         return kind.from_yaml(value)
     except ConfigError as error:
         raise ConfigError(f"{each.name} in {where}: {error.message}", error.advice) from None
+
+
+def check_keys(given: Mapping[str, Any], known: Mapping[str, Any], where: str) -> None:
+    """A key that nobody knows is an error that names the nearest one that somebody does."""
+    for key in given:
+        if key not in known:
+            near = difflib.get_close_matches(str(key), known, 1)
+            listed = f"It may have {', '.join(known)}."
+            raise ConfigError(
+                f"{where} has the unknown key {key!r}",
+                f"Did you mean {near[0]!r}?" if near else listed,
+            )
 
 
 def advise_in_python(error: SatchelError, described: Iterable[Field[Any]]) -> None:

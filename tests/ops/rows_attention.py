@@ -43,8 +43,8 @@ def _rope(t: Any, x: Any, table: Any) -> Any:
     """As complex numbers: value i of a head is the real part, value i + half the imaginary."""
     half = table.shape[1] // 2
     turn = t.complex(table[:, :half], table[:, half:])[:, None]
-    turned = t.complex(x[..., :half], x[..., half : 2 * half]) * turn
-    return t.cat([turned.real, turned.imag, x[..., 2 * half :]], -1)
+    rotated = t.complex(x[..., :half], x[..., half : 2 * half]) * turn
+    return t.cat([rotated.real, rotated.imag, x[..., 2 * half :]], -1)
 
 
 def _rope_rows() -> list[OpCase]:

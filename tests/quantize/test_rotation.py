@@ -116,14 +116,14 @@ def test_statistics_of_the_model_serve_its_rotation(tmp_path: Path) -> None:
     checkpoint = open_checkpoint(write_small(tmp_path / "m"))
     graph = build_model(checkpoint.config).method("kv_forward", 1, 8)
     untie_head(graph)
-    turned = RotatedCheckpoint(checkpoint, plan_rotation(graph))
+    rotated_checkpoint = RotatedCheckpoint(checkpoint, plan_rotation(graph))
     name = "model.layers.0.mlp.up_proj.weight"
     gain = checkpoint.read("model.layers.0.post_attention_layernorm.weight")
     x = normal(50, 128, seed="x") * gain  # as after the norm
-    before, rotated = turned.base.read(name), turned.read(name)
+    before, rotated = rotated_checkpoint.base.read(name), rotated_checkpoint.read(name)
     seen = MomentsSum(128)
     seen.add(x, np.ones(50))
-    moments = turned.moments(name, seen.finish())
+    moments = rotated_checkpoint.moments(name, seen.finish())
     assert moments is not None
     # Energy of the layer's outputs, from inputs and weights both as they were and both rotated.
     np.testing.assert_allclose(
@@ -131,17 +131,17 @@ def test_statistics_of_the_model_serve_its_rotation(tmp_path: Path) -> None:
         ((before @ x.T) ** 2).mean(axis=1),
         rtol=1e-3,
     )
-    assert turned.moments("model.layers.0.mlp.down_proj.weight", None) is None
+    assert rotated_checkpoint.moments("model.layers.0.mlp.down_proj.weight", None) is None
 
 
 def test_blocks_of_rows_are_parts_of_the_whole(tmp_path: Path) -> None:
     checkpoint = open_checkpoint(write_small(tmp_path / "m"))
     graph = build_model(checkpoint.config).method("kv_forward", 1, 8)
-    turned = RotatedCheckpoint(checkpoint, plan_rotation(graph))
-    for name in turned.tensors:
-        whole = turned.read(name)
+    rotated_checkpoint = RotatedCheckpoint(checkpoint, plan_rotation(graph))
+    for name in rotated_checkpoint.tensors:
+        whole = rotated_checkpoint.read(name)
         half = slice(0, len(whole) // 2)
-        np.testing.assert_allclose(turned.read(name, half), whole[half], atol=1e-6)
+        np.testing.assert_allclose(rotated_checkpoint.read(name, half), whole[half], atol=1e-6)
 
 
 def test_rotated_and_calibrated(tmp_path: Path) -> None:

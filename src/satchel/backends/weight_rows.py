@@ -14,7 +14,7 @@ from satchel.errors import ProgramFormatError
 from satchel.runtime.program import Program
 
 Array = NDArray[Any]
-_BLOCK = 4 << 20  # bytes of codes that are turned at once
+_BLOCK = 4 << 20  # bytes of quantized values that are transposed at once
 _EVEN_NIBBLES = np.uint32(0x0F0F0F0F)
 
 

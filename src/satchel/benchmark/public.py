@@ -31,7 +31,7 @@ def bench(
     opened = program if isinstance(program, Program) else load(program)
     if not opened.is_language_model:
         return measure_module(opened, ModuleBench(max(1, warmup), runs, threads, profile=profile))
-    context = int(opened.metadata.get("context") or 0)
+    context = opened.language_model.context
     prompt = prompt_tokens or min(256, context * 3 // 4)
     new = new_tokens or min(64, context - prompt)
     return measure(opened, BenchOptions(prompt, new, warmup, runs, threads, profile=profile))

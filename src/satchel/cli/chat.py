@@ -107,14 +107,14 @@ def converse(llm: LLM, arguments: argparse.Namespace) -> None:
     from satchel.llm.session_file import load_session, save_session
     from satchel.sources.cache import cache_folder
 
-    name = llm.program.metadata.get("name", llm.program.path.name)
+    name = llm.program.about.name or llm.program.path.name
     options = generation_options(arguments) | {"sampling": llm.chat_sampling}
     options["on_context_full"] = arguments.on_context_full or "slide"
     # A conversation that slides has no end of its own.
     options["max_new_tokens"] = arguments.max_new_tokens or llm.session.context or None
     conversation = Conversation(llm, arguments.system, options)
     sampling = llm.chat_sampling.changed(**given_sampling(arguments)).describe()
-    source = "as the model asks for" if llm.program.metadata.get("generation") else "by default"
+    source = "as the model asks for" if llm.program.language_model.generation else "by default"
     source = (
         "as chosen" if any(v is not None for v in given_sampling(arguments).values()) else source
     )

@@ -247,7 +247,7 @@ class Conversation:
     def _image(self, name: str) -> None:
         path = _file(name)
         if not self._llm.program.metadata.get("images"):
-            model = self._llm.program.metadata.get("name", self._llm.program.path.name)
+            model = self._llm.program.about.name or self._llm.program.path.name
             raise InputError(f"{model} reads text only", "It cannot be shown an image.")
         self._llm.pictures.frames(path)  # what cannot be read is said now
         self._shown.append(path)

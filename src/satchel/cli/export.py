@@ -146,7 +146,7 @@ def _report(
     from satchel.runtime.program import Program
 
     program = Program(output)
-    errors: dict[str, float] = program.metadata["weight_error"]
+    errors = program.about.weight_error
     document |= {
         "file_size_bytes": program.size,
         "seconds": seconds,
@@ -164,9 +164,9 @@ def _report(
             f"perplexity {quality['device_ppl']:.3f}, {quality['increase']:+.3f} over float's, "
             f"on {quality['tokens']} tokens of {arguments.eval_text}"
         )
-    kept = program.metadata["recipe"]["kept"]
-    if kept:
-        emit(f"kept as they are: {kept}")
+    pre_quantized = program.about.recipe["kept"]
+    if pre_quantized:
+        emit(f"kept as they are: {pre_quantized}")
     emit(f"in {seconds:.1f} s with at most {megabytes(peak_with_children())} of memory")
     if any(errors.values()):
         emit("relative weight error by kind of layer:")

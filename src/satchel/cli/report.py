@@ -133,7 +133,7 @@ def _measure(program: Program, arguments: argparse.Namespace) -> list[dict[str, 
 def _bench_apart(program: Program, threads: int) -> dict[str, Any]:
     """Measured in a process of its own, whose peak memory is that of this program alone."""
     call = [sys.executable, "-m", "satchel", "bench", str(program.path), "--json"]
-    context = int(program.metadata.get("context") or 0)
+    context = program.language_model.context
     if context:
         prompt = min(256, context * 3 // 4)
         call += ["--prompt-tokens", str(prompt), "--new-tokens", str(min(64, context - prompt))]

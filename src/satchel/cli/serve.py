@@ -239,6 +239,7 @@ def _open_models(
     """Those that write, and those that hear."""
     from satchel.cli.programs import find_program, open_program
     from satchel.llm.llm import LLM
+    from satchel.program.about import AboutSpeech
     from satchel.serve.app import model_name
     from satchel.speech.transcriber import Transcriber
 
@@ -251,10 +252,10 @@ def _open_models(
         if not alias or alias in opened or alias in hearing:
             raise ConfigError(f"two models are called {alias!r}", "Give each a name: NAME=MODEL.")
         program = open_program(str(find_program(source)), arguments)
-        if program.about.kind == "speech":
+        if isinstance(program.about, AboutSpeech):
             hearing[alias] = Transcriber(program, threads(arguments))
             continue
-        if program.metadata.get("kind") != "llm":
+        if not program.is_language_model:
             raise InputError(f"{program.path} is not a language model, so it cannot be served")
         memory = arguments.cache_memory or 0
         opened[alias] = LLM(program, threads(arguments), cache_memory=memory)

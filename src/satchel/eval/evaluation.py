@@ -133,8 +133,8 @@ class _Evaluation:
         return {
             "program": str(self.program.path),
             "checksum": self.program.checksum,
-            "name": self.program.metadata.get("name"),
-            "recipe": (self.program.metadata.get("recipe") or {}).get("description"),
+            "name": self.program.about.name,
+            "recipe": self.program.about.recipe_description,
             "text": None if options.text is None else str(options.text),
             "text_digest": digest_of(self.tokens, self.lead) if self.windows else None,
             "tokens": sum(w.counted for w in self.windows),

@@ -67,7 +67,7 @@ def layer_costs(
     told: Callable[[int, int], None] = lambda _done, _total: None,
 ) -> list[LayerCost]:
     """Every quantised kind of layer, the costliest first. Programs are written to ``folder``."""
-    errors: dict[str, float] = program.metadata.get("weight_error") or {}
+    errors = program.about.weight_error
     ranked = sorted((k for k in errors if errors[k] > 0), key=lambda k: -errors[k])
     windows = windows_of(tokens[:TOKENS])
     counted = sum(w.counted for w in windows)

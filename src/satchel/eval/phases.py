@@ -86,8 +86,8 @@ class PhaseMaker:
 
 def find_checkpoint(program: Program) -> Path:
     """The checkpoint that a program was made of, if the cache has it; nothing is fetched."""
-    name = str(program.metadata.get("name"))
-    file = str(program.metadata.get("provenance", {}).get("file"))
+    name = program.about.name
+    file = str(program.about.provenance.get("file"))
     entry = CATALOG.get(name)
     if entry is not None:
         candidate = checkpoints_folder() / entry.name / file

@@ -83,7 +83,7 @@ def evaluate_speech(
     return {
         "program": str(program.path),
         "checksum": program.checksum,
-        "recipe": program.metadata["recipe"]["description"],
+        "recipe": program.about.recipe_description,
         "folder": str(folder),
         "wer": totals["word_edits"] / max(1, totals["words"]),
         "cer": totals["character_edits"] / max(1, totals["characters"]),

@@ -91,7 +91,7 @@ def evaluate_vqa(
     return {
         "program": str(llm.program.path),
         "checksum": llm.program.checksum,
-        "recipe": llm.program.metadata["recipe"]["description"],
+        "recipe": llm.program.about.recipe_description,
         "file": str(path),
         "right": right,
         "questions": len(items),

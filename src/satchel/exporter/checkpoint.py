@@ -20,7 +20,8 @@ from satchel.exporter.adapters import Adapters, add_branches
 from satchel.exporter.checks import check_sizes, check_tensors
 from satchel.exporter.context import chosen_context, tell_context
 from satchel.exporter.hadamard import rotate_inputs
-from satchel.exporter.options import METADATA, ExportOptions
+from satchel.exporter.option_values import METADATA
+from satchel.exporter.options import ExportOptions
 from satchel.exporter.pipeline import Errors, Export, Portable
 from satchel.exporter.prequantized import (
     PrequantizedTensors,

@@ -17,8 +17,8 @@ from satchel.exporter.executorch_config import (
     translate,
 )
 from satchel.exporter.module_options import ModuleOptions
-from satchel.exporter.options import ExportOptions, check_keys
-from satchel.options import options_of, read_yaml_value
+from satchel.exporter.options import ExportOptions
+from satchel.options import check_keys, options_of, read_yaml_value
 
 PLACES = ("source", "output")  # what a file may say besides the options
 

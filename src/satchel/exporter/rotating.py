@@ -1,4 +1,4 @@
-"""Rotations at export: weights are turned as they are read; the graphs stay what they are."""
+"""Rotations at export: weights are rotated as they are read; the graphs stay what they are."""
 
 from __future__ import annotations
 

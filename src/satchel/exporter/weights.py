@@ -54,7 +54,7 @@ class WeightPacker:
 
     checkpoint: Checkpoint
     threads: int
-    kept: frozenset[str] = frozenset()  # weights whose codes are taken from the checkpoint
+    pre_quantized: frozenset[str] = frozenset()  # weights that are taken as the checkpoint has them
     rounder: Rounder | None = None  # None: plain rounding, by the native core
     errors: dict[str, WeightError] = field(default_factory=dict)  # by weight
 
@@ -66,7 +66,7 @@ class WeightPacker:
             yield array.astype(np.float16 if encoding.kind == "f16" else np.float32).tobytes()
             return
         pack = self._quantize
-        if weight.name in self.kept:
+        if weight.name in self.pre_quantized:
             pack = self._keep
         elif self.rounder and self.rounder.applies(encoding):
             pack = self._round

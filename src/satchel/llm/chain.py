@@ -48,8 +48,7 @@ class ChainDecoder(PlainDecoder):
 def chain_for(session: Session, sampler: Sampler, mode: str | None) -> ChainDecoder | None:
     """A decoder for chips that choose tokens, unless guesses are asked for or the choice needs the
     host: penalties, a grammar, a share of the likeliest tokens."""
-    stored = session.program.metadata.get("lookahead")
-    if mode == "on" or (mode is None and stored):
+    if mode == "on" or (mode is None and session.program.language_model.lookahead):
         return None
     if not session.chooses_tokens or not sampler.needs_logits_only:
         return None

@@ -66,18 +66,16 @@ class LLM:
         return self.sessions.latest
 
     def __repr__(self) -> str:
-        metadata = self.program.metadata
-        recipe = metadata.get("recipe")
-        described = recipe.get("description", "") if isinstance(recipe, dict) else ""
+        about = self.program.about
         return (
-            f"<LLM {metadata.get('name')} ({described}), {self.session.context} tokens of context, "
-            f"{self.program.path}>"
+            f"<LLM {about.name} ({about.recipe_description}), {self.session.context} tokens of "
+            f"context, {self.program.path}>"
         )
 
     @property
     def adapters(self) -> list[str]:
         """The adapters that the program has; ``use_adapter`` chooses one."""
-        return list(self.program.metadata.get("adapters", []))
+        return list(self.program.language_model.adapters)
 
     def use_adapter(self, name: str | None) -> None:
         """Answer with an adapter of the program from now on, or with None."""
@@ -86,8 +84,8 @@ class LLM:
     @cached_property
     def tokenizer(self) -> Tokenizer:
         document = self.program.section("tokenizer")
-        parts = self.program.metadata.get("tokenizer")
-        if not document or not isinstance(parts, dict):
+        parts = self.program.language_model.tokenizer
+        if not document or not parts:
             raise TokenizerError(f"{self.program.path} holds no tokenizer")
         try:
             text = document.decode()
@@ -104,12 +102,12 @@ class LLM:
     @cached_property
     def sampling(self) -> SamplingOptions:
         """How the model is sampled unless :meth:`generate` is told otherwise."""
-        return usual_sampling(self.program.metadata.get("generation"))
+        return usual_sampling(self.program.language_model.generation)
 
     @cached_property
     def chat_sampling(self) -> SamplingOptions:
         """The same in a conversation (:meth:`chat`)."""
-        return usual_sampling(self.program.metadata.get("generation"), chats=True)
+        return usual_sampling(self.program.language_model.generation, chats=True)
 
     @property
     def has_chat_template(self) -> bool:

@@ -17,13 +17,13 @@ Vector = NDArray[np.float32]
 
 def pooling_of(program: Program) -> str:
     """How the program makes a vector of a text; ConfigError if it does not."""
-    pooling = program.metadata.get("pooling")
+    pooling = program.language_model.pooling
     if pooling not in ("last", "mean") or not program.has_method(HIDDEN_METHOD):
         raise ConfigError(
-            f"{program.metadata.get('name')} writes text and gives no embeddings",
+            f"{program.about.name} writes text and gives no embeddings",
             "Export it with --pooling last, or mean.",
         )
-    return str(pooling)
+    return pooling
 
 
 def text_vector(

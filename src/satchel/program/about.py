@@ -31,6 +31,11 @@ class About:
     provenance: Mapping[str, Any] = field(default_factory=dict)
     more: Mapping[str, Any] = field(default_factory=dict)
 
+    @property
+    def recipe_description(self) -> str | None:
+        """The recipe in words, if the document has them."""
+        return self.recipe.get("description")
+
     def to_dict(self) -> dict[str, Any]:
         """The document, as it is written; targets and payloads only where there are some."""
         document = {"satchel_version": self.satchel_version, "kind": self.kind}

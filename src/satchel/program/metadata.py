@@ -19,6 +19,7 @@ class Each:
 
 
 _SCHEMA: dict[str, Any] = {
+    "satchel_version": str,
     "kind": str,
     "name": str,
     "architecture": str,
@@ -35,6 +36,8 @@ _SCHEMA: dict[str, Any] = {
     "generation": dict,
     "recipe": {"name": str, "description": str, "group_size": int},
     "adapters": Each(list, str),
+    "pooling": str,
+    "runner": dict,
     "placement": {
         "nodes": Each(dict, int),
         "fallbacks": Each(list, {"op": str, "reason": str, "nodes": int}),
@@ -43,6 +46,8 @@ _SCHEMA: dict[str, Any] = {
     "layer_error": Each(dict, Each(list, float)),
     "layer_snr_db": Each(dict, float),
     "kept_in_float": Each(list, str),
+    "output_snr_db": float,
+    "in_16_bits": Each(list, str),
     "provenance": {"format": str, "file": str},
     "tokenizer": dict,
     "vision": dict,

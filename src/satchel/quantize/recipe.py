@@ -162,11 +162,11 @@ def _check_activations(scheme: Scheme, bits: int | None) -> None:
 
 
 def apply_recipe(
-    graphs: Sequence[Graph], recipe: Recipe, kept: Mapping[str, Encoding] | None = None
+    graphs: Sequence[Graph], recipe: Recipe, pre_quantized: Mapping[str, Encoding] | None = None
 ) -> dict[str, Encoding]:
     """Choose each weight's encoding and mark the linear layers that round their activations.
 
-    ``kept`` has, by tensor, the encodings that the scheme ``keep`` takes from the checkpoint.
+    ``pre_quantized`` has, by tensor, the encodings that the scheme ``keep`` takes over.
 
     A weight that is both embedding and head (tied) stays one if the recipe gives both the same
     number of bits, in the embedding's groups; otherwise the head becomes a weight of its own with
@@ -180,7 +180,8 @@ def apply_recipe(
         override = recipe.override_of(weight)
         keeps = (override.scheme.name if override else recipe.name) == KEEP
         keeps = keeps and role not in FIXED_ROLES
-        return (kept or {}).get(weight.source.tensor, encoding) if keeps else encoding, activations
+        stored = (pre_quantized or {}).get(weight.source.tensor, encoding)
+        return stored if keeps else encoding, activations
 
     encodings: dict[str, Encoding] = {}
     rounding = ops_with(Trait.rounds_input)
@@ -210,16 +211,18 @@ def apply_recipe(
 
 
 def store_steps(
-    graphs: Sequence[Graph], encodings: Mapping[str, Encoding], kept: Mapping[str, Encoding | None]
+    graphs: Sequence[Graph],
+    encodings: Mapping[str, Encoding],
+    pre_quantized: Mapping[str, Encoding | None],
 ) -> dict[str, Encoding]:
     """The encodings with scales of 4-bit weights as bytes and steps, for plain rounding.
 
-    Not where that is larger, nor of tensors that ``kept`` says to have that encoding already, whose
-    scales may be any.
+    Not where that is larger, nor of tensors that have that encoding in the checkpoint
+    (``pre_quantized``), whose scales may be any.
     """
     chosen = dict(encodings)
     for weight in (weight for graph in graphs for weight in graph.weights()):
         encoding = encodings[weight.name]
-        if encoding != kept.get(weight.source.tensor):
+        if encoding != pre_quantized.get(weight.source.tensor):
             chosen[weight.name] = encoding.with_steps(weight.shape)
     return chosen

@@ -1,18 +1,17 @@
-"""A loaded program: its methods, ready to call, and what its file holds."""
+"""A loaded program: what its file holds, and its methods, ready to call."""
 
 from __future__ import annotations
 
 import hashlib
 import json
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
 from functools import cached_property
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 from satchel import _native
 from satchel.encodings.encoding import Encoding
@@ -20,102 +19,15 @@ from satchel.errors import ChecksumError, ExecutionError, ProgramFormatError
 from satchel.program.about import About, AboutLanguageModel, read_about
 from satchel.program.metadata import wrong_values
 from satchel.program.names import payload_name
+from satchel.runtime.instance import CacheUsage, Instance, OneSequence
+from satchel.runtime.method import Method
 
-_DTYPES = {"f32": "float32", "f16": "float16", "i32": "int32", "i64": "int64"}
-_DTYPES |= {"i8": "int8", "u8": "uint8", "bool": "bool"}
+__all__ = ["CacheUsage", "Instance", "Method", "OneSequence", "Program", "load"]
+
 _BLOCK = 8 << 20
-_MOST_THREADS = 1024
 _AGAIN = "Copy or export the file again."
 
 VerifyProgress = Callable[[int, int], None]  # bytes done, bytes in all
-
-
-class Method:
-    """An entry point of a program. Call it with arrays, by position or by name.
-
-    One output is returned as an array, several as a dictionary.
-    """
-
-    def __init__(self, instance: _native.Instance, number: int, info: Mapping[str, Any]) -> None:
-        self._instance = instance
-        self._number = number
-        self.describe(info)
-
-    def describe(self, info: Mapping[str, Any]) -> None:
-        self.info = info
-        self.name: str = info["name"]
-        self.inputs: list[str] = [v["name"] for v in info["inputs"]]
-        self.outputs: list[str] = [v["name"] for v in info["outputs"]]
-        self._dtypes = [np.dtype(_DTYPES[v["dtype"]]) for v in info["inputs"]]
-
-    def __call__(
-        self, *arrays: ArrayLike, **named: ArrayLike
-    ) -> NDArray[Any] | dict[str, NDArray[Any]]:
-        results = self.run(*arrays, **named)
-        return results[0] if len(results) == 1 else dict(zip(self.outputs, results, strict=True))
-
-    def run(self, *arrays: ArrayLike, **named: ArrayLike) -> list[NDArray[Any]]:
-        """All outputs, in order."""
-        results: list[NDArray[Any]] = self._instance.run(
-            self._number, self.convert(*arrays, **named)
-        )
-        return results
-
-    def run_chain(
-        self, token: int, position: int, sequence: int, temperature: float, random: Sequence[float]
-    ) -> list[int]:
-        """Tokens that follow ``token``, each chosen from the logits before it where they are.
-
-        As many as there are random numbers in [0, 1), or fewer; none where whoever runs the method
-        cannot choose, and -1 where logits had no meaning. Without a temperature the likeliest are
-        taken.
-        """
-        return self._instance.run_chain(
-            self._number, token, position, sequence, temperature, list(random)
-        )
-
-    def convert(self, *arrays: ArrayLike, **named: ArrayLike) -> list[NDArray[Any]]:
-        """The inputs in order, as arrays of their types."""
-        if not named and len(arrays) == len(self.inputs):  # as a token's call is
-            return list(map(_convert, self.inputs, arrays, self._dtypes))
-        given = dict(zip(self.inputs, arrays, strict=False))
-        unknown = sorted(set(named) - set(self.inputs)) or sorted(set(named) & set(given))
-        if unknown or len(arrays) > len(self.inputs):
-            wanted = ", ".join(self.inputs)
-            raise ExecutionError(f"{self.name} takes the inputs {wanted}", "Give each one once.")
-        given |= named
-        given |= self._step_of(given)
-        missing = [name for name in self.inputs if name not in given]
-        if missing:
-            raise ExecutionError(f"{self.name} needs the input {missing[0]!r}")
-        return [
-            _convert(name, given[name], dtype)
-            for name, dtype in zip(self.inputs, self._dtypes, strict=True)
-        ]
-
-    def _step_of(self, given: Mapping[str, ArrayLike]) -> dict[str, ArrayLike]:
-        """A single position is that of the first token, and without a sequence it is the one of
-        callers that name none."""
-        if "sequence" not in self.inputs or "position" not in given:
-            return {}
-        position, count = np.asarray(given["position"]), np.size(given.get("tokens", 0))
-        line = position.shape == (1,) and count > 1 and "parents" not in self.inputs
-        position = position + np.arange(count, dtype=np.int32) if line else position
-        return {"position": position, "sequence": given.get("sequence", np.zeros_like(position))}
-
-
-def _convert(name: str, value: ArrayLike, dtype: np.dtype[Any]) -> NDArray[Any]:
-    array = np.asarray(value)
-    if array.dtype == dtype and array.flags.carray:  # in order, aligned and not swapped
-        return array
-    if array.dtype != dtype and not np.can_cast(array.dtype, dtype, "same_kind"):
-        raise ExecutionError(f"the input {name!r} must be {dtype}, not {array.dtype}")
-    if array.dtype.kind in "iu" and not np.can_cast(array.dtype, dtype, "safe") and array.size:
-        limits = np.iinfo(dtype)
-        for extreme in (int(array.min()), int(array.max())):
-            if not limits.min <= extreme <= limits.max:
-                raise ExecutionError(f"the input {name!r} has {extreme}, which is no {dtype}")
-    return np.require(array, dtype, ["C", "A"])
 
 
 class Program:
@@ -161,8 +73,9 @@ class Program:
 
     def __repr__(self) -> str:
         methods = ", ".join(str(method["name"]) for method in self.methods)
-        name = self.metadata.get("name")
-        return f"<Program {name}, {self.size / 1e6:.1f} MB, methods {methods}, {self.path}>"
+        return (
+            f"<Program {self.about.name}, {self.size / 1e6:.1f} MB, methods {methods}, {self.path}>"
+        )
 
     @property
     def size(self) -> int:
@@ -191,6 +104,12 @@ class Program:
     @property
     def is_language_model(self) -> bool:
         return isinstance(self.about, AboutLanguageModel)
+
+    @property
+    def language_model(self) -> AboutLanguageModel:
+        """What a language model says of itself; of another program, what one has by default."""
+        about = self.about
+        return about if isinstance(about, AboutLanguageModel) else AboutLanguageModel()
 
     def _metadata_error(self, message: str) -> ProgramFormatError:
         offset = self._record("metadata")["offset"]
@@ -330,173 +249,6 @@ class Program:
         """One digest that stands for the whole file, its weights included."""
         joined = b"".join(s["digest"] for s in self.sections)
         return hashlib.sha256(joined).hexdigest()
-
-
-@dataclass(frozen=True)
-class CacheUsage:
-    """The pages of the caches, of 64 positions each."""
-
-    pages: int
-    most_pages: int
-    page_bytes: int  # of all caches together
-    sequences: int
-
-    @property
-    def bytes(self) -> int:
-        return self.pages * self.page_bytes
-
-
-class OneSequence:
-    """For instances whose caches hold a single conversation at a time."""
-
-    _taken = False
-
-    def open_sequence(self) -> int:
-        if self._taken:
-            raise ExecutionError(
-                "this program runs one conversation at a time",
-                "Close the one that is open, or make another instance.",
-            )
-        self._taken = True
-        return 0
-
-    def fork_sequence(self, sequence: int, rows: int) -> int:
-        raise ExecutionError("this program runs one conversation at a time")
-
-    def truncate_sequence(self, sequence: int, rows: int) -> None:
-        """There is nothing to give back."""
-
-    def close_sequence(self, sequence: int) -> None:
-        self._taken = False
-
-
-class PlacedPart(NamedTuple):
-    """Nodes of a method, ``first`` to before ``last``, that one executor runs."""
-
-    method: str
-    executor: str
-    first: int
-    last: int
-    values_in: int
-    values_out: int
-
-
-class Refusal(NamedTuple):
-    """Nodes that an executor did not take."""
-
-    executor: str
-    op: str
-    reason: str
-    nodes: int
-
-
-class Instance:
-    """A program being run: states (KV caches of any number of sequences) over shared weights.
-
-    The caches of all sequences may take ``cache_memory`` bytes, by default half of the machine's
-    memory; they take what the texts need. ``executors`` are asked for each node in their order, and
-    the CPU runs what none of them takes; an executor serves one instance.
-    """
-
-    # Why a token may have other bits alone than in a block of another method; "" if it has not.
-    other_bits_in_blocks = ""
-    # Whether tokens can be chosen where the logits are: see Method.run_chain.
-    chooses_tokens = False
-    # Whether something else computes what the chip would, so that its speed says nothing.
-    emulated = False
-
-    @property
-    def same_bits_in_blocks(self) -> bool:
-        """Whether any method gives a token the same bits alone and in a block."""
-        return not self.other_bits_in_blocks
-
-    def __init__(
-        self,
-        program: Program,
-        threads: int = 0,
-        cache_memory: int = 0,
-        executors: Sequence[_native.Executor] = (),
-    ) -> None:
-        self.program = program
-        if not 0 <= threads <= _MOST_THREADS:
-            raise ExecutionError(f"there may be 1 to {_MOST_THREADS} threads, not {threads}")
-        self._native = _native.Instance(program._native, threads, cache_memory, list(executors))
-        self.threads: int = self._native.threads
-        self.kernels: str = self._native.kernels
-
-    @property
-    def parts(self) -> list[PlacedPart]:
-        """What runs where, method by method."""
-        return [PlacedPart(*part) for part in self._native.parts]
-
-    @property
-    def refusals(self) -> list[Refusal]:
-        """What executors left to the CPU, and why."""
-        return [Refusal(*refusal) for refusal in self._native.refusals]
-
-    def measure_limits(self) -> tuple[float, float]:
-        """What the memory gives in bytes a second, and how many products of bytes a second can be
-        added up; 0 where that is not measured."""
-        return _native.kernels.measure_read_bandwidth(self.threads), 0.0
-
-    def open_sequence(self) -> int:
-        """A new conversation's place in the caches, by number; 0 is for callers that name none."""
-        return int(self._native.open_sequence())
-
-    def fork_sequence(self, sequence: int, rows: int) -> int:
-        """One that begins with the first ``rows`` tokens of another and shares their cache."""
-        return int(self._native.fork_sequence(sequence, rows))
-
-    def truncate_sequence(self, sequence: int, rows: int) -> None:
-        """Give back what the tokens from ``rows`` on take of the cache."""
-        self._native.truncate_sequence(sequence, rows)
-
-    def close_sequence(self, sequence: int) -> None:
-        self._native.close_sequence(sequence)
-
-    @property
-    def cache_usage(self) -> CacheUsage:
-        """How much of the caches is in use, by all sequences together."""
-        return CacheUsage(**self._native.cache_usage())
-
-    def read_sequence(self, sequence: int, rows: int) -> dict[str, NDArray[np.uint8]]:
-        """The first rows of every cache, [heads, rows, bytes of a row] each."""
-        return {
-            state["name"]: self._native.read_sequence(number, sequence, rows)
-            for number, state in enumerate(self.program.states)
-            if state["cache"]
-        }
-
-    def write_sequence(self, sequence: int, caches: Mapping[str, NDArray[np.uint8]]) -> None:
-        """Put back what :meth:`read_sequence` gave."""
-        for number, state in enumerate(self.program.states):
-            if state["cache"]:
-                rows = np.ascontiguousarray(caches[state["name"]])
-                self._native.write_sequence(number, sequence, rows)
-
-    def start_profile(self) -> None:
-        """Time every op of the calls from here on, until :meth:`take_profile`."""
-        self._native.start_profile()
-
-    def take_profile(
-        self,
-    ) -> tuple[dict[str, tuple[int, float]], dict[str, tuple[int, float, float]]]:
-        """How often each op ran and for how many seconds, and the same of each kind of layer with
-        the multiply-adds in it; timing ends."""
-        return self._native.take_profile()
-
-    def reset(self) -> None:
-        """All states (caches, buffers) are what they were at first."""
-        self._native.reset()
-
-    def method(self, name: str) -> Method:
-        for number, info in enumerate(self.program.methods):
-            if info["name"] == name:
-                return Method(self._native, number, info)
-        known = ", ".join(m["name"] for m in self.program.methods)
-        raise ExecutionError(
-            f"there is no method {name!r} in {self.program.path}", f"It has {known}."
-        )
 
 
 def _checked_path(path: str | os.PathLike[str]) -> str:

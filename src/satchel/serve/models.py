@@ -76,8 +76,7 @@ class Models:
     def describe(self, name: str) -> dict[str, Any]:
         """As OpenAI lists models, with what people want to know besides."""
         served = self.find(name)
-        metadata = served.llm.program.metadata
-        recipe = metadata.get("recipe")
+        about = served.llm.program.about
         return {
             "id": name,
             "object": "model",
@@ -87,8 +86,8 @@ class Models:
             "parent": served.name if served.adapter else None,
             "max_model_len": served.context,
             "meta": {
-                "name": metadata.get("name"),
-                "recipe": recipe.get("description") if isinstance(recipe, dict) else None,
+                "name": about.name,
+                "recipe": about.recipe_description,
                 "chat": served.llm.has_chat_template,
                 "images": served.llm.looks,
                 "adapter": served.adapter,

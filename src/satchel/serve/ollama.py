@@ -221,16 +221,14 @@ def _described(model: ServedModel, name: str) -> dict[str, Any]:
 
 
 def _details(model: ServedModel) -> dict[str, Any]:
-    metadata = model.llm.program.metadata
-    recipe = metadata.get("recipe")
-    kind = str(metadata.get("architecture") or "")
+    about = model.llm.program.about
     return {
         "parent_model": "",
         "format": "satchel",
-        "family": kind,
-        "families": [kind],
+        "family": about.architecture,
+        "families": [about.architecture],
         "parameter_size": "",
-        "quantization_level": recipe.get("description", "") if isinstance(recipe, dict) else "",
+        "quantization_level": about.recipe_description or "",
     }
 
 

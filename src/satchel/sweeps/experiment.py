@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from satchel.errors import ConfigError
-from satchel.exporter.options import MODES, check_keys
+from satchel.exporter.options import MODES
 from satchel.exporter.options_file import all_options, read_document
+from satchel.options import check_keys
 from satchel.sources.names import VISION_PREFIX, vision_source
 
 AXES = ("models", "recipes", "targets", "modes", "prompts", "devices", "threads", "peers")

@@ -67,7 +67,7 @@ def take_weights(graph: Graph) -> dict[str, Array]:
             continue
         role = "mix" if role == "linear" and value.name.split("#")[0].endswith(MIX) else role
         if (id(value), role) not in made:
-            base = value.name.split("#")[0]  # a parameter that was turned keeps its name
+            base = value.name.split("#")[0]  # one that was transposed keeps its name
             name, number = base, 2
             while name in arrays or name in taken:
                 name, number = f"{base}#{number}", number + 1

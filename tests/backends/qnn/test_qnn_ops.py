@@ -16,7 +16,7 @@ from npu_rows import ROWS, NpuRow, attention_row
 from satchel.backends.qnn.annotate import annotate
 from satchel.backends.qnn.child import Child
 from satchel.backends.qnn.chips import CHIPS
-from satchel.backends.qnn.onnx_writer import OnnxWriter, WeightFile
+from satchel.backends.qnn.onnx_writer import ExternalData, OnnxWriter
 from satchel.backends.qnn.ops import PLAIN_OPS
 from satchel.backends.qnn.reference_run import ReferenceGraph
 from satchel.graph.ir import Node, Weight
@@ -84,7 +84,7 @@ def run_row(
     codes = {name: encodings[name].quantize(array) for name, array in inputs.items()}
     expected = ReferenceGraph(graph, encodings, row, row.bits).run(codes)["out"]
 
-    weights = WeightFile(tmp_path / "weights.bin")
+    weights = ExternalData(tmp_path / "weights.bin")
     OnnxWriter(graph, encodings, row, weights, row.bits).write(tmp_path / "model.onnx")
     weights.close()
     child.compile([(row.id, tmp_path / "model.onnx", None)], target)

@@ -207,13 +207,13 @@ class FunctionWriter:
             return Mil.slice_by_index(x=x, begin=begin, end=end)
 
         first, second = part(0, half), part(half, 2 * half)
-        turned = [
+        rotated = [
             Mil.sub(x=Mil.mul(x=first, y=cos), y=Mil.mul(x=second, y=sin)),
             Mil.add(x=Mil.mul(x=second, y=cos), y=Mil.mul(x=first, y=sin)),
         ]
         if 2 * half < size:
-            turned.append(part(2 * half, size))
-        return Mil.concat(values=turned, axis=3)
+            rotated.append(part(2 * half, size))
+        return Mil.concat(values=rotated, axis=3)
 
     def cache_write(self, node: Node) -> None:
         """Rows of keys or values to where their tokens stand."""

@@ -37,7 +37,7 @@ class _Known:
 
 @dataclass
 class ImageFunctionWriter:
-    """Takes the nodes one by one; an image is turned only where an op wants it in another way."""
+    """Takes the nodes one by one; an image is transposed only where an op wants it so."""
 
     graph: Graph
     opset: Any
@@ -218,9 +218,9 @@ class ImageFunctionWriter:
     def concat(self, node: Node) -> _Known:
         axis = attr_int(node.attrs, "axis")
         if all(self._is_first(v) for v in node.inputs):
-            turned = _TO_FIRST.index(axis)
+            place = _TO_FIRST.index(axis)
             return _Known(
-                first=Mil.concat(values=[self._first(v) for v in node.inputs], axis=turned)
+                first=Mil.concat(values=[self._first(v) for v in node.inputs], axis=place)
             )
         return _Known(Mil.concat(values=[self._plain(v) for v in node.inputs], axis=axis))
 

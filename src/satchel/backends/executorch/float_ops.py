@@ -175,7 +175,7 @@ def _matmul(part: Part, node: Node) -> int:
 
 
 def _rope(part: Part, node: Node) -> int:
-    """The first values of each head turned by cosines and sines."""
+    """The first values of each head rotated by cosines and sines."""
     cos, sin = (part.number(value) for value in part.angles[id(node.inputs[1])])
     x, shape = part.input(node, 0), out_shape(node)
     table = node.inputs[1]
@@ -188,13 +188,13 @@ def _rope(part: Part, node: Node) -> int:
     def times(a: int, b: int) -> int:
         return part.binary(schema.XNNMultiply, a, b, small)
 
-    turned = [
+    rotated = [
         part.binary(schema.XNNSubtract, times(first, cos), times(second, sin), small),
         part.binary(schema.XNNAdd, times(second, cos), times(first, sin), small),
     ]
     if 2 * half < shape[-1]:
-        turned.append(part.slice(x, shape, axis, 2 * half, shape[-1]))
-    return part.concat(turned, axis, shape)
+        rotated.append(part.slice(x, shape, axis, 2 * half, shape[-1]))
+    return part.concat(rotated, axis, shape)
 
 
 XNN_OPS |= {

@@ -119,16 +119,16 @@ def _attention_full(part: Part, node: Node) -> int:
     count, tokens, heads, size = largest(node.inputs[0].shape)
     others = largest(node.inputs[1].shape)[1]
 
-    def turned(x: int, perm: list[int], shape: tuple[int, ...]) -> int:
+    def transposed(x: int, perm: list[int], shape: tuple[int, ...]) -> int:
         out = part.graph.value(shape)
         part.graph.node(schema.XNNStaticTranspose(len(perm), perm, x, out, 0))
         return out
 
     scale = part.number_of(attr_float(node.attrs, "scale"))
     q = part.binary(schema.XNNMultiply, part.input(node, 0), scale, (count, tokens, heads, size))
-    q = turned(q, [0, 2, 1, 3], (count, heads, tokens, size))
-    k = turned(part.input(node, 1), [0, 2, 3, 1], (count, heads, size, others))
-    v = turned(part.input(node, 2), [0, 2, 1, 3], (count, heads, others, size))
+    q = transposed(q, [0, 2, 1, 3], (count, heads, tokens, size))
+    k = transposed(part.input(node, 1), [0, 2, 3, 1], (count, heads, size, others))
+    v = transposed(part.input(node, 2), [0, 2, 1, 3], (count, heads, others, size))
     shape = (count, heads, tokens, others)
     scores = part.binary(schema.XNNBatchMatrixMultiply, q, k, shape)
     if len(node.inputs) > 3 and node.inputs[3] is not None:
@@ -136,7 +136,7 @@ def _attention_full(part: Part, node: Node) -> int:
     weights = part.unary(schema.XNNSoftmax, scores, shape)
     kind = schema.XNNBatchMatrixMultiply
     mixed = part.binary(kind, weights, v, (count, heads, tokens, size))
-    return turned(mixed, [0, 2, 1, 3], (count, tokens, heads, size))
+    return transposed(mixed, [0, 2, 1, 3], (count, tokens, heads, size))
 
 
 def why_not(node: Node) -> str | None:

@@ -85,11 +85,11 @@ class Steps:
         column = m.made("aten::view_copy.out", (self.count, 1, 1), floats, m.wholes([-1, 1, 1]))
         shape = (self.count, 1, half)
         angle = m.made("aten::mul.out", shape, column, known)
-        turned = [m.made(f"aten::{name}.out", shape, angle) for name in ("cos", "sin")]
+        turns = [m.made(f"aten::{name}.out", shape, angle) for name in ("cos", "sin")]
         if scale != 1:
             factor = m.real(scale)
-            turned = [m.made("aten::mul.Scalar_out", shape, one, factor) for one in turned]
-        return turned[0], turned[1]
+            turns = [m.made("aten::mul.Scalar_out", shape, one, factor) for one in turns]
+        return turns[0], turns[1]
 
     def write(self, node: Node, new: int) -> None:
         """Put keys or values [1, tokens, heads, size] where their tokens stand."""

@@ -19,7 +19,7 @@ from satchel.backends.qnn.annotate import Encodings
 from satchel.backends.qnn.halves import FLOATS
 from satchel.backends.qnn.lowering import Lowered, lower
 from satchel.backends.qnn.manifest import CompiledMethod, Manifest, damaged
-from satchel.backends.qnn.onnx_writer import OnnxWriter, WeightFile
+from satchel.backends.qnn.onnx_writer import ExternalData, OnnxWriter
 from satchel.backends.qnn.ops import LAYERS, is_activation
 from satchel.backends.qnn.payload import read_manifest
 from satchel.backends.qnn.reference_run import ReferenceGraph
@@ -141,7 +141,7 @@ class PreparedProgram:
         self, shard: int, folder: Path, methods: Sequence[str] | None = None
     ) -> dict[str, Path]:
         """The ONNX models of one shard, by method; they share one file of weights."""
-        weights = WeightFile(folder / f"shard{shard}.weights")
+        weights = ExternalData(folder / f"shard{shard}.weights")
         models = {}
         for name in methods or self.pieces:
             path = folder / f"shard{shard}.{name}.source.onnx"

@@ -91,8 +91,8 @@ class ArgSort:
         (x,), axis = arrays, attr_int(attrs, "axis")
         if not attr_int(attrs, "descending", 0):
             return [np.argsort(x, axis=axis, kind="stable").astype(np.int32)]
-        turned = np.flip(x, axis)  # sorting it backwards keeps equal ones as they come
-        order = np.flip(np.argsort(turned, axis=axis, kind="stable"), axis)
+        flipped = np.flip(x, axis)  # sorting it backwards keeps equal ones as they come
+        order = np.flip(np.argsort(flipped, axis=axis, kind="stable"), axis)
         return [(x.shape[axis] - 1 - order).astype(np.int32)]
 
 

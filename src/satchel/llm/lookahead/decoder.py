@@ -131,7 +131,7 @@ def lookahead_for(
     What is None comes from the program: exported with ``--mode lookahead`` it guesses always,
     else as long as it pays.
     """
-    stored = LookaheadSizes.from_metadata(session.program.metadata.get("lookahead"))
+    stored = LookaheadSizes.from_metadata(session.program.language_model.lookahead)
     mode = check_mode(mode or ("on" if stored else "auto"))
     if sampler.guide is not None:
         reason = "the text has a given form, and what that forces is not guessed"

@@ -36,8 +36,8 @@ def einsum(low: Lowering, call: Call, *inputs: Value) -> Value:
     sizes |= dict(zip(two, known_shape(low, b, "Einsum"), strict=True))
 
     def arranged(x: Value, term: str, *groups: list[str]) -> Value:
-        turned = low.transpose(x, [term.index(c) for group in groups for c in group])
-        return low.reshape(turned, tuple(product([sizes[c] for c in g]) for g in groups))
+        transposed = low.transpose(x, [term.index(c) for group in groups for c in group])
+        return low.reshape(transposed, tuple(product([sizes[c] for c in g]) for g in groups))
 
     low.dtype = DType.f32
     made = matmul(

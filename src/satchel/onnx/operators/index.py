@@ -115,12 +115,12 @@ def cumulate(low: Lowering, call: Call, x: Value, axis: Value) -> Value:
     place = axis_of(int(known_array(axis, "an axis").reshape(-1)[0]), len(x.shape))
     size, is_sum = low.known(x.shape[place], call.name), call.name == "CumSum"
     backwards = call.get("reverse", 0)
-    turned = low.take(x, list(range(size))[::-1], place) if backwards else x
+    flipped = low.take(x, list(range(size))[::-1], place) if backwards else x
     if call.get("exclusive", 0):  # each without itself: one step later, from what changes nothing
         ends = [int(axis == place) for axis in range(len(x.shape))]
-        start = low.pad(turned, ends, [0] * len(ends), 0 if is_sum else 1)
-        turned = low.slice(start, place, 0, size)
-    made = low.cumulate(turned, axis=place, kind="sum" if is_sum else "prod")
+        start = low.pad(flipped, ends, [0] * len(ends), 0 if is_sum else 1)
+        flipped = low.slice(start, place, 0, size)
+    made = low.cumulate(flipped, axis=place, kind="sum" if is_sum else "prod")
     return low.take(made, list(range(size))[::-1], place) if backwards else made
 
 

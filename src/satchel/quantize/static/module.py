@@ -36,7 +36,7 @@ class StaticResult:
     graph: Graph
     codes: dict[str, Array]  # weights in whole numbers, by name
     noise: dict[str, float]  # dB by weight, the noisiest layer first
-    kept: list[str]  # layers that 8 bits would have hurt too much
+    kept_in_float: list[str]  # layers that 8 bits would have hurt too much
     output_snr: float  # dB of all outputs together
 
 

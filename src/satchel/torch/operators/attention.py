@@ -42,8 +42,8 @@ def attention(
         whole = [low.reshape(x, (*ones, *x.shape)) for x in (q, k, v)]
         out = _fused(low, whole[0], whole[1], whole[2], _of_rank_4(low, bias), factor)
         return low.reshape(out, low.shape)
-    turned = low.transpose(k, [*range(len(k.shape) - 2), len(k.shape) - 1, len(k.shape) - 2])
-    scores = low.matmul(low.affine(q, scale=factor), turned)
+    transposed = low.transpose(k, [*range(len(k.shape) - 2), len(k.shape) - 1, len(k.shape) - 2])
+    scores = low.matmul(low.affine(q, scale=factor), transposed)
     scores = scores if bias is None else low.add(scores, bias)
     return low.matmul(safe_softmax(low, scores, -1), v)
 
@@ -59,8 +59,8 @@ def safe_softmax(low: Lowering, x: Value, dim: int, *_dtype: object) -> Value:
 
 def _fused(low: Lowering, q: Value, k: Value, v: Value, bias: Value | None, factor: float) -> Value:
     """One op, whose heads come after the tokens."""
-    turned = [low.transpose(x, (0, 2, 1, 3)) for x in (q, k, v)]
-    out = low.emit("attention_full", *turned, *([bias] if bias else []), scale=factor)
+    transposed = [low.transpose(x, (0, 2, 1, 3)) for x in (q, k, v)]
+    out = low.emit("attention_full", *transposed, *([bias] if bias else []), scale=factor)
     return low.transpose(out, (0, 2, 1, 3))
 
 

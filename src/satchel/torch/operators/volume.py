@@ -66,8 +66,8 @@ def depth_as_channels(
     places = np.arange(count)[:, None] * stride + np.arange(taps) * dilation
     taken = low.take(x, places.reshape(-1), 2)
     split = low.reshape(taken, (batch, channels, count, taps, height, width))
-    turned = low.transpose(split, (0, 2, 1, 3, 4, 5))
-    return low.reshape(turned, (batch * count, channels * taps, height, width)), count
+    transposed = low.transpose(split, (0, 2, 1, 3, 4, 5))
+    return low.reshape(transposed, (batch * count, channels * taps, height, width)), count
 
 
 def triple(values: int | Sequence[int]) -> list[int]:

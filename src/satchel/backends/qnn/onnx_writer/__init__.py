@@ -10,6 +10,6 @@ on each element between them, is never transposed.
 """
 
 from satchel.backends.qnn.onnx_writer import functions, layers  # noqa: F401  they register
-from satchel.backends.qnn.onnx_writer.writer import OnnxWriter, WeightFile
+from satchel.backends.qnn.onnx_writer.writer import ExternalData, OnnxWriter
 
-__all__ = ["OnnxWriter", "WeightFile"]
+__all__ = ["ExternalData", "OnnxWriter"]

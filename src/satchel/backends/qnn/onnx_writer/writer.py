@@ -17,6 +17,7 @@ from satchel.backends.qnn.weights import WeightStore
 from satchel.backends.qnn.widths import constant_bits
 from satchel.errors import GraphError
 from satchel.graph.ir import Graph, Node, Value, largest
+from satchel.graph.ops.registry import Trait, ops_with
 from satchel.quantize.static import ActivationEncoding
 
 Array = NDArray[Any]
@@ -28,15 +29,12 @@ FIRST = ".first"  # behind the name of a value whose channels come first
 _TO_FIRST, _TO_LAST = [0, 3, 1, 2], [0, 2, 3, 1]
 IMAGE_OPS = frozenset("conv2d conv_transpose2d max_pool2d avg_pool2d".split())
 # What works on each element, and so in any order.
-ANY_ORDER = frozenset(
-    "add sub mul div maximum minimum affine clamp neg abs exp sqrt "
-    "relu hardswish hardsigmoid sigmoid tanh gelu".split()
-)
+ANY_ORDER = ops_with(Trait.unary) | ops_with(Trait.elementwise)
 
 
 @dataclass
-class WeightFile:
-    """Tensors after each other in one file, each stored once however often it is asked for."""
+class ExternalData:
+    """What ONNX calls tensors beside a model: in one file, each once however often it is used."""
 
     path: Path
     places: dict[str, tuple[int, int]] = field(default_factory=dict)
@@ -67,7 +65,7 @@ class OnnxWriter:
         graph: Graph,
         encodings: Mapping[str, ActivationEncoding],
         weights: WeightStore,
-        file: WeightFile,
+        file: ExternalData,
         bits: int = 16,
     ) -> None:
         self.graph, self.encodings, self.weights, self.file = graph, encodings, weights, file
