@@ -289,26 +289,31 @@ def test_a_full_step_leaves_nobody_out_for_long(program: Path) -> None:
         assert generation.tokens == wanted.tokens
 
 
-def test_a_step_beside_answers_takes_a_bounded_time(
-    program: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """With a clock of its own, on which a step takes 10 ms and 2 for each token."""
-    clock, steps = [0.0], []
+@pytest.fixture
+def timed_steps(monkeypatch: pytest.MonkeyPatch) -> list[list[int]]:
+    """The tokens of each part of all steps, on a clock on which one takes 20 ms and 2 a token."""
+    clock: list[float] = [0.0]
+    steps: list[list[int]] = []
     run = batch_module.run_step
 
     def timed(parts: Any) -> Any:
-        rows = sum(len(part.tokens) for part in parts)
-        steps.append((len(parts), rows))
-        clock[0] += 0.010 + 0.002 * rows
+        steps.append([len(part.tokens) for part in parts])
+        clock[0] += 0.020 + 0.002 * sum(steps[-1])
         return run(parts)
 
     monkeypatch.setattr(batch_module, "run_step", timed)
     monkeypatch.setattr(batch_module.time, "perf_counter", lambda: clock[0])
+    return steps
+
+
+def test_a_step_beside_answers_takes_a_bounded_time(
+    program: Path, timed_steps: list[list[int]]
+) -> None:
     llm = LLM(program)
     llm.sessions.longest_piece = SHORT_STEP
     options: dict[str, Any] = {"raw": True, "max_new_tokens": 60, "lookahead": "off"}
     batch = Batch()
-    batch.pace = Pace(stretch=3.0)
+    batch.pace = Pace(stretch=2.0)
     answers = [llm.generate(p, **options) for p in ("ab", "q")]
     for answer in answers:
         batch.add(answer)
@@ -316,12 +321,32 @@ def test_a_step_beside_answers_takes_a_bounded_time(
         batch.step()
     late = llm.generate("xyz" * 60, **options)
     batch.add(late)
-    steps.clear()
+    timed_steps.clear()
     while not late.tokens:
         batch.step()
-    assert all(rows <= 3 * 7 - 5 for _, rows in steps)  # 3 times what two tokens take, 14 ms
-    assert len(steps) <= 16  # and no less than that is used of it
+    # Twice what a token of all three takes is 52 ms. All of it is used, but for the prompt's end.
+    assert {sum(step) for step in timed_steps[:-1]} == {16}
+    assert len(timed_steps) == -(-180 // 14)
     assert batch.finish()[2].tokens == alone(program, "xyz" * 60, max_new_tokens=60)
+
+
+def test_prompts_that_wait_have_their_share_while_few_answer(
+    program: Path, timed_steps: list[list[int]]
+) -> None:
+    """Ten questions at once: who answers first does not hold up the prompts of the others."""
+    llm = LLM(program)
+    llm.sessions.longest_piece = SHORT_STEP
+    batch = Batch(most=10)
+    batch.pace = Pace(stretch=2.0)
+    first = llm.generate("ab" * 50, raw=True, max_new_tokens=60, lookahead="off")
+    batch.add(first)
+    while len(first.tokens) < 3:
+        batch.step()
+    timed_steps.clear()
+    batch.add(llm.generate("cd" * 100, raw=True, max_new_tokens=5, lookahead="off"))
+    batch.expected = 8  # as a server has them in its queue
+    batch.step()
+    assert timed_steps == [[1, 30]]  # three tokens for each conversation, 82 ms
 
 
 def test_guesses_are_bounded_too(program: Path) -> None:
@@ -337,12 +362,13 @@ def test_guesses_are_bounded_too(program: Path) -> None:
 
 def test_what_steps_take_is_learned() -> None:
     pace = Pace(stretch=2.0)
-    assert pace.most(3) == SHORT_STEP  # nothing is known
+    assert pace.most(3, 3) == SHORT_STEP  # nothing is known
     for rows in (1, 3, 2, 5, 40, 9) * 5:
         pace.record(rows, 0.020 + 0.001 * rows)
-    assert pace.most(4) == 28
+    assert pace.most(4, 4) == pace.most(1, 4) == 28
+    assert pace.most(40, 40) == SHORT_STEP
     pace.record(4, 10.0)  # something else had the processor
-    assert 15 <= pace.most(4) <= SHORT_STEP
+    assert 15 <= pace.most(4, 4) <= SHORT_STEP
     for _ in range(200):
         pace.record(4, 0.1)  # all steps are alike: more tokens are thought to cost more
-    assert 8 <= pace.most(4) <= 20
+    assert 8 <= pace.most(4, 4) <= 20

@@ -49,6 +49,7 @@ class Batch:
         self.longest_piece = 1 << 30
         self.pace: Pace | None = None  # what bounds steps in which others answer
         self.page_s = 0.0  # what a page of a prompt took last
+        self.expected = 0  # how many more would begin at once if prompts were read
         for generation in generations:
             self.add(generation)
 
@@ -113,7 +114,9 @@ class Batch:
     def _most_beside(self, members: Sequence[Member]) -> int:
         """The tokens of a step in which these go on, so that none of them waits for long."""
         answering = sum(m.rows for m in members if not m.reading)
-        return self.pace.most(answering) if self.pace and answering else SHORT_STEP
+        if not self.pace or not answering:
+            return SHORT_STEP
+        return self.pace.most(answering, len(self._members) + self.waiting + self.expected)
 
     def _admit(self) -> None:
         """Begin with those that wait, but not while a prompt's pages are still to come: the next

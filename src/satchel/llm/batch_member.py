@@ -81,12 +81,17 @@ class Member:
     def shorten(self, longest: int) -> None:
         """Let the next piece of a prompt have no more than so many tokens.
 
-        They are whole pages of a long piece; one of less than a page may be cut anywhere.
+        They are whole pages of a long piece. Short ones may be cut anywhere, so that a piece has as
+        many as it may, and not what a cut before it left over.
         """
-        piece = self.pieces[0] if self.pieces else 0
+        pieces = self.pieces
+        while len(pieces) > 1 and pieces[0] < longest and max(pieces[0], pieces[1]) <= SHORT_STEP:
+            rest = pieces.popleft()
+            pieces[0] += rest
+        piece = pieces[0] if pieces else 0
         if piece > longest:
-            self.pieces[0] = piece - longest
-            self.pieces.appendleft(longest)
+            pieces[0] = piece - longest
+            pieces.appendleft(longest)
 
     def next_part(self) -> Part:
         if self.lost:

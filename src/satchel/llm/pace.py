@@ -6,7 +6,7 @@ from satchel.program.names import SHORT_STEP
 
 _KEPT = 0.97  # of what is known when something new is measured
 _FREE_ROWS = 8  # until more is known: so many more tokens are thought to double a step's time
-_FEWEST = 4  # tokens of a prompt that a step has room for in any case
+_FOR_EACH = 3  # tokens of prompts that a step has room for in any case, for each conversation
 _OUTLIER = 3.0  # times what was expected: something else took the processor
 
 
@@ -14,16 +14,20 @@ class Pace:
     """Learns what steps take, a part for the weights and a part for each token, and bounds them.
 
     A step in which prompts are read beside answers takes at most ``stretch`` times as long as one
-    of the answers alone; one with guesses, ``guessing`` times as long as one without.
+    in which all conversations answer, those too that wait for their first token: it does not become
+    shorter because few answer yet. Where the weights are read faster than a few tokens are computed
+    this would be next to nothing of a prompt, so it may have a few tokens for each conversation in
+    any case. The more there are the more wait for their prompts, and the longer a step takes
+    without them. One with guesses takes at most ``guessing`` times as long as one without.
 
-    >>> pace = Pace(stretch=3.0)
+    >>> pace = Pace(stretch=2.0)
     >>> for rows in (1, 2, 4, 8, 16):
-    ...     pace.record(rows, 0.010 + 0.002 * rows)
-    >>> pace.most(2)
-    16
+    ...     pace.record(rows, 0.020 + 0.002 * rows)
+    >>> pace.most(answering=1, conversations=2)  # 48 ms
+    14
     """
 
-    def __init__(self, stretch: float = 3.0, guessing: float = 1.75) -> None:
+    def __init__(self, stretch: float = 2.0, guessing: float = 1.75) -> None:
         self.stretch, self.guessing = stretch, guessing
         self._sums = [0.0] * 5  # of 1, rows, seconds, rows², rows x seconds
 
@@ -52,9 +56,10 @@ class Pace:
         start, each = self._line()
         return min(SHORT_STEP, int((stretch - 1) * start / each + stretch * rows + 1e-6))
 
-    def most(self, answering: int) -> int:
-        """The tokens of a step in which so many of answers go on."""
-        return max(self._times(self.stretch, answering), answering + _FEWEST)
+    def most(self, answering: int, conversations: int) -> int:
+        """The tokens of a step in which so many of answers go on, of all conversations' steps."""
+        least = min(SHORT_STEP, answering + _FOR_EACH * conversations)
+        return max(self._times(self.stretch, conversations), least)
 
     def guesses(self, answers: int) -> int:
         """The tokens that each of so many answers may have in a step, its own and guesses."""

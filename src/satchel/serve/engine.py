@@ -205,6 +205,7 @@ class Engine:
                 ticket = self._queue.take()
                 self._running[ticket.generation] = ticket
                 self._batch.add(ticket.generation)
+            self._batch.expected = min(len(self._queue), self._most - len(self._running))
             return not self._stopped
 
     def _drop_gone(self) -> None:

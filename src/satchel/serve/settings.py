@@ -25,7 +25,7 @@ class Settings:
     body_time_limit: float = 30.0  # seconds until a request has come in whole
     send_time_limit: float = 60.0  # seconds until a client has taken a piece of its answer
     kept_responses: int = 64 << 20  # bytes of responses that others may go on from
-    stretch: float = 3.0  # times that a step of answers takes with a piece of a prompt beside them
+    stretch: float = 2.0  # times that a step of all answers takes with a piece of a prompt in it
     token_gap: float = 0.2  # the same in seconds, for chips that read prompts in long steps only
     api_keys: tuple[str, ...] = ()  # one of these must be sent; none is asked for if empty
     origins: tuple[str, ...] = ()  # web pages of these may ask (CORS); "*" is all
