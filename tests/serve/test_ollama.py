@@ -86,6 +86,18 @@ def test_errors_are_those_that_the_client_knows(server: Running) -> None:
     picture: Any = [{"role": "user", "content": "What is it?", "images": [b"x"]}]
     with pytest.raises(ResponseError, match="text only"):
         client.chat("tiny", picture)
+    with pytest.raises(ResponseError, match=r"^/api/pull is not there"):
+        client.pull("llama3")
+
+
+def test_without_a_text_the_model_is_there_already(server: Running) -> None:
+    client = Client(server.url)
+    for stream in (False, True):
+        chat: Any = client.chat("tiny", [], stream=stream)
+        text: Any = client.generate("tiny", "", stream=stream)
+        (chatted,), (told,) = (list(chat), list(text)) if stream else ([chat], [text])
+        assert chatted.done and chatted.done_reason == told.done_reason == "load"
+        assert not chatted.message.content and not told.response
 
 
 def test_the_asynchronous_client(server: Running, program: Path) -> None:

@@ -217,7 +217,7 @@ def test_many_clients_get_what_each_would_get_alone(server: Running, program: Pa
     ("changes", "param"),
     [
         ({"temperature": -1}, "temperature"),
-        ({"top_p": 0}, "top_p"),
+        ({"top_p": -0.1}, "top_p"),
         ({"n": 0}, "n"),
         ({"n": 1000}, "n"),
         ({"max_tokens": 0}, "max_tokens"),

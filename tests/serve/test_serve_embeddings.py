@@ -54,6 +54,8 @@ def test_as_without_a_server(with_vectors: Running, vectors: Path) -> None:
     np.testing.assert_allclose(short, first / np.linalg.norm(first), atol=1e-6)
     found = Client(with_vectors.url).embed("tiny", TEXTS)
     np.testing.assert_allclose(np.array(found.embeddings), np.array(wanted), atol=1e-6)
+    older = Client(with_vectors.url).embeddings("tiny", TEXTS[1])  # /api/embeddings
+    np.testing.assert_allclose(np.array(older.embedding), wanted[1], atol=1e-6)
 
 
 def test_beside_answers_and_without_leaks(with_vectors: Running, vectors: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import http.client
 import json
 import socket
@@ -145,7 +146,35 @@ def test_bodies_that_are_wrong(serve: Serve, body: bytes, status: int) -> None:
 def test_paths_that_are_wrong(server: Running) -> None:
     status, document, _ = request(server, "/v1/nowhere")
     assert status == 404 and document["error"]["code"] == "unknown_url"
-    assert request(server, "/v1/models", {})[0] == 405
+    status, _, headers = request(server, "/v1/models", {})
+    assert status == 405 and "GET" in headers["allow"]
+
+
+def test_bodies_as_people_send_them(serve: Serve) -> None:
+    server = serve(hosts=("127.0.0.1",))
+    body = json.dumps({"prompt": "a", "max_tokens": 1}).encode()
+    assert request(server, "/v1/completions", b"\xef\xbb\xbf" + body)[0] == 200  # Windows' mark
+    packed = {"Content-Encoding": "gzip"}
+    status, document, _ = request(server, "/v1/completions", gzip.compress(body), packed)
+    assert status == 415 and "gzip" in document["error"]["message"]
+    for path in ("/ping", "/version"):  # as vLLM has them
+        assert request(server, path)[0] == 200
+    place = urlsplit(server.url)
+    with socket.create_connection((place.hostname or "", place.port or 0), 30) as connection:
+        connection.sendall(b"GET /health HTTP/1.0\r\n\r\n")  # which needs no name
+        assert b" 200 " in connection.recv(1000)
+
+
+def test_limits_of_sampling_that_switch_it_off(server: Running) -> None:
+    """vLLM's -1 for all tokens, and OpenAI's 0 for the likeliest one."""
+    wild = {"prompt": "abc", "max_tokens": 12, "temperature": 2.0, "seed": 4}
+
+    def text(**more: Any) -> str:
+        answer = request(server, "/v1/completions", wild | more)[1]
+        return str(answer["choices"][0]["text"])
+
+    assert text(top_p=0) == text(temperature=0) != text(top_k=-1)
+    assert text(top_k=-1) == text(top_k=0)
 
 
 def test_keys(serve: Serve) -> None:

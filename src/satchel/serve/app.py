@@ -20,6 +20,7 @@ from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
+from satchel import __version__
 from satchel.errors import ConfigError
 from satchel.llm.llm import LLM
 from satchel.serve import chat, completions, embeddings, llamacpp, ollama
@@ -95,6 +96,7 @@ class App:
             "/v1/chat/completions/input_tokens": self._input_tokens,
             "/v1/embeddings": partial(self._embeddings, embeddings.openai_answer),
             "/api/embed": partial(self._embeddings, embeddings.ollama_answer),
+            "/api/embeddings": partial(self._embeddings, embeddings.ollama_vector, name="prompt"),
             "/completion": partial(self._answer, llamacpp),
             "/api/chat": partial(self._answer, ollama.CHAT),
             "/api/generate": partial(self._answer, ollama.GENERATE),
@@ -116,7 +118,9 @@ class App:
             "/api/tags": self._tags,
             "/api/ps": self._tags,
             "/api/version": self._version,
+            "/version": self._own_version,
             "/health": self._health,
+            "/ping": self._health,
             "/metrics": self._metrics_text,
         }
         delete: dict[str, Endpoint] = {"/v1/responses/{name}": self._delete_response}
@@ -176,9 +180,11 @@ class App:
             return EventStream(job, events, self.settings, endpoint.FRAMING)
         return Json(await while_there(request.receive, job, endpoint.whole(job, ask)))
 
-    async def _embeddings(self, answer: Callable[..., Any], request: Request) -> Response:
+    async def _embeddings(
+        self, answer: Callable[..., Any], request: Request, name: str = "input"
+    ) -> Response:
         model, fields = await self._read(request)
-        texts = await run_in_threadpool(embeddings.read_texts, model, fields, self.settings)
+        texts = await run_in_threadpool(embeddings.read_texts, model, fields, self.settings, name)
         working = asyncio.ensure_future(embeddings.embed(model, texts))
         found = await unless_gone(request.receive, working)
         return Json(answer(model, fields, texts, found))
@@ -245,6 +251,9 @@ class App:
     async def _version(self, _request: Request) -> Response:
         return Json({"version": ollama.VERSION})
 
+    async def _own_version(self, _request: Request) -> Response:
+        return Json({"version": __version__})
+
     async def _show(self, request: Request) -> Response:
         model, _ = await self._read(request)
         return Json(ollama.show(model))
@@ -271,7 +280,9 @@ def model_name(source: Source) -> str:
 async def _no_such_path(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     what = "is not there" if error.status_code == 404 else "does not take " + request.method
-    return failed(ApiError(error.status_code, f"{request.url.path} {what}", code="unknown_url"))
+    path = request.url.path
+    told = ApiError(error.status_code, f"{path} {what}", code="unknown_url", headers=error.headers)
+    return failed(told, plain=path.startswith("/api/"))
 
 
 async def _broken(_request: Request, error: Exception) -> Response:

@@ -1,4 +1,4 @@
-"""/v1/embeddings, and Ollama's /api/embed: vectors of texts."""
+"""/v1/embeddings, and Ollama's /api/embed and /api/embeddings: vectors of texts."""
 
 from __future__ import annotations
 
@@ -19,13 +19,15 @@ from satchel.serve.settings import Settings
 _MOST_TEXTS = 2048  # as OpenAI has it
 
 
-def read_texts(model: ServedModel, fields: Fields, settings: Settings) -> list[list[int]]:
+def read_texts(
+    model: ServedModel, fields: Fields, settings: Settings, name: str = "input"
+) -> list[list[int]]:
     """The tokens of each text; ApiError if the model gives no vectors."""
     try:
         pooling_of(model.llm.program)
     except Exception as error:
         raise ApiError(400, str(error), param="model", code="model_not_supported") from None
-    return completions.read_prompts(model, fields, settings, "input", _MOST_TEXTS)
+    return completions.read_prompts(model, fields, settings, name, _MOST_TEXTS)
 
 
 def vectors(model: ServedModel, texts: list[list[int]]) -> Generator[None, None, list[Vector]]:
@@ -77,3 +79,10 @@ def ollama_answer(
         "embeddings": [_written(vector, "float") for vector in found],
         "prompt_eval_count": sum(map(len, texts)),
     }
+
+
+def ollama_vector(
+    _model: ServedModel, _fields: Fields, _texts: list[list[int]], found: list[Vector]
+) -> dict[str, Any]:
+    """As Ollama's older clients want it: the vector of one text."""
+    return {"embedding": _written(found[0], "float")}

@@ -13,7 +13,7 @@ from satchel.serve.errors import ApiError
 def parse_json(body: bytes) -> dict[str, Any]:
     """The object that a request's body is; ApiError if it is none."""
     try:
-        document = json.loads(body.decode("utf-8"))
+        document = json.loads(body.decode("utf-8-sig"))  # some on Windows send a mark first
     except UnicodeDecodeError:
         raise ApiError(400, "the body is not UTF-8") from None
     except (ValueError, RecursionError) as error:

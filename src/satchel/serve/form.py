@@ -58,7 +58,7 @@ def _response_format(fields: Fields) -> list[tuple[str, str, Any]]:
     inner = part.part("json_schema") or part
     schema = inner.get("schema")
     if schema is None:
-        raise inner.wrong("schema", "is missing")
+        raise part.wrong("json_schema.schema", "is missing")
     return [("response_format.json_schema.schema", "json", schema)]
 
 

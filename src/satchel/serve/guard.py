@@ -10,7 +10,7 @@ from starlette.requests import Request
 from satchel.serve.errors import ApiError
 from satchel.serve.settings import Settings
 
-OPEN = ("/health", "/", "/page/")  # need no key: the page asks for one
+OPEN = ("/health", "/ping", "/", "/page/")  # need no key: the page asks for one
 
 
 def check(request: Request, settings: Settings) -> None:
@@ -38,7 +38,10 @@ def _check_key(request: Request, settings: Settings) -> None:
 
 def _check_host(request: Request, settings: Settings) -> None:
     """A page elsewhere can let its own name point here; then the name gives it away."""
-    name = urlsplit(f"//{request.headers.get('host', '')}").hostname
+    given = request.headers.get("host")
+    if given is None:  # HTTP/1.0, which no browser speaks
+        return
+    name = urlsplit(f"//{given}").hostname
     if settings.hosts and name not in settings.hosts:
         raise ApiError(403, f"this server is not called {name!r}", code="wrong_host")
 

@@ -40,6 +40,9 @@ async def _read(request: Request, settings: Settings) -> bytes:
     too_large = ApiError(
         413, f"the body is larger than {settings.max_body} bytes", code="request_too_large"
     )
+    packed = request.headers.get("content-encoding", "identity")
+    if packed != "identity":  # unpacked it could be of any size
+        raise ApiError(415, f"the body is packed ({packed}); send it as it is")
     declared = request.headers.get("content-length", "")
     if declared.isdigit() and int(declared) > settings.max_body:
         raise too_large

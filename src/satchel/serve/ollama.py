@@ -17,7 +17,7 @@ from satchel.serve.http import LINES
 from satchel.serve.jobs import Job
 from satchel.serve.models import Models, ServedModel
 from satchel.serve.settings import Settings
-from satchel.serve.wanted import Wanted
+from satchel.serve.wanted import Wanted, read_wanted
 
 _OPTIONS = {
     "num_predict": "max_tokens",
@@ -72,6 +72,8 @@ class _Chat:
     def prepare(self, model: ServedModel, fields: Fields, settings: Settings) -> OllamaAsk:
         """The same as a chat completion."""
         document = _options(fields)
+        if fields.get("messages") in (None, []):
+            return _nothing(model, fields, settings, "message")
         document["tools"] = fields.get("tools")
         document["messages"] = [_message(each) for each in fields.parts("messages")]
         ask = chat.prepare(model, Fields(document), settings)
@@ -94,6 +96,8 @@ class _Generate(_Chat):
         if fields.get("suffix"):
             raise fields.wrong("suffix", "is not supported: the text is continued at its end")
         prompt = fields.text("prompt") or ""
+        if not prompt and not fields.get("images"):
+            return _nothing(model, fields, settings, "response")
         if fields.switch("raw") and fields.get("images"):
             raise fields.wrong("images", "do not go together with raw")
         if fields.switch("raw") or not model.llm.has_chat_template:
@@ -109,6 +113,14 @@ class _Generate(_Chat):
 
 
 CHAT, GENERATE = _Chat(), _Generate()
+
+
+def _nothing(model: ServedModel, fields: Fields, settings: Settings, field: str) -> OllamaAsk:
+    """Asked without a text, so that the model is loaded, which it is already."""
+    wanted = read_wanted(Fields(_options(fields)), model.llm.sampling, settings)
+    return OllamaAsk(
+        fields.text("model") or model.name, wanted, [], ChatAnswer(None, PlainContent()), field
+    )
 
 
 def _message(fields: Fields) -> dict[str, Any]:
@@ -164,6 +176,8 @@ def _arguments(text: str) -> Any:
 
 def _end(ask: OllamaAsk) -> dict[str, Any]:
     """What is told at the end; times are nanoseconds."""
+    if not ask.generations:
+        return {"done": True, "done_reason": "load"}
     (generation,) = ask.generations
     stats = generation.stats
     return {

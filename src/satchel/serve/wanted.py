@@ -18,6 +18,7 @@ from satchel.serve.settings import Settings
 MOST_LOGPROBS = 20
 _MOST_ANSWERS = 16
 _MOST_STOPS = 16
+_LEAST_TOP_P = 1e-6  # keeps the likeliest token only
 _LONGEST_TOKEN = 64  # characters: a text that has more for each token of the context is too long
 
 
@@ -86,8 +87,8 @@ def _sampling(fields: Fields, usual: SamplingOptions) -> SamplingOptions:
     seed = fields.integer("seed", -(1 << 63), (1 << 63) - 1)
     return usual.changed(
         temperature=fields.number("temperature", 0, 100),
-        top_p=_above_zero(fields, "top_p"),
-        top_k=fields.integer("top_k", 0, 1 << 20),
+        top_p=_top_p(fields),
+        top_k=_top_k(fields),
         min_p=fields.number("min_p", 0, 1),
         repetition_penalty=_above_zero(fields, "repetition_penalty", 100),
         frequency_penalty=fields.number("frequency_penalty", -2, 2),
@@ -95,6 +96,18 @@ def _sampling(fields: Fields, usual: SamplingOptions) -> SamplingOptions:
         logit_bias=_bias(fields),
         seed=None if seed is None else seed % (1 << 63),
     )
+
+
+def _top_p(fields: Fields) -> float | None:
+    """OpenAI takes 0 too: the likeliest token only."""
+    value = fields.number("top_p", 0, 1)
+    return _LEAST_TOP_P if value == 0 else value
+
+
+def _top_k(fields: Fields) -> int | None:
+    """As vLLM's clients say it, -1 is all tokens; 0 is that here, as for llama.cpp."""
+    value = fields.integer("top_k", -1, 1 << 20)
+    return 0 if value == -1 else value
 
 
 def _above_zero(fields: Fields, name: str, most: float = 1) -> float | None:
