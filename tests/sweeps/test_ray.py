@@ -1,6 +1,8 @@
 """Sweeps on Ray: two nodes on this machine, of which one dies.
 
-Where Ray is installed: pip install '.[sweep]' && pytest tests/sweeps/test_ray.py
+    pytest tests/sweeps/test_ray.py -m slow
+
+``test_smoke.py`` runs a whole experiment on Ray each time.
 """
 
 from __future__ import annotations
@@ -24,6 +26,7 @@ from satchel.sweeps.results import Results
 
 ray = pytest.importorskip("ray")
 cluster_utils = pytest.importorskip("ray.cluster_utils")
+pytestmark = pytest.mark.slow
 NODE_MEMORY = 130_000_000  # of an export: some 80 MB, so that a node has room for one
 
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 
 from satchel.cli.main import main
 
+HAS_RAY = find_spec("ray") is not None
 SMOKE = Path(__file__).parents[2] / "experiments" / "smoke.yaml"
 
 
@@ -25,10 +27,11 @@ def run_smoke(folder: Path, capsys: pytest.CaptureFixture[str], *options: str) -
     assert "Speed against quality" in page and "48" in page
 
 
+@pytest.mark.skipif(HAS_RAY, reason="it runs on Ray")
 def test_one_after_the_other(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run_smoke(tmp_path / "smoke", capsys)
 
 
+@pytest.mark.skipif(not HAS_RAY, reason="pip install 'satchel[sweep]'")
 def test_with_two_workers_of_ray(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    pytest.importorskip("ray")
     run_smoke(tmp_path / "smoke", capsys, "--ray", "--memory", "1G")
