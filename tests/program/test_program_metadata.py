@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import satchel
 from satchel.errors import ProgramFormatError
 from satchel.graph.builder import GraphBuilder
 from satchel.program.about import KINDS, About, AboutLanguageModel, AboutModule, read_about
+from satchel.program.metadata import SCHEMA
 from satchel.program.writer import ProgramWriter
 from satchel.runtime.program import Program
 from support.tiny_llm import write_tiny_llm
@@ -56,7 +58,18 @@ ODD: dict[str, Any] = {
     "layer_error": {"w": [None]},
     "tokenizer": [],
     "generation": 5,
+    "satchel_version": 1,
+    "pooling": ["last"],
+    "runner": "mine",
+    "output_snr_db": "much",
+    "in_16_bits": "all",
 }
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_a_kind_has_is_checked(kind: str) -> None:
+    """All that code may take for granted, because no file that says otherwise is opened."""
+    assert {each.name for each in fields(KINDS[kind])} - {"more"} <= set(SCHEMA)
 
 
 @pytest.mark.parametrize("name", ODD)

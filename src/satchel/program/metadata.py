@@ -18,7 +18,7 @@ class Each:
     kind: Any
 
 
-_SCHEMA: dict[str, Any] = {
+SCHEMA: dict[str, Any] = {
     "satchel_version": str,
     "kind": str,
     "name": str,
@@ -70,7 +70,7 @@ def wrong_values(document: dict[str, Any]) -> Iterator[str]:
     >>> list(wrong_values({"name": 5, "placement": {"nodes": {"cpu": "many"}}}))
     ['name is not a text', 'placement.nodes.cpu is not a whole number']
     """
-    yield from _wrong(document, _SCHEMA, "")
+    yield from _wrong(document, SCHEMA, "")
 
 
 def _wrong(value: Any, kind: Any, where: str) -> Iterator[str]:
