@@ -101,13 +101,18 @@ void Device::submit(std::span<const VkCommandBuffer> commands, const char* what)
   VkSubmitInfo submit;
   submit.commandBufferCount = static_cast<uint32_t>(commands.size());
   submit.pCommandBuffers = commands.data();
-  VkResult result = functions_.vkQueueSubmit(queue_, 1, &submit, fence_);
-  if (result == VK_SUCCESS)
-    result = functions_.vkWaitForFences(device_, 1, &fence_, 1, patience_in_nanoseconds());
-  abandoned_ = result == VK_TIMEOUT;
-  lost_ = result == VK_ERROR_DEVICE_LOST || abandoned_;
-  require_success(result, what);
-  require_success(functions_.vkResetFences(device_, 1, &fence_), what);
+  const VkResult begun = functions_.vkQueueSubmit(queue_, 1, &submit, fence_);
+  lost_ = begun == VK_ERROR_DEVICE_LOST;
+  require_success(begun, what);
+  const VkResult done =
+      functions_.vkWaitForFences(device_, 1, &fence_, 1, patience_in_nanoseconds());
+  // Whatever keeps the host from waiting, the device may still be at work.
+  abandoned_ = done != VK_SUCCESS && done != VK_ERROR_DEVICE_LOST;
+  lost_ = done != VK_SUCCESS;
+  require_success(done, what);
+  const VkResult reset = functions_.vkResetFences(device_, 1, &fence_);
+  lost_ = reset != VK_SUCCESS;  // nothing can be waited for any more
+  require_success(reset, what);
 }
 
 void Device::barrier(VkCommandBuffer commands) const {

@@ -200,8 +200,8 @@ class LinearStep : public Step {
                               size.tokens,    size.rows,
                               first().has(2), nodes_.sum != nullptr,
                               digits(),       size.threads,
-                              size.parts,     size.parts > 1 ? 128u : 64u,
-                              group(),        has_multiples_ && digits() == 1 && size.parts == 1};
+                              size.parts,     size.columns,
+                              group(),        has_multiples_ && digits() == 1};
     work.recorder.dispatch("gemm_bytes", constants, {w, x, aux, residual, written(y)}, push,
                            {blocks, (push.tokens + size.tokens - 1) / size.tokens});
     if (nodes_.product) record_node(*nodes_.product, work);
@@ -210,13 +210,19 @@ class LinearStep : public Step {
   // Tokens and rows of a workgroup of gemm_bytes.comp: large ones read less,
   // small ones are more.
   struct Blocks {
-    uint32_t tokens, rows, threads, parts;
+    uint32_t tokens, rows, threads, parts, columns;
   };
   Blocks blocks_for(int64_t rows) const {
-    if (tokens() <= 32) return {32, 32, digits() == 1 ? 128u : 64u, digits() == 1 ? 4u : 2u};
-    if (tokens() <= 64 && digits() == 1) return {64, 32, 64, 2};
-    const int64_t large = (tokens() + 127) / 128 * ((rows + 63) / 64);
-    return large >= kManyGroups && digits() == 1 ? Blocks{128, 64, 128, 1} : Blocks{64, 64, 128, 1};
+    if (digits() == 2)
+      return tokens() <= 32 ? Blocks{32, 32, 64, 2, 128} : Blocks{64, 64, 128, 1, 64};
+    if (tokens() <= 32)
+      return rows < 4 * kManyGroups * 32 ? Blocks{32, 32, 128, 4, 128} : Blocks{32, 32, 64, 2, 128};
+    if (tokens() <= 64) return {64, 32, 64, 2, 128};
+    const auto groups = [&](int64_t side) {
+      return (tokens() + side - 1) / side * ((rows + 63) / 64);
+    };
+    if (groups(128) >= kManyGroups) return {128, 64, 128, 1, 128};
+    return groups(64) > kManyGroups ? Blocks{64, 64, 128, 1, 128} : Blocks{64, 32, 128, 2, 128};
   }
 
   // Returns how many tiles or blocks of `height` rows there are, and fills in where the second and

@@ -2,15 +2,11 @@
 
 // Halves by hand: what the built-in functions do with the smallest ones is left to the driver.
 float half_to_float(uint h) {
-  const uint exponent = h >> 10 & 31u, fraction = h & 1023u;
-  float size;
-  if (exponent == 0u)
-    size = float(fraction) * 5.9604644775390625e-8;
-  else if (exponent == 31u)
-    size = uintBitsToFloat(0x7F800000u | fraction << 13);
-  else
-    size = uintBitsToFloat((exponent + 112u) << 23 | fraction << 13);
-  return (h & 0x8000u) != 0u ? -size : size;
+  const uint size = h & 0x7FFFu;
+  uint bits = (size << 13) + (112u << 23);
+  if (size >= 0x7C00u) bits += 112u << 23;  // infinite, or no number
+  if (size < 0x400u) bits = floatBitsToUint(float(size) * 5.9604644775390625e-8);
+  return uintBitsToFloat(bits | (h & 0x8000u) << 16);
 }
 
 // To the nearest, halves to even; too large ones become infinite.

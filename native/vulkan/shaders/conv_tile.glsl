@@ -44,20 +44,41 @@ uint x_word(Pixel pixel, uint number, uint words) {
   return word ^ 0x80808080u;
 }
 
+// A word of weights, which has two of them if they are halves.
 uint w_word(uint tile, uint number, uint row, uint words) {
   if (number >= words) return 0;
   const uint at = (tile * words + number) * 16 + row;
-  if (ENCODING != F16) return w[c.w_first + at];
-  return floatBitsToUint(half_of(w[c.w_first + at / 2], at % 2));
+  return w[c.w_first + (ENCODING == F16 ? at / 2 : at)];
+}
+
+// A thread's part of the next step, which is on its way while one is multiplied.
+Pixel pixels[4];
+uint x_next[4], w_next[4];
+
+void fetch(uint begin, uint words, uint first_output) {
+  const uint thread = gl_LocalInvocationID.x, last_tile = (c.outputs - 1) / 16;
+  [[unroll]] for (uint i = 0; i < 4; ++i) {
+    const uint tile = min(first_output / 16 + i, last_tile);
+    x_next[i] = x_word(pixels[i], begin + thread % 16, words);
+    w_next[i] = w_word(tile, begin + thread / 16, thread % 16, words);
+  }
+}
+
+void store() {
+  const uint thread = gl_LocalInvocationID.x, k = thread % 16, row = thread % 16;
+  [[unroll]] for (uint i = 0; i < 4; ++i) {
+    const uint pixel = thread / 16 + 16 * i;
+    x_tile[k * STRIDE + pixel / 4][pixel % 4] = x_next[i];
+    w_tile[thread / 16 * STRIDE + i * 4 + row / 4][row % 4] =
+        ENCODING == F16 ? floatBitsToUint(half_of(w_next[i], row % 2)) : w_next[i];
+  }
 }
 
 // The products of four pixels and four outputs each, of a thread.
 void multiply(uint first_pixel, uint first_output, out vec4 sums[4], out ivec4 whole[4]) {
   const uint thread = gl_LocalInvocationID.x;
   const uint words = IS_BYTES ? (columns() + 3) / 4 : columns();
-  const uint last_tile = (c.outputs - 1) / 16;
   [[unroll]] for (uint i = 0; i < 4; ++i) sums[i] = vec4(0.0), whole[i] = ivec4(0);
-  Pixel pixels[4];
   [[unroll]] for (uint i = 0; i < 4; ++i) {
     const uint number = min(first_pixel + thread / 16 + 16 * i, c.pixels - 1);
     if (IS_POINT) {
@@ -68,16 +89,12 @@ void multiply(uint first_pixel, uint first_output, out vec4 sums[4], out ivec4 w
                         in_image / c.out_w, in_image % c.out_w);
     }
   }
+  fetch(0, words, first_output);
   for (uint begin = 0; begin < words; begin += STEP) {
-    [[unroll]] for (uint i = 0; i < 4; ++i) {
-      const uint k = thread % 16, pixel = thread / 16 + 16 * i;
-      x_tile[k * STRIDE + pixel / 4][pixel % 4] = x_word(pixels[i], begin + k, words);
-      const uint row = thread % 16, tile = min(first_output / 16 + i, last_tile);
-      w_tile[thread / 16 * STRIDE + i * 4 + row / 4][row % 4] =
-          w_word(tile, begin + thread / 16, row, words);
-    }
+    store();
     barrier();
-    [[unroll]] for (uint k = 0; k < STEP; ++k) {
+    fetch(begin + STEP, words, first_output);
+    for (uint k = 0; k < STEP; ++k) {
       const uvec4 a = x_tile[k * STRIDE + thread / 16], b = w_tile[k * STRIDE + thread % 16];
       [[unroll]] for (uint i = 0; i < 4; ++i) {
         if (IS_BYTES)

@@ -24,7 +24,7 @@ layout(constant_id = 7) const uint THREADS = 128;
 layout(constant_id = 8) const uint PARTS = 1;
 layout(constant_id = 9) const uint BK = 64;
 // Scales are so small whole multiples of a step that a code times its multiple is a byte: sums of 1,024
-// columns are whole numbers then, which are scaled once. For one part and codes of 8 bits.
+// columns are whole numbers then, which are scaled once. For codes of 8 bits.
 layout(constant_id = 11) const bool HAS_MULTIPLES = false;
 
 layout(binding = 0) readonly buffer Weights { uint w[]; };
@@ -55,8 +55,9 @@ const uint TOKENS = BM / DOWN, FRAGMENTS = TOKENS / 16;
 const uint GROUPS = BK / 32, X_ROW = BK / 16, W_ROW = BK / 8;
 const uint X_STRIDE = X_ROW + 1, W_STRIDE = W_ROW + 2;  // of a row in shared memory, in such words
 const uint X_WORDS = BM * DIGITS * X_ROW / OWN, W_WORDS = BN * W_ROW / OWN;  // of a thread
-const uint SCALES = (BN * GROUPS + OWN - 1) / OWN;
-const uint X_PART = DIGITS * BM * X_STRIDE, W_PART = BN * W_STRIDE, SCALE_PART = GROUPS * BN;
+// Scales of a step: of each row and group, or of each row.
+const uint SCALE_PART = HAS_MULTIPLES ? BN : GROUPS * BN, SCALES = (SCALE_PART + OWN - 1) / OWN;
+const uint X_PART = DIGITS * BM * X_STRIDE, W_PART = BN * W_STRIDE;
 
 shared uvec4 x_tile[PARTS * X_PART];
 shared uvec2 w_tile[PARTS * W_PART];
@@ -122,11 +123,12 @@ int multiple_of(Matrix m, uint tile, uint unit, uint row) {
     if (EIGHT_BITS) high_next[i] = w[at + 16];                                                       \
     if (HAS_MULTIPLES) high_next[i] = uint(multiple_of(m, tile, unit, row));                         \
   }                                                                                                  \
-  [[unroll]] for (uint i = 0; i < (HAS_MULTIPLES ? 0 : SCALES); ++i) {                               \
+  [[unroll]] for (uint i = 0; i < SCALES; ++i) {                                                     \
     const uint number = min(i * OWN + thread, SCALE_PART - 1);                                       \
     const uint row = number % BN, chunk = min((step) * GROUPS + number / BN, c.cols / 32 - 1);       \
     const uint tile = min((first_row + row) / 16, (m.rows - 1) / 16);                                \
-    scale_next[i] = scale_and_offset(m, tile, chunk, row % 16).x;                                    \
+    scale_next[i] = HAS_MULTIPLES ? uintBitsToFloat(w[run_at(m, tile, chunk * 32 / RUN) + row % 16]) \
+                                  : scale_and_offset(m, tile, chunk, row % 16).x;                    \
   }
 
 #define STORE                                                                                        \
@@ -140,7 +142,7 @@ int multiple_of(Matrix m, uint tile, uint unit, uint row) {
            number / 16 % W_ROW] = HAS_MULTIPLES ? multiplied(codes_next[i], int(high_next[i]))      \
                                                 : bytes_of(codes_next[i], high_next[i]);             \
   }                                                                                                  \
-  [[unroll]] for (uint i = 0; i < (HAS_MULTIPLES ? 0 : SCALES); ++i)                                                       \
+  [[unroll]] for (uint i = 0; i < SCALES; ++i)                                                       \
     scales[part * SCALE_PART + min(i * OWN + thread, SCALE_PART - 1)] = scale_next[i];
 
 void main() {
@@ -196,16 +198,12 @@ void main() {
         }
       }
     }
-    const uint run = step * BK / RUN;
-    if (HAS_MULTIPLES && (step + 1 == steps || (step + 1) * BK / RUN != run)) {
-      for (uint i = thread; i < BN; i += OWN) {
-        const uint tile = min((first_row + i) / 16, (m.rows - 1) / 16);
-        scales[i] = uintBitsToFloat(w[run_at(m, tile, run) + (first_row + i) % 16]);
-      }
-      barrier();
+    const uint run = step * BK / RUN, next = step + PARTS;  // of this part
+    if (HAS_MULTIPLES && (next >= steps || next * BK / RUN != run)) {
       [[unroll]] for (uint j = 0; j < 2; ++j) {
         Sums by;
-        coopMatLoad(by, scales, column + j * 16, 0, gl_CooperativeMatrixLayoutRowMajor);
+        coopMatLoad(by, scales, part * SCALE_PART + column + j * 16, 0,
+                    gl_CooperativeMatrixLayoutRowMajor);
         [[unroll]] for (uint i = 0; i < FRAGMENTS; ++i) {
           const Sums whole = Sums(run_sums[i * 2 + j]);
           [[unroll]] for (uint e = 0; e < whole.length(); ++e) sums[i * 2 + j][e] += whole[e] * by[e];

@@ -1,0 +1,103 @@
+// A stand-in for libvulkan.so.1, to be found before it: all calls go to the real one, but for one
+// that is told to fail. No driver fails on request, and ours has to be ready for each that does.
+//
+//   cc -shared -fPIC -o FOLDER/libvulkan.so.1 vulkan_faults.c
+//
+// SATCHEL_TEST_VULKAN names the real library. SATCHEL_TEST_FAULT=NAME:CALLS:RESULT, or fail() from
+// within the process, lets so many calls of a function pass, and returns RESULT for those behind.
+#include <dlfcn.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+typedef uintptr_t Word;
+typedef void (*Function)(void);
+typedef Function (*Find)(void*, const char*);
+// Whole numbers and pointers are passed in registers of one kind: a call with six of them serves
+// functions that take fewer.
+typedef int32_t (*Call)(Word, Word, Word, Word, Word, Word);
+
+// VK_ERROR_DEVICE_LOST; and as if the device never came to the end: the work is not even begun.
+enum { LOST = -4, NEVER_DONE = 1000 };
+
+static char failing[64];
+static long calls_left;
+static int32_t result;
+
+void fail(const char* name, long calls, int32_t with) {
+  snprintf(failing, sizeof failing, "%s", name);
+  calls_left = calls;
+  result = with;
+}
+
+static int fails(const char* name) { return strcmp(name, failing) == 0 && calls_left-- <= 0; }
+
+// A device that is lost is at work no more, which a real one is while it is waited for.
+static int is_wait(const char* name) { return strcmp(name, "vkWaitForFences") == 0; }
+
+#define FUNCTIONS(F)                                                                         \
+  F(vkCreateDevice)                                                                          \
+  F(vkCreateBuffer) F(vkAllocateMemory) F(vkBindBufferMemory) F(vkMapMemory)                 \
+      F(vkCreateShaderModule) F(vkCreateDescriptorSetLayout) F(vkCreatePipelineLayout)       \
+          F(vkCreatePipelineCache) F(vkGetPipelineCacheData) F(vkCreateComputePipelines)     \
+              F(vkCreateDescriptorPool) F(vkResetDescriptorPool) F(vkAllocateDescriptorSets) \
+                  F(vkCreateCommandPool) F(vkResetCommandPool) F(vkAllocateCommandBuffers)   \
+                      F(vkBeginCommandBuffer) F(vkEndCommandBuffer) F(vkCreateFence)         \
+                          F(vkResetFences) F(vkWaitForFences) F(vkQueueSubmit)
+
+#define WRAP(name)                                                                               \
+  static Call real_##name;                                                                       \
+  static long count_##name;                                                                      \
+  static int32_t own_##name(Word a, Word b, Word c, Word d, Word e, Word f) {                    \
+    ++count_##name;                                                                              \
+    const int failed = fails(#name);                                                             \
+    if (failed && !(result == LOST && is_wait(#name))) return result == NEVER_DONE ? 0 : result; \
+    const int32_t found = real_##name(a, b, c, d, e, f);                                         \
+    return failed ? result : found;                                                              \
+  }
+FUNCTIONS(WRAP)
+
+// How often a function was called; -1 if it cannot be made to fail.
+long calls_of(const char* name) {
+#define TELL(n) \
+  if (strcmp(name, #n) == 0) return count_##n;
+  FUNCTIONS(TELL)
+  return -1;
+}
+const char* names(void) {
+#define NAME(n) #n " "
+  return FUNCTIONS(NAME);
+}
+
+static Function own_or(const char* name, Function real) {
+#define CHOOSE(n)                      \
+  if (real && strcmp(name, #n) == 0) { \
+    real_##n = (Call)real;             \
+    return (Function)own_##n;          \
+  }
+  FUNCTIONS(CHOOSE)
+  return real;
+}
+
+static Find real_device_find;
+static Function device_find(void* device, const char* name) {
+  return own_or(name, real_device_find(device, name));
+}
+
+Function vkGetInstanceProcAddr(void* instance, const char* name) {
+  static Find find;
+  if (!find) {
+    void* real = dlopen(getenv("SATCHEL_TEST_VULKAN"), RTLD_NOW | RTLD_LOCAL);
+    find = real ? (Find)dlsym(real, "vkGetInstanceProcAddr") : NULL;
+    if (!find) abort();
+    const char* told = getenv("SATCHEL_TEST_FAULT");
+    if (told) sscanf(told, "%63[^:]:%ld:%d", failing, &calls_left, &result);
+  }
+  Function real = find(instance, name);
+  if (strcmp(name, "vkGetDeviceProcAddr") == 0) {
+    real_device_find = (Find)real;
+    return (Function)device_find;
+  }
+  return own_or(name, real);
+}
