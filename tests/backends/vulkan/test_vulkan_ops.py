@@ -77,17 +77,16 @@ _WITH_STATES = [case for case in CASES if case.op in OPS and _has_state(case)]
 def test_all_rows_of_an_op(op: str, device: dict[str, Any], tmp_path: Path) -> None:
     rows, refused = _ROWS[op], 0
     for first in range(0, len(rows), _TOGETHER):
-        refused += _check_rows(op, rows[first : first + _TOGETHER], tmp_path)
+        refused += _check_rows(op, rows[first : first + _TOGETHER], tmp_path / f"{first}.satchel")
     assert refused < len(rows)
 
 
-def _check_rows(op: str, rows: list[TargetRow], tmp_path: Path) -> int:
+def _check_rows(op: str, rows: list[TargetRow], path: Path) -> int:
     """How many of them are the CPU's."""
     joined = Joined(rows)
     arrays = {name: slot.array for name, slot in joined.weights.items()}
     encodings = {name: slot.encoding for name, slot in joined.weights.items()}
-    path = write_program(tmp_path / "p.satchel", [joined.graph], arrays, encodings)
-    instance = on_device(Program(path))
+    instance = on_device(Program(write_program(path, [joined.graph], arrays, encodings)))
     for part in instance.parts:
         assert part.executor in ("vulkan", "cpu")
     for _ in range(2):  # the same places again
