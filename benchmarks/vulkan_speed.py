@@ -8,8 +8,8 @@
     python benchmarks/vulkan_speed.py llama.satchel --peer PYTHON --gguf /tmp/gguf/model.gguf
 
 PYTHON is an environment with a llama-cpp-python whose llama.cpp was built for the GPU. Tokens are
-random; every step brings its logits to the host, but for "decode chosen there": the likeliest token
-is taken on the device, as an answer is made. Numbers are tokens a second, medians of rounds that
+random; every step brings its logits to the host, but for "chosen there": the likeliest tokens are
+taken on the device, as answers are made. Numbers are tokens a second, medians of rounds that
 the two do in turns. Before them, how long the program takes to its first token, with and without
 pipelines of an earlier run, and what of the device's memory is in use (where nvidia-smi tells).
 """
@@ -35,7 +35,7 @@ PROMPTS = (256, 2048)
 DECODED = 128
 TOGETHER = (1, 2, 4, 8, 16, 32)
 CHAIN = 32  # tokens of a submission
-CHOSEN = "decode chosen there"
+CHOSEN = " chosen there"
 
 
 class Steps:
@@ -93,27 +93,34 @@ class Steps:
 
         return self.with_sequences(together, run)
 
-    def chosen_rate(self, count: int) -> float:
+    def chosen_rate(self, together: int, steps: int) -> float:
         def run(sequences: list[int]) -> float:
-            kv, position = self.instance.method("kv_forward"), 4
+            method = self.instance.method("kv_forward" if together == 1 else "prefill_forward")
+            position, numbers = 4, [[0.0] * together] * CHAIN
             self.decode(sequences, 0, position)
-            tokens = kv.run_chain(1, position, sequences[0], 0.0, [0.0] * CHAIN)
-            started, done = time.perf_counter(), 0
-            while done < count:
-                position += len(tokens)
-                tokens = kv.run_chain(tokens[-1], position, sequences[0], 0.0, [0.0] * CHAIN)
-                done += len(tokens)
-            return done / (time.perf_counter() - started)
 
-        return self.with_sequences(1, run)
+            def chain(tokens: list[int]) -> list[list[int]]:
+                positions = [position] * together
+                return method.run_chain(tokens, positions, sequences, [0.0] * together, numbers)
+
+            runs = chain([1] * together)
+            started, done = time.perf_counter(), 0
+            while done < steps:
+                position += len(runs)
+                runs = chain(runs[-1])
+                done += len(runs)
+            return together * done / (time.perf_counter() - started)
+
+        return self.with_sequences(together, run)
 
     def measure(self) -> dict[str, float]:
         rates = {f"prefill {count}": self.prefill_rate(count) for count in PROMPTS}
-        if self.instance.chooses_tokens:
-            rates[CHOSEN] = self.chosen_rate(DECODED)
         for together in TOGETHER:
             steps = DECODED if together == 1 else 32
-            rates[f"decode of {together}"] = self.decode_rate(together, steps)
+            name = f"decode of {together}"
+            if self.instance.chooses_tokens if together == 1 else self.instance.chooses_together:
+                rates[name + CHOSEN] = self.chosen_rate(together, DECODED)
+            rates[name] = self.decode_rate(together, steps)
         return rates
 
 
@@ -178,11 +185,11 @@ def main() -> None:
             theirs.append(json.loads(subprocess.check_output(command, text=True)))
     peer = medians(theirs) if theirs else {}
     for name, rate in medians(ours).items():
-        theirs_too = peer.get("decode of 1" if name == CHOSEN else name)
+        theirs_too = peer.get(name.removesuffix(CHOSEN))
         beside = (
             f"   llama.cpp {theirs_too:8.0f}   {rate / theirs_too:5.2f} x" if theirs_too else ""
         )
-        print(f"{name:20} {rate:8.0f} tok/s{beside}")
+        print(f"{name:26} {rate:8.0f} tok/s{beside}")
 
 
 if __name__ == "__main__":

@@ -330,13 +330,16 @@ void bind_program(nb::module_& m) {
       .def("run", &run, nb::arg("method"), nb::arg("inputs"))
       .def(
           "run_chain",
-          [](Instance& i, size_t method, int32_t token, int32_t position, int32_t sequence,
-             float temperature, std::vector<float> random) {
+          [](Instance& i, size_t method, std::vector<int32_t> tokens,
+             std::vector<int32_t> positions, std::vector<int32_t> sequences,
+             std::vector<float> temperatures, std::vector<float> random) {
             const std::lock_guard<std::recursive_mutex> lock(i.mutex());
-            return i.run_chain(method, {token, position, sequence, temperature, std::move(random)});
+            return i.run_chain(method,
+                               {std::move(tokens), std::move(positions), std::move(sequences),
+                                std::move(temperatures), std::move(random)});
           },
-          nb::arg("method"), nb::arg("token"), nb::arg("position"), nb::arg("sequence"),
-          nb::arg("temperature"), nb::arg("random"), nb::call_guard<nb::gil_scoped_release>())
+          nb::arg("method"), nb::arg("tokens"), nb::arg("positions"), nb::arg("sequences"),
+          nb::arg("temperatures"), nb::arg("random"), nb::call_guard<nb::gil_scoped_release>())
       .def(
           "reset",
           [](Instance& i) {

@@ -28,11 +28,14 @@ struct PartInfo {
   std::vector<uint32_t> gives;  // written here, and read elsewhere
 };
 
-// A token, and how those behind it are chosen: as many as there are random numbers in [0, 1).
+// A token of each of some sequences, and how those behind it are chosen, run by run: each takes a
+// random number in [0, 1) for each of them.
 struct Chain {
-  int32_t token, position, sequence;
-  float temperature;  // 0: the likeliest, whatever the random numbers
-  std::vector<float> random;
+  std::vector<int32_t> tokens, positions, sequences;
+  std::vector<float> temperatures;  // 0: the likeliest, whatever the random number
+  std::vector<float> random;        // [runs][sequences]
+
+  size_t runs() const { return tokens.empty() ? 0 : random.size() / tokens.size(); }
 };
 
 class Part {
@@ -44,9 +47,10 @@ class Part {
   virtual void take(uint32_t value, const uint8_t* from) = 0;
   virtual void give(uint32_t value, uint8_t* to) = 0;
   virtual void run(Sequences& sequences) = 0;
-  // Runs a method that is this part alone again and again, each time for the token that was chosen
-  // from the logits before. The method's inputs lie in `chain`. Returns the tokens, which may be
-  // fewer than were asked for; none if it cannot. -1 stands for logits without a meaning.
+  // Runs a method that is this part alone again and again, each time for the tokens that were
+  // chosen from the logits before. The method's inputs lie in `chain`. Returns the tokens of each
+  // run, of fewer than were asked for if need be; none if it cannot. -1 stands for logits without a
+  // meaning.
   virtual std::vector<int32_t> run_chain(Sequences&, Chain&) { return {}; }
 };
 

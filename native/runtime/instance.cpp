@@ -2,6 +2,7 @@
 
 #include <cstring>
 #include <algorithm>
+#include <numeric>
 #include <utility>
 
 #include "errors.h"
@@ -160,16 +161,23 @@ void Instance::bind(size_t number, const std::vector<ArrayView>& inputs) {
 
 std::vector<int32_t> Instance::run_chain(size_t number, Chain chain) {
   const Method& method = methods_.at(number).method();
-  if (parts_[number].size() != 1 || method.outputs.size() != 1) return {};
+  const size_t count = chain.tokens.size();
+  if (parts_[number].size() != 1 || method.outputs.size() != 1 || chain.runs() == 0) return {};
+  if (chain.positions.size() != count || chain.sequences.size() != count ||
+      chain.temperatures.size() != count || chain.random.size() % count != 0)
+    throw ExecutionError("a chain needs a position, a sequence and a temperature for each token");
+  std::vector<int32_t> rows(count);
+  std::iota(rows.begin(), rows.end(), 0);
   std::vector<ArrayView> inputs;
   for (const uint32_t id : method.inputs) {
     const std::string& name = method.values[id].name;
-    const int32_t* from = name == "tokens"     ? &chain.token
-                          : name == "position" ? &chain.position
-                          : name == "sequence" ? &chain.sequence
-                                               : nullptr;
+    const std::vector<int32_t>* from = name == "tokens"     ? &chain.tokens
+                                       : name == "position" ? &chain.positions
+                                       : name == "sequence" ? &chain.sequences
+                                       : name == "rows"     ? &rows
+                                                            : nullptr;
     if (!from) return {};
-    inputs.push_back({DType::i32, {1}, from});
+    inputs.push_back({DType::i32, {static_cast<int64_t>(count)}, from->data()});
   }
   bind(number, inputs);
   std::vector<int32_t> tokens = parts_[number][0]->run_chain(*sequences_, chain);

@@ -31,7 +31,7 @@ class Instance {
   std::vector<ArrayView> run(size_t method, const std::vector<ArrayView>& inputs);
 
   // Tokens that follow one another, chosen where the logits are: see Part::run_chain. None if the
-  // method is not one of a token, or who runs it cannot choose.
+  // method is not one of tokens and their places, or who runs it cannot choose.
   std::vector<int32_t> run_chain(size_t method, Chain chain);
 
   // All states are what they were at first.

@@ -1,10 +1,11 @@
 #include "executor.h"
 
 #include <algorithm>
-#include <cstring>
-#include <functional>
+#include <bit>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
+#include <functional>
 
 #include "../runtime/errors.h"
 #include "choice.h"
@@ -107,12 +108,12 @@ class VulkanPart : public Part, private Work {
   }
 
   std::vector<int32_t> run_chain(Sequences& of_instance, Chain& chain) override {
-    if (!can_choose() || chain.random.empty()) return {};
+    if (!can_choose(chain.tokens.size())) return {};
     sequences = &of_instance;
     const std::vector<std::vector<uint8_t>> tables = prepare_runs(chain);
     const size_t runs = tables.size();
-    if (!tables_.publish() || !chooses_ || temperature_ != chain.temperature) commands_ = nullptr;
-    chooses_ = true, temperature_ = chain.temperature;
+    if (!tables_.publish() || !chooses_) commands_ = nullptr;
+    chooses_ = true;
     if (!commands_ || recorded_with_ != executor_.device_.buffers_made()) {
       record();
       feed_inputs();
@@ -122,33 +123,36 @@ class VulkanPart : public Part, private Work {
       inputs_.write(run, 0, tables[run].data());
       for (size_t i = 0; i < info_.takes.size(); ++i)
         inputs_.write(run, i + 1, method_.tensor(info_.takes[i]).data);
-      ++chain.position;
+      for (int32_t& position : chain.positions) ++position;
       commands.insert(commands.end(), {inputs_.commands(run), commands_});
     }
     executor_.device_.submit(commands, method_.method().name.c_str());
     const auto* chosen = reinterpret_cast<const int32_t*>(choice_->chosen());
-    return {chosen, chosen + runs};
+    return {chosen, chosen + runs * chain.tokens.size()};
   }
 
  private:
-  // Logits of one token, of a method that is this part.
-  bool can_choose() const {
+  // Logits of all tokens, of a method that is this part.
+  bool can_choose(size_t tokens) const {
     const Tensor& logits = method_.tensor(method_.method().outputs[0]);
-    return info_.first == 0 && info_.last == method_.calls().size() && info_.gives.size() == 1 &&
+    return tokens <= Choice::kMostTokens && info_.first == 0 &&
+           info_.last == method_.calls().size() && info_.gives.size() == 1 &&
            logits.info->storage == Storage::arena && logits.dtype == DType::f32 &&
-           logits.elements() == logits.last() && !tells_times() && !executor_.profile_;
+           logits.elements() == logits.last() * static_cast<int64_t>(tokens) && !tells_times() &&
+           !executor_.profile_;
   }
   bool is_tokens(uint32_t id) const { return method_.tensor(id).info->name == "tokens"; }
 
   // The tables of all runs: the host knows their positions. Where a run needs other commands, the
   // chain ends before it; where tables get other places, all are made again.
   std::vector<std::vector<uint8_t>> prepare_runs(Chain& chain) {
-    const int32_t first = chain.position;
-    size_t most = std::min(chain.random.size(), RunInputs::kMostRuns);
+    const std::vector<int32_t> first = chain.positions;
+    size_t most = std::min(chain.runs(), RunInputs::kMostRuns);
     std::vector<std::vector<uint8_t>> made;
     while (made.size() < most) {
       const size_t run = made.size();
-      chain.position = first + static_cast<int32_t>(run);
+      for (size_t i = 0; i < first.size(); ++i)
+        chain.positions[i] = first[i] + static_cast<int32_t>(run);
       const HostTables::Layout before = tables_.layout();
       bool serves = true;
       try {
@@ -165,16 +169,21 @@ class VulkanPart : public Part, private Work {
       else
         made.push_back(tables_.bytes());
     }
-    chain.position = first;
+    std::copy(first.begin(), first.end(), chain.positions.begin());
     return made;
   }
 
   void prepare_run(const Chain& chain, size_t run) {
     tables_.clear();
     for (const FusedStep& fused : steps_) fused.step->prepare(*this);
-    uint32_t numbers[] = {0, static_cast<uint32_t>(run)};
-    std::memcpy(numbers, &chain.random[run], sizeof(float));
-    tables_.add(kChoice, choice_key(), numbers, sizeof numbers);
+    const size_t count = chain.tokens.size();
+    std::vector<uint32_t> numbers{static_cast<uint32_t>(run)};
+    for (size_t i = 0; i < count; ++i) {
+      const float temperature = chain.temperatures[i];
+      numbers.push_back(std::bit_cast<uint32_t>(chain.random[run * count + i]));
+      numbers.push_back(std::bit_cast<uint32_t>(temperature > 0 ? 1.0f / temperature : 0.0f));
+    }
+    tables_.add(kChoice, choice_key(), numbers.data(), numbers.size() * sizeof(uint32_t));
   }
 
   // The tables and the method's inputs are brought to their places before each run; the tokens of
@@ -265,9 +274,10 @@ class VulkanPart : public Part, private Work {
   void record_choice() {
     const auto tokens = std::find_if(info_.takes.begin(), info_.takes.end(),
                                      [&](uint32_t id) { return is_tokens(id); });
-    choice_->record(recorder_, place(method_.tensor(info_.gives[0])),
-                    tables_.place(*tables_.find(kChoice, choice_key())), crossing(*taken_, *tokens),
-                    temperature_);
+    const Tensor& logits = method_.tensor(info_.gives[0]);
+    choice_->record(
+        recorder_, place(logits), static_cast<uint32_t>(logits.elements() / logits.last()),
+        tables_.place(*tables_.find(kChoice, choice_key())), crossing(*taken_, *tokens));
   }
 
   Place place(const Tensor& t) override {
@@ -307,9 +317,8 @@ class VulkanPart : public Part, private Work {
   uint64_t recorded_with_ = 0;          // how many buffers there had been
   bool is_timed_ = false;
   std::vector<size_t> step_times_;  // how many timings there were before each step, and in all
-  // Of chains: the commands choose a token and leave the logits where they are.
+  // Of chains: the commands choose tokens and leave the logits where they are.
   bool chooses_ = false;
-  float temperature_ = 0;
   std::unique_ptr<Choice> choice_;
   RunInputs inputs_;
 };

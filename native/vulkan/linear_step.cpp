@@ -11,6 +11,7 @@ constexpr int64_t kMostRounded = 16384;  // bytes of a row that a workgroup roun
 constexpr int64_t kMostTogether = 4;     // tokens of a workgroup of linear_few.comp
 constexpr int64_t kMostFew = 16;         // tokens, where there are cooperative matrices for more
 constexpr int64_t kManyGroups = 128;     // workgroups that keep a large device busy
+constexpr int64_t kSplitColumns = 2048;  // the fewest of a workgroup that has not all of them
 
 int64_t tokens_of(const NodeCall& linear) { return linear.in(0).product(0, linear.in(0).rank - 1); }
 
@@ -67,7 +68,7 @@ class LinearStep : public Step {
   uint64_t scratch(Work&) const override { return scratch_bytes(); }
 
   void record(Work& work) override {
-    if (tokens() > kMostFew && uses_matrices()) {
+    if (uses_blocks()) {
       record_many(work);
       return;
     }
@@ -96,6 +97,12 @@ class LinearStep : public Step {
   uint32_t largest() const { return digits() == 2 ? kLargest16 : 127; }
   // gemm_bytes.comp has no place for what is added to all weights of a group.
   bool uses_matrices() const { return has_matrices_ && !weight_of(first()).group_offsets(); }
+  bool uses_blocks() const { return tokens() > kMostFew && uses_matrices(); }
+  int64_t all_rows() const {
+    int64_t rows = 0;
+    for (const NodeCall* linear : nodes_.linears) rows += weight_of(*linear).shape[0];
+    return rows;
+  }
   uint32_t group() const { return word(weight_of(first()).group); }
   // Tiles of a workgroup of linear_few.comp: more where there are many, so that a row is rounded
   // less often.
@@ -116,7 +123,15 @@ class LinearStep : public Step {
     return round_up(static_cast<uint64_t>(tokens() * cols() * digits()), kOffsetStep);
   }
   uint64_t aux_bytes() const { return static_cast<uint64_t>(tokens()) * sizeof(float); }
-  uint64_t scratch_bytes() const { return rounds_itself() ? 0 : codes_bytes() + aux_bytes(); }
+  uint64_t parts_bytes() const {
+    if (!uses_blocks() || splits() == 1) return 0;
+    return static_cast<uint64_t>(splits() * tokens() * all_rows()) * sizeof(float);
+  }
+  // Codes of rounded rows and their scales, and then parts of results.
+  uint64_t rounded_bytes() const {
+    return rounds_itself() ? 0 : codes_bytes() + round_up(aux_bytes(), kOffsetStep);
+  }
+  uint64_t scratch_bytes() const { return rounded_bytes() + parts_bytes(); }
 
   void round_rows(Work& work, View& x, View& aux) const {
     const Place room = work.scratch(scratch_bytes());
@@ -184,6 +199,8 @@ class LinearStep : public Step {
     std::vector<const Tensor*> results;
     for (const NodeCall* linear : nodes_.linears)
       results.push_back(nodes_.sum ? nodes_.sum->output : linear->output);
+    const Blocks size = blocks();
+    const uint32_t split = word(splits());
     const View w = work.recorder.view(weights_), y = seen(results, work);
     const View residual = nodes_.sum ? work.view(*nodes_.residual) : x;
     struct {
@@ -191,19 +208,27 @@ class LinearStep : public Step {
       Matrix matrices[3];
     } push{word(cols()),   word(tokens()), x.first / 4, aux.first,
            residual.first, UINT32_MAX,     UINT32_MAX,  {}};
-    int64_t rows = 0;
-    for (const NodeCall* linear : nodes_.linears) rows += weight_of(*linear).shape[0];
-    const Blocks size = blocks_for(rows);
-    const uint32_t blocks =
+    const uint32_t count =
         fill_matrices(work, y, results, size.rows, push.matrices, push.blocks_0, push.blocks_1);
     const Constants constants{encoding(),     static_cast<uint32_t>(first().params.activation),
                               size.tokens,    size.rows,
-                              first().has(2), nodes_.sum != nullptr,
+                              first().has(2), nodes_.sum != nullptr && split == 1,
                               digits(),       size.threads,
                               size.parts,     size.columns,
-                              group(),        has_multiples_ && digits() == 1};
+                              group(),        has_multiples_ && digits() == 1,
+                              split};
+    if (split > 1) {
+      const Place room = work.scratch(scratch_bytes());
+      const View parts =
+          work.recorder.view({room.buffer, room.offset + rounded_bytes(), parts_bytes()});
+      push.matrices[0].y = parts.first;
+      work.recorder.dispatch("gemm_bytes", constants, {w, x, aux, residual, written(parts)}, push,
+                             {count, split});
+      add_parts(work, parts, residual, y, split);
+      return;
+    }
     work.recorder.dispatch("gemm_bytes", constants, {w, x, aux, residual, written(y)}, push,
-                           {blocks, (push.tokens + size.tokens - 1) / size.tokens});
+                           {count, (push.tokens + size.tokens - 1) / size.tokens});
     if (nodes_.product) record_node(*nodes_.product, work);
   }
 
@@ -212,17 +237,40 @@ class LinearStep : public Step {
   struct Blocks {
     uint32_t tokens, rows, threads, parts, columns;
   };
-  Blocks blocks_for(int64_t rows) const {
+
+  void add_parts(Work& work, const View& parts, const View& residual, const View& y,
+                 uint32_t splits) const {
+    const struct {
+      uint32_t count, splits, parts_first, residual_first, y_first;
+    } push{word(tokens() * all_rows()), splits, parts.first, residual.first, y.first};
+    work.recorder.dispatch("sum_parts", {nodes_.sum != nullptr}, {parts, residual, written(y)},
+                           push, groups_for(push.count, 256));
+  }
+
+  // Among how many workgroups the columns of a single layer are split, where its blocks are few and
+  // its rows long.
+  int64_t splits() const {
+    const bool is_plain = nodes_.linears.size() == 1 && !nodes_.product && !first().has(2) &&
+                          first().params.activation == Activation::none;
+    if (!is_plain || tokens() > 64 || small_blocks() >= kManyGroups) return 1;
+    return std::clamp<int64_t>(cols() / kSplitColumns, 1, 4);
+  }
+  int64_t small_blocks() const { return (all_rows() + 31) / 32; }
+
+  // The sizes were tried on an H200.
+  Blocks blocks() const {
     if (digits() == 2)
       return tokens() <= 32 ? Blocks{32, 32, 64, 2, 128} : Blocks{64, 64, 128, 1, 64};
-    if (tokens() <= 32)
-      return rows < 4 * kManyGroups * 32 ? Blocks{32, 32, 128, 4, 128} : Blocks{32, 32, 64, 2, 128};
-    if (tokens() <= 64) return {64, 32, 64, 2, 128};
+    if (tokens() <= 32) {
+      return small_blocks() * splits() < 3 * kManyGroups ? Blocks{32, 32, 256, 4, 128}
+                                                         : Blocks{32, 32, 128, 2, 128};
+    }
     const auto groups = [&](int64_t side) {
-      return (tokens() + side - 1) / side * ((rows + 63) / 64);
+      return (tokens() + side - 1) / side * ((all_rows() + 63) / 64);
     };
-    if (groups(128) >= kManyGroups) return {128, 64, 128, 1, 128};
-    return groups(64) > kManyGroups ? Blocks{64, 64, 128, 1, 128} : Blocks{64, 32, 128, 2, 128};
+    if (tokens() > 64 && groups(128) >= kManyGroups) return {128, 64, 128, 1, 128};
+    if (tokens() > 64 && groups(64) > kManyGroups) return {64, 64, 256, 1, 128};
+    return {64, 32, 256, 2, 128};
   }
 
   // Returns how many tiles or blocks of `height` rows there are, and fills in where the second and

@@ -22,7 +22,7 @@ extern const Shader kShaders[];
 extern const size_t kShaderCount;
 
 inline constexpr uint32_t kMostBindings = 8, kPushBytes = 128;
-using Constants = std::array<uint32_t, 12>;  // what a shader is specialised with
+using Constants = std::array<uint32_t, 13>;  // what a shader is specialised with
 
 class Pipelines {
  public:

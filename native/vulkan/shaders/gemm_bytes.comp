@@ -3,7 +3,8 @@
 // then scaled: the same numbers as those of linear_few.comp, but for the order of sums.
 //
 // While matrices of one step are multiplied, the words of the next are on their way. Where there are few
-// workgroups, PARTS of one take turns with the steps, and their sums are added up in the end.
+// workgroups, PARTS of one take turns with the steps, and their sums are added up in the end; and the
+// columns may be split among workgroups, whose results sum_parts.comp adds up.
 #version 450
 #extension GL_GOOGLE_include_directive : require
 #extension GL_KHR_cooperative_matrix : require
@@ -27,7 +28,10 @@ layout(constant_id = 9) const uint BK = 64;
 // columns are whole numbers then, which are scaled once. For codes of 8 bits.
 layout(constant_id = 11) const bool HAS_MULTIPLES = false;
 
+layout(constant_id = 12) const uint SPLITS = 1;  // of the columns; then there is one block of tokens
+
 layout(binding = 0) readonly buffer Weights { uint w[]; };
+layout(binding = 0) readonly buffer Weights4 { uvec4 w4[]; };
 layout(binding = 1) readonly buffer X { uvec4 x[]; };  // [tokens][DIGITS][cols] bytes
 layout(binding = 2) readonly buffer Scales { float x_scales[]; };
 layout(binding = 3) readonly buffer Residual { float residual[]; };
@@ -54,7 +58,7 @@ const uint DOWN = SUBGROUPS / ACROSS;  // along the tokens
 const uint TOKENS = BM / DOWN, FRAGMENTS = TOKENS / 16;
 const uint GROUPS = BK / 32, X_ROW = BK / 16, W_ROW = BK / 8;
 const uint X_STRIDE = X_ROW + 1, W_STRIDE = W_ROW + 2;  // of a row in shared memory, in such words
-const uint X_WORDS = BM * DIGITS * X_ROW / OWN, W_WORDS = BN * W_ROW / OWN;  // of a thread
+const uint X_WORDS = BM * DIGITS * X_ROW / OWN, W_QUADS = BN * W_ROW / 4 / OWN;  // of a thread
 // Scales of a step: of each row and group, or of each row.
 const uint SCALE_PART = HAS_MULTIPLES ? BN : GROUPS * BN, SCALES = (SCALE_PART + OWN - 1) / OWN;
 const uint X_PART = DIGITS * BM * X_STRIDE, W_PART = BN * W_STRIDE;
@@ -95,15 +99,15 @@ uint run_at(Matrix m, uint tile, uint run) {
   return m.scales + tile * (runs * 16 + groups * 4) + run * (16 + RUN / GROUP * 4);
 }
 
-int multiple_of(Matrix m, uint tile, uint unit, uint row) {
+// Of four rows, those from 4 * quad on, a byte each.
+int multiples_of(Matrix m, uint tile, uint unit, uint quad) {
   const uint run = unit * 8 / RUN, group = (unit * 8 - run * RUN) / GROUP;
-  const int word = int(w[run_at(m, tile, run) + 16 + group * 4 + row / 4]);
-  return bitfieldExtract(word, int(row % 4) * 8, 8);
+  return int(w[run_at(m, tile, run) + 16 + group * 4 + quad]);
 }
 
 // The next words of x and w are fetched into these, and stored once the matrices before them are
 // multiplied. A thread's words of x: BM tokens of X_ROW words of 16 bytes, of each digit; and of w: BN rows
-// of W_ROW units of 8 columns. Where the columns end, zeros are stored.
+// of W_ROW units of 8 columns, four rows at a time. Where the columns end, zeros are stored.
 #define FETCH(step)                                                                                  \
   [[unroll]] for (uint i = 0; i < X_WORDS; ++i) {                                                    \
     const uint number = i * OWN + thread;                                                            \
@@ -113,15 +117,15 @@ int multiple_of(Matrix m, uint tile, uint unit, uint row) {
                     ? x[c.x_first + (token * DIGITS + digit) * (c.cols / 16) + word]                 \
                     : uvec4(0);                                                                      \
   }                                                                                                  \
-  [[unroll]] for (uint i = 0; i < W_WORDS; ++i) {                                                    \
-    const uint number = i * OWN + thread;                                                            \
-    const uint row = number % 16, unit = min((step) * W_ROW + number / 16 % W_ROW, c.cols / 8 - 1);  \
-    const uint tile = min(first_row / 16 + number / (16 * W_ROW), (m.rows - 1) / 16);                \
+  [[unroll]] for (uint i = 0; i < W_QUADS; ++i) {                                                    \
+    const uint number = i * OWN + thread, quad = number % 4;                                         \
+    const uint unit = min((step) * W_ROW + number / 4 % W_ROW, c.cols / 8 - 1);                      \
+    const uint tile = min(first_row / 16 + number / (4 * W_ROW), (m.rows - 1) / 16);                 \
     const uint words = EIGHT_BITS ? 2u : 1u;                                                         \
-    const uint at = m.codes + (tile * (c.cols / 8) + unit) * words * 16 + row;                       \
-    codes_next[i] = w[at];                                                                           \
-    if (EIGHT_BITS) high_next[i] = w[at + 16];                                                       \
-    if (HAS_MULTIPLES) high_next[i] = uint(multiple_of(m, tile, unit, row));                         \
+    const uint at = m.codes / 4 + (tile * (c.cols / 8) + unit) * words * 4 + quad;                   \
+    codes_next[i] = w4[at];                                                                          \
+    if (EIGHT_BITS) high_next[i] = w4[at + 4];                                                       \
+    if (HAS_MULTIPLES) multiples_next[i] = multiples_of(m, tile, unit, quad);                        \
   }                                                                                                  \
   [[unroll]] for (uint i = 0; i < SCALES; ++i) {                                                     \
     const uint number = min(i * OWN + thread, SCALE_PART - 1);                                       \
@@ -136,17 +140,22 @@ int multiple_of(Matrix m, uint tile, uint unit, uint row) {
     const uint number = i * OWN + thread;                                                            \
     x_tile[part * X_PART + number / X_ROW * X_STRIDE + number % X_ROW] = x_next[i];                  \
   }                                                                                                  \
-  [[unroll]] for (uint i = 0; i < W_WORDS; ++i) {                                                    \
+  [[unroll]] for (uint i = 0; i < W_QUADS; ++i) {                                                    \
     const uint number = i * OWN + thread;                                                            \
-    w_tile[part * W_PART + (number / (16 * W_ROW) * 16 + number % 16) * W_STRIDE +                   \
-           number / 16 % W_ROW] = HAS_MULTIPLES ? multiplied(codes_next[i], int(high_next[i]))      \
-                                                : bytes_of(codes_next[i], high_next[i]);             \
+    const uint first = number / (4 * W_ROW) * 16 + number % 4 * 4;                                   \
+    [[unroll]] for (uint r = 0; r < 4; ++r) {                                                        \
+      w_tile[part * W_PART + (first + r) * W_STRIDE + number / 4 % W_ROW] =                          \
+          HAS_MULTIPLES                                                                              \
+              ? multiplied(codes_next[i][r], bitfieldExtract(multiples_next[i], int(8 * r), 8))      \
+              : bytes_of(codes_next[i][r], high_next[i][r]);                                         \
+    }                                                                                                \
   }                                                                                                  \
   [[unroll]] for (uint i = 0; i < SCALES; ++i)                                                       \
     scales[part * SCALE_PART + min(i * OWN + thread, SCALE_PART - 1)] = scale_next[i];
 
 void main() {
-  const uint block = gl_WorkGroupID.x, first_token = gl_WorkGroupID.y * BM;
+  const uint block = gl_WorkGroupID.x, split = SPLITS > 1 ? gl_WorkGroupID.y : 0;
+  const uint first_token = SPLITS > 1 ? 0 : gl_WorkGroupID.y * BM;
   const uint which = uint(block >= c.blocks_0) + uint(block >= c.blocks_1);
   const Matrix m = c.matrices[which];
   const uint first_row = (block - (which == 0 ? 0 : which == 1 ? c.blocks_0 : c.blocks_1)) * BN;
@@ -160,12 +169,16 @@ void main() {
     sums[i] = Sums(0.0);
     if (HAS_MULTIPLES) run_sums[i] = Integers(0);
   }
-  const uint steps = (c.cols + BK - 1) / BK;
+  // Those of a split are as many for each part, but for the last one's.
+  const uint all_steps = (c.cols + BK - 1) / BK;
+  const uint of_split = (all_steps + SPLITS * PARTS - 1) / (SPLITS * PARTS) * PARTS;
+  const uint first_step = split * of_split, steps = min(first_step + of_split, all_steps);
   uvec4 x_next[X_WORDS];
-  uint codes_next[W_WORDS], high_next[W_WORDS];
+  uvec4 codes_next[W_QUADS], high_next[W_QUADS];
+  int multiples_next[W_QUADS];
   float scale_next[SCALES];
-  FETCH(part)
-  for (uint step = part; step < steps + part; step += PARTS) {  // as often in all parts
+  FETCH(first_step + part)
+  for (uint step = first_step + part; step < steps + part; step += PARTS) {  // as often in all parts
     STORE
     barrier();
     FETCH(step + PARTS)
@@ -234,7 +247,7 @@ void main() {
         if (HAS_BIAS) result += uintBitsToFloat(w[m.bias + out_row]);
         result = activated(ACTIVATION, result);
         if (HAS_RESIDUAL) result += residual[c.residual_first + token * m.rows + out_row];
-        y[m.y + token * m.rows + out_row] = result;
+        y[m.y + (split * c.tokens + token) * m.rows + out_row] = result;
       }
       if (PARTS > 1)
         barrier();

@@ -10,7 +10,7 @@ from satchel.errors import CacheFullError
 from satchel.llm.batch_member import Member
 from satchel.llm.generation import Generation
 from satchel.llm.pace import Pace
-from satchel.llm.steps import Feed, run_step
+from satchel.llm.steps import Array, Feed, Part, run_draws, run_step
 from satchel.program.names import PAGE, SHORT_STEP
 
 _FEW = 4  # so many may guess ahead in one step; more would fill it
@@ -45,6 +45,7 @@ class Batch:
         self._most = most
         self._failed = failed
         self._after_long = False
+        self._after_drawing = False
         # The longest piece of a prompt while others answer, in whole pages: they wait for it.
         self.longest_piece = 1 << 30
         self.pace: Pace | None = None  # what bounds steps in which others answer
@@ -94,6 +95,7 @@ class Batch:
             return False
         long = next((m for m in self._members if m.alone), None)
         short = [m for m in self._members if not m.alone]
+        drawing, others = [m for m in short if m.draw], [m for m in short if not m.draw]
         # A long piece of a prompt takes turns with a step of those that are answering.
         if long is not None and (not short or not self._after_long):
             self._after_long = True
@@ -102,8 +104,12 @@ class Batch:
                 long.shorten(self.longest_piece if whole else self._most_beside(short))
             if not self._prepare(long):
                 self._run([long])
+        elif drawing and not (others and self._after_drawing):
+            self._after_long, self._after_drawing = False, True
+            self._draw(drawing)
         else:
-            self._after_long = False
+            self._after_long, self._after_drawing = False, False
+            short = others
             chosen = _that_fit(short, self._most_beside(short))
             read = any(m.reading for m in chosen)
             for member in short:
@@ -164,6 +170,33 @@ class Batch:
             self.page_s = seconds * PAGE / rows
         if len(parts) == 1:
             members[0].session.costs.record(rows, seconds)
+        self._hand_out(members, parts, results, seconds)
+
+    def _draw(self, members: Sequence[Member]) -> None:
+        """The chip chooses tokens of those that share an adapter, several runs at once."""
+        first = members[0].session
+        most = min(SHORT_STEP, first.most_together)
+        chosen = [m for m in members if m.session.adapter == first.adapter][:most]
+        draws = [(m.session, m.draw) for m in chosen if m.draw]
+        started = time.perf_counter()
+        try:
+            results = run_draws(draws)
+        except CacheFullError as error:
+            self._make_room(chosen[0], error)
+            return
+        seconds = (time.perf_counter() - started) / max(1, len(results[0]))
+        parts = [Part(session, draw.tokens, []) for session, draw in draws]
+        self._hand_out(chosen, parts, results, seconds)
+
+    def _hand_out(
+        self,
+        members: Sequence[Member],
+        parts: Sequence[Part],
+        results: Sequence[Array],
+        seconds: float,
+    ) -> None:
+        """Give each its part of a run of the model, which took so long."""
+        rows = sum(len(part.tokens) for part in parts)
         guessed = 1 << 30
         if self.pace:
             if rows <= SHORT_STEP:

@@ -8,7 +8,7 @@ from itertools import count
 
 from satchel.llm.generation import Generation
 from satchel.llm.session import Session
-from satchel.llm.steps import Array, Feed, Part, Request, Steps
+from satchel.llm.steps import Array, Draw, Feed, Look, Part, Request, Steps
 from satchel.program.names import PAGE, SHORT_STEP
 
 _numbers = count()
@@ -59,6 +59,11 @@ class Member:
         return bool(self.lost) or not self.generation.tokens
 
     @property
+    def draw(self) -> Draw | None:
+        """What the chip is to choose for it, if that is its next step."""
+        return self.request if isinstance(self.request, Draw) and not self.lost else None
+
+    @property
     def shows(self) -> bool:
         """Whether its next step has a part of an image in it."""
         return isinstance(self.request, Feed) and self.next_part().shows
@@ -97,7 +102,7 @@ class Member:
         if self.lost:
             at = self.session.position
             return Part(self.session, self.lost[at : at + self.rows], [])
-        if not isinstance(self.request, Feed):
+        if isinstance(self.request, Look):
             return self.session.part_of(self.request)
         tokens = self.request.tokens[self.fed : self.fed + self.rows]
         return Part(self.session, tokens, [len(tokens) - 1] if len(self.pieces) == 1 else [])

@@ -8,7 +8,7 @@ from satchel.errors import ExecutionError
 from satchel.llm.lookahead.decoder import PlainDecoder
 from satchel.llm.sampling import Sampler
 from satchel.llm.session import Session
-from satchel.llm.steps import Steps
+from satchel.llm.steps import Draw, Steps
 
 _MOST = 32  # tokens of a call
 _TOGETHER_S = 0.03  # how long a text may wait for its next piece
@@ -25,13 +25,13 @@ class ChainDecoder(PlainDecoder):
     def next(self, token: int, limit: int) -> Steps[list[int]]:
         """Feed ``token``; the one to ``limit`` tokens after it. All but the last of these are
         in the cache already."""
-        yield from ()  # no step that others could share
         session, started = self._session, time.perf_counter()
         count = max(1, min(self._count, limit, session.room))
         temperature = self._sampler.options.temperature
-        tokens = self._sampler.random_numbers(
-            count, lambda numbers: session.chain(token, temperature, numbers)
-        )
+        numbers = self._sampler.random_numbers(count)
+        chosen = yield Draw(token, temperature, numbers)
+        tokens: list[int] = chosen.tolist()
+        self._sampler.spend_numbers(len(tokens))
         if min(tokens, default=-1) < 0:
             raise ExecutionError(
                 "The model gave logits that are not finite",
@@ -45,11 +45,16 @@ class ChainDecoder(PlainDecoder):
         return tokens
 
 
-def chain_for(session: Session, sampler: Sampler, mode: str | None) -> ChainDecoder | None:
+def chain_for(
+    session: Session, sampler: Sampler, mode: str | None, alone: bool
+) -> ChainDecoder | None:
     """A decoder for chips that choose tokens, unless guesses are asked for or the choice needs the
-    host: penalties, a grammar, a share of the likeliest tokens."""
+    host: penalties, a grammar, a share of the likeliest tokens. One that is not ``alone`` takes
+    part in runs with others."""
     if mode == "on" or (mode is None and session.program.language_model.lookahead):
         return None
-    if not session.chooses_tokens or not sampler.needs_logits_only:
+    chip = session.instance
+    chooses = chip.chooses_tokens and (alone or chip.chooses_together)
+    if not chooses or not sampler.needs_logits_only:
         return None
     return ChainDecoder(session, sampler)

@@ -139,7 +139,7 @@ class Generation:
         self._pieces = self._run()
 
     def _decoder(self, session: Session) -> LookaheadDecoder | PlainDecoder:
-        chained = chain_for(session, self._sampler, self._guessing[0]) if self._alone else None
+        chained = chain_for(session, self._sampler, self._guessing[0], self._alone)
         return chained or lookahead_for(session, self._sampler, *self._guessing)
 
     def __iter__(self) -> Iterator[str]:

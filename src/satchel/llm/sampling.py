@@ -211,13 +211,15 @@ class Sampler:
         asked = self.record is not None or self.guide is not None or bool(o.logit_bias)
         return plain and whole and not asked
 
-    def random_numbers(self, count: int, take: Callable[[list[float]], list[int]]) -> list[int]:
-        """What ``take`` makes of the next random numbers; those that it did not need come again."""
+    def random_numbers(self, count: int) -> list[float]:
+        """The next random numbers; they come again until :meth:`spend_numbers`."""
         while len(self._drawn) < count:
             self._drawn.append(self._native.random())
-        taken = take(self._drawn[:count])
-        del self._drawn[: len(taken)]
-        return taken
+        return self._drawn[:count]
+
+    def spend_numbers(self, count: int) -> None:
+        """So many of the next random numbers have been used."""
+        del self._drawn[:count]
 
     def distribution(
         self, logits: NDArray[np.float32], history: Sequence[int] = ()

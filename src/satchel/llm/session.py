@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from satchel.errors import ConfigError, ContextFullError, ExecutionError
 from satchel.llm.lookahead.costs import StepCosts
 from satchel.llm.steps import (
+    Draw,
     Feed,
     Look,
     Part,
@@ -22,9 +23,9 @@ from satchel.llm.steps import (
     Steps,
     T,
     prompt_pieces,
+    run_draws,
     run_step,
     run_with_room,
-    with_room,
 )
 from satchel.program.names import (
     ACCEPT_METHOD,
@@ -337,6 +338,9 @@ class Session:
         """Do what a generation asks for, in a step of its own."""
         if isinstance(request, Feed):
             return self.feed(request.tokens)
+        if isinstance(request, Draw):
+            self.require_room(1)
+            return run_draws([(self, request)])[0]
         return self.look(request)
 
     @property
@@ -349,13 +353,7 @@ class Session:
 
         The tokens behind it, at most one for each random number; the last is not in the text yet.
         """
-        self.require_room(1)
-        numbers = random[: self.room]
-        tokens = with_room(
-            lambda: self._kv.run_chain(token, self.position, self.sequence, temperature, numbers),
-            self,
-        )
-        self.tokens += [token, *tokens[:-1]]
+        tokens: list[int] = self.answer(Draw(token, temperature, random)).tolist()
         return tokens
 
     def complete(self, steps: Steps[T]) -> T:

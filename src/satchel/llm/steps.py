@@ -43,7 +43,22 @@ class Look:
     rows: Sequence[int]
 
 
-Request = Feed | Look
+@dataclass(frozen=True)
+class Draw:
+    """Append a token and those that the chip chooses behind it, by a random number each; the answer
+    are these, of which the last is not in the text yet. There may be fewer than numbers."""
+
+    token: int
+    temperature: float
+    random: Sequence[float]
+
+    @property
+    def tokens(self) -> Sequence[int]:
+        """Those of its first run."""
+        return [self.token]
+
+
+Request = Feed | Look | Draw
 T = TypeVar("T")
 # Asks for steps and is sent their logits; whoever runs them may run others' along with them.
 Steps = Generator[Request, Array, T]
@@ -64,9 +79,13 @@ class Conversation(Protocol):
 
     sequence: int
     make_room: Callable[[], bool]
+    tokens: list[int]
 
     @property
     def position(self) -> int: ...
+
+    @property
+    def room(self) -> int: ...
 
     def method_for(self, tokens: int, trees: bool = False, shows: bool = False) -> Method: ...
 
@@ -130,6 +149,29 @@ def run_step(parts: Sequence[Part]) -> list[Array]:
         results.append(logits[at : at + len(part.rows)])
         at += len(part.rows)
     return results
+
+
+def run_draws(draws: Sequence[tuple[Conversation, Draw]]) -> list[Array]:
+    """The tokens that each of them gets, as many for all; all are of one instance and adapter."""
+    first = draws[0][0]
+    method = first.method_for(len(draws))
+    count = min(min(len(draw.random), session.room) for session, draw in draws)
+    random = [[draw.random[run] for _, draw in draws] for run in range(count)]
+    runs = with_room(
+        lambda: method.run_chain(
+            [draw.token for _, draw in draws],
+            [session.position for session, _ in draws],
+            [session.sequence for session, _ in draws],
+            [draw.temperature for _, draw in draws],
+            random,
+        ),
+        first,
+    )
+    chosen = np.array(runs, np.int32).reshape(len(runs), len(draws)).T
+    for (session, draw), own in zip(draws, chosen.tolist(), strict=True):
+        if own:
+            session.tokens += [draw.token, *own[:-1]]
+    return list(chosen)
 
 
 def run_with_room(method: Method, given: Sequence[Array], session: Conversation) -> list[Array]:

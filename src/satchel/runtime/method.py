@@ -47,17 +47,30 @@ class Method:
         return results
 
     def run_chain(
-        self, token: int, position: int, sequence: int, temperature: float, random: Sequence[float]
-    ) -> list[int]:
-        """Tokens that follow ``token``, each chosen from the logits before it where they are.
+        self,
+        tokens: Sequence[int],
+        positions: Sequence[int],
+        sequences: Sequence[int],
+        temperatures: Sequence[float],
+        random: Sequence[Sequence[float]],
+    ) -> list[list[int]]:
+        """The tokens behind ``tokens``, of each sequence one in each run, chosen from the logits
+        of the run before where they are.
 
-        As many as there are random numbers in [0, 1), or fewer; none where whoever runs the method
-        cannot choose, and -1 where logits had no meaning. Without a temperature the likeliest are
-        taken.
+        Each run has a random number in [0, 1) for each sequence. There may be fewer runs than asked
+        for; none where whoever runs the method cannot choose, and -1 where logits had no meaning.
+        Without a temperature the likeliest are taken.
         """
-        return self._instance.run_chain(
-            self._number, token, position, sequence, temperature, list(random)
+        chosen = self._instance.run_chain(
+            self._number,
+            list(tokens),
+            list(positions),
+            list(sequences),
+            list(temperatures),
+            [number for run in random for number in run],
         )
+        count = len(tokens)
+        return [chosen[at : at + count] for at in range(0, len(chosen), count)]
 
     def convert(self, *arrays: ArrayLike, **named: ArrayLike) -> list[NDArray[Any]]:
         """The inputs in order, as arrays of their types."""

@@ -10,10 +10,11 @@ import pytest
 
 import satchel
 from satchel.errors import ExecutionError
+from satchel.llm.batch import Batch
 from satchel.llm.chain import ChainDecoder
 from satchel.llm.sampling import Sampler, SamplingOptions
 from satchel.llm.session import Session
-from satchel.runtime.program import Program
+from satchel.runtime.program import Method, Program
 from support.tiny_llm import write_tiny_llm
 
 PROMPT = [3, 14, 15, 9, 26, 5, 35, 8, 9, 7] * 24  # keys beyond it are in a second block of 256
@@ -92,6 +93,49 @@ def test_a_text_is_the_cpus_and_ends_where_it_should(program: Path, device: dict
         stats.append(generation.stats.lookahead)
     assert texts[0] == texts[1]
     assert "chooses the tokens" in str(stats[1].off_because)
+
+
+def test_answers_that_share_runs_are_those_of_the_cpu(
+    program: Path, device: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of several lengths, temperatures and seeds, beside one that the host has to choose for."""
+    wanted: list[dict[str, Any]] = [
+        {"temperature": 0.0, "max_new_tokens": 9},
+        {"temperature": 0.7, "max_new_tokens": 31, "seed": 3},
+        {"temperature": 0.9, "max_new_tokens": 20, "seed": 4, "top_k": 5},
+        {"temperature": 1.5, "max_new_tokens": 40, "seed": 5},
+        {"temperature": 0.0, "max_new_tokens": 33},
+    ]
+    prompts = ["hi there", "a" * 70, "hello", "some words", "more of them"]
+
+    def generations(llm: satchel.LLM) -> list[Any]:
+        return [
+            llm.generate(prompt, **{"top_k": 0, "top_p": 1.0, **options})
+            for prompt, options in zip(prompts, wanted, strict=True)
+        ]
+
+    want = [g.finish() for g in generations(satchel.LLM(Program(program, target="cpu")))]
+    shared = []
+    run_chain = Method.run_chain
+
+    def counted(method: Method, tokens: Any, *arguments: Any) -> list[list[int]]:
+        runs = run_chain(method, tokens, *arguments)
+        shared.append((len(tokens), len(runs)))
+        return runs
+
+    monkeypatch.setattr(Method, "run_chain", counted)
+    got = Batch(generations(satchel.LLM(Program(program, target="vulkan")))).finish()
+    assert [g.tokens for g in got] == [w.tokens for w in want]
+    assert [g.stop_reason for g in got] == [w.stop_reason for w in want]
+    assert max(shared) >= (4, 1) and max(runs for _, runs in shared) > 4, shared
+    reasons = [str(g.stats.lookahead.off_because) for g in got]
+    assert ["chooses the tokens" in r for r in reasons] == [True, True, False, True, True]
+
+
+def test_chains_of_many_need_a_place_for_each(program: Path, device: dict[str, Any]) -> None:
+    method = Program(program, target="vulkan").instance().method("prefill_forward")
+    with pytest.raises(ExecutionError, match="for each token"):
+        method.run_chain([1, 2], [0], [0, 0], [0.0, 0.0], [[0.0, 0.0]])
 
 
 def test_what_the_host_must_choose_is_not_chained(program: Path, device: dict[str, Any]) -> None:

@@ -13,7 +13,7 @@ from satchel.backends.cpu import PortableTarget
 from satchel.backends.target import BackendGroup, Defaults, Examined, Placement, Target
 from satchel.errors import ConfigError, ExecutionError
 from satchel.graph.ir import Graph
-from satchel.program.names import KV_METHOD
+from satchel.program.names import KV_METHOD, PREFILL_METHOD
 from satchel.remarks import remark
 from satchel.runtime.program import Instance, Program
 from satchel.sources import cache_folder
@@ -115,8 +115,13 @@ class VulkanInstance(Instance):
         self._device = number
         self.kernels = f"vulkan on {device['name']}, {self.kernels}"
         self.emulated = device["type"] == "software"
-        token = [part.executor for part in self.parts if part.method == KV_METHOD]
-        self.chooses_tokens = len(token) == 1 and token[0] != "cpu"
+
+        def is_whole(method: str) -> bool:
+            runs = [part.executor for part in self.parts if part.method == method]
+            return len(runs) == 1 and runs[0] != "cpu"
+
+        self.chooses_tokens = is_whole(KV_METHOD)
+        self.chooses_together = self.chooses_tokens and is_whole(PREFILL_METHOD)
         if "cooperative matrices" in device["features"]:
             self.other_bits_in_blocks = "the GPU multiplies long blocks by cooperative matrices"
         return self
