@@ -9,7 +9,7 @@ namespace {
 constexpr int64_t kChunk = 32;           // columns that a thread has at once
 constexpr int64_t kMostRounded = 16384;  // bytes of a row that a workgroup rounds itself
 constexpr int64_t kMostTogether = 4;     // tokens of a workgroup of linear_few.comp
-constexpr int64_t kMostFew = 16;         // tokens, where there are cooperative matrices for more
+constexpr int64_t kMostFew = 8;          // tokens, where there are cooperative matrices for more
 constexpr int64_t kManyGroups = 128;     // workgroups that keep a large device busy
 constexpr int64_t kSplitColumns = 2048;  // the fewest of a workgroup that has not all of them
 
