@@ -166,19 +166,22 @@ def test_tables_larger_than_a_binding_are_split_by_rows(
     np.testing.assert_allclose(logits, values[numbers] @ values.T, rtol=0, atol=5e-3)
 
 
-@pytest.mark.parametrize("tokens", [1, 20, 50, 150])
+# Long rows are split among workgroups.
+@pytest.mark.parametrize(
+    ("tokens", "runs"), [(1, 2), (12, 2), (20, 2), (50, 2), (150, 2), (12, 8), (50, 5)]
+)
 @pytest.mark.parametrize("finest", [1.0, 0.02])
 def test_blocks_of_tokens_over_runs_of_columns(
-    finest: float, tokens: int, device: dict[str, Any], tmp_path: Path
+    finest: float, tokens: int, runs: int, device: dict[str, Any], tmp_path: Path
 ) -> None:
-    """Scales that are multiples of a step, small ones and large ones, over more than one run of
-    1,024 columns and a rest. Activations are whole numbers, so that nothing is left to rounding."""
+    """Scales that are multiples of a step, small ones and large ones, over several runs of 1,024
+    columns and a rest. Activations are whole numbers, so that nothing is left to rounding."""
     from satchel.encodings.encoding import Encoding
     from satchel.graph.builder import GraphBuilder
     from support.arrays import integers, normal
     from support.programs import stored_values
 
-    rows, cols = 83, 2048 + 320
+    rows, cols = 83, runs * 1024 + 320
     weight = normal(rows, cols, seed=("runs", finest))
     # Groups of very different sizes want finer steps.
     weight *= np.repeat(finest ** normal(rows, cols // 32, seed="sizes").clip(-1, 1), 32, axis=1)
