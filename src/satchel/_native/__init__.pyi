@@ -42,10 +42,10 @@ class Instance:
     def run_chain(
         self,
         method: int,
-        token: int,
-        position: int,
-        sequence: int,
-        temperature: float,
+        tokens: list[int],
+        positions: list[int],
+        sequences: list[int],
+        temperatures: list[float],
         random: list[float],
     ) -> list[int]: ...
     def reset(self) -> None: ...
