@@ -124,10 +124,12 @@ def test_answers_that_share_runs_are_those_of_the_cpu(
         return runs
 
     monkeypatch.setattr(Method, "run_chain", counted)
+    monkeypatch.setattr("satchel.llm.chain._TOGETHER_S", 1e3)  # however slow the device is
     got = Batch(generations(satchel.LLM(Program(program, target="vulkan")))).finish()
     assert [g.tokens for g in got] == [w.tokens for w in want]
     assert [g.stop_reason for g in got] == [w.stop_reason for w in want]
-    assert max(shared) >= (4, 1) and max(runs for _, runs in shared) > 4, shared
+    assert max(count for count, _ in shared) == 4, shared
+    assert max(runs for _, runs in shared) > 4, shared
     reasons = [str(g.stats.lookahead.off_because) for g in got]
     assert ["chooses the tokens" in r for r in reasons] == [True, True, False, True, True]
 
