@@ -23,7 +23,8 @@ LAYER = "VK_LAYER_KHRONOS_validation"
 _WEAK = Path("/usr/lib/chromium/vk_swiftshader_icd.json")
 _LAYERS = ("/usr/share/vulkan/explicit_layer.d", "/etc/vulkan/explicit_layer.d")
 
-# A prompt, a fork that writes to a shared page, a tree, and caches read and written.
+# A prompt, a fork that writes to a shared page, tokens that the device chooses, a tree, and caches
+# read and written.
 _SESSION = """
 import sys
 import satchel
@@ -39,6 +40,9 @@ for path in sys.argv[1:]:
     instance = session.instance
     taken = instance.open_sequence()
     instance.write_sequence(taken, instance.read_sequence(session.sequence, 80))
+    session.chain(5, 0.7, [0.3, 0.6])
+    both = [instance.open_sequence() for _ in range(2)]
+    instance.method("prefill_forward").run_chain([1, 2], [0, 0], both, [0.0, 0.7], [[0.5] * 2] * 2)
     instance.reset()
     decode(Session(Program(path, target="vulkan")), [5, 6, 7] * 4, 30, "on", LookaheadSizes())
 assert "VkLayer_khronos_validation" in open("/proc/self/maps").read()
