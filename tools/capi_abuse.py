@@ -23,30 +23,40 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT / "tests"))
 
+import torch  # noqa: E402
+
 import satchel  # noqa: E402
+from satchel.vision.classifier import class_metadata  # noqa: E402
 from support.tiny_llm import write_tiny_llm  # noqa: E402
+from vision.conftest import CLASSES, PREPROCESSING, Colours  # noqa: E402
 
 
-def build(preset: str) -> Path:
-    """The program, built with the preset's sanitizers."""
+def build(preset: str, target: str = "capi_abuse") -> Path:
+    """A program of native/tests, built with the preset's sanitizers."""
     if shutil.which("make") is None or shutil.which("ninja"):
         os.environ.setdefault("CMAKE_GENERATOR", "Ninja")
     subprocess.run(["cmake", "--preset", preset], cwd=ROOT, check=True, stdout=subprocess.DEVNULL)
-    command = ["cmake", "--build", "--preset", preset, "--target", "capi_abuse"]
+    command = ["cmake", "--build", "--preset", preset, "--target", target]
     subprocess.run([*command, "--parallel", str(os.cpu_count())], cwd=ROOT, check=True)
-    return ROOT / "build" / preset / "capi_abuse"
+    return ROOT / "build" / preset / target
 
 
 def write_files(folder: Path, seed: int) -> list[Path]:
-    """Programs of a tiny model: two that are whole, one cut off, and some with a wrong byte."""
+    """Programs of tiny models: three that are whole, one cut off, and some with a wrong byte."""
     whole = satchel.export(
         write_tiny_llm(folder / "tiny"), folder / "a.satchel", context=96, prefill_ar_len=32
     )
     small = satchel.export(folder / "tiny", folder / "b.satchel", context=32, kv_bits=8, mode="kv")
+    classifier = satchel.export(
+        Colours().eval(),
+        (torch.zeros(1, 3, *PREPROCESSING.crop),),
+        folder / "c.satchel",
+        metadata=class_metadata(PREPROCESSING, CLASSES[:2]),
+    )
     data = whole.read_bytes()
     (folder / "cut.satchel").write_bytes(data[: len(data) // 2])
     chance = random.Random(seed)
-    files = [whole, small, folder / "cut.satchel", folder / "missing.satchel"]
+    files = [whole, small, classifier, folder / "cut.satchel", folder / "missing.satchel"]
     for number in range(6):
         damaged = bytearray(data)
         damaged[chance.randrange(len(data))] ^= 1 << chance.randrange(8)
@@ -58,13 +68,13 @@ def write_files(folder: Path, seed: int) -> list[Path]:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("files", nargs="*", type=Path, metavar="FILE")
-    parser.add_argument("--preset", choices=("fuzz", "asan", "tsan"), default="fuzz")
+    parser.add_argument("--preset", choices=("fuzz", "asan", "tsan", "races"), default="fuzz")
     parser.add_argument("--seconds", type=int, default=30)
     parser.add_argument("--seed", type=int, default=1)
     arguments = parser.parse_args()
     program = build(arguments.preset)
     # The thread sanitizer's memory can collide with addresses that the system chooses at random.
-    fixed = ["setarch", platform.machine(), "-R"] if arguments.preset == "tsan" else []
+    fixed = ["setarch", platform.machine(), "-R"] if arguments.preset in ("tsan", "races") else []
     with tempfile.TemporaryDirectory() as folder:
         files = [*write_files(Path(folder), arguments.seed), *arguments.files]
         words = [*fixed, program, arguments.seconds, arguments.seed, *files]

@@ -7,6 +7,7 @@ void bind_kernels(nb::module_& m);
 void bind_llm(nb::module_& m);
 void bind_program(nb::module_& m);
 void bind_speech(nb::module_& m);
+void bind_vision(nb::module_& m);
 void bind_vulkan(nb::module_& m);
 
 NB_MODULE(_native, m) {
@@ -16,6 +17,7 @@ NB_MODULE(_native, m) {
   bind_program(m);
   bind_llm(m);
   bind_speech(m);
+  bind_vision(m);
   nb::module_ vulkan = m.def_submodule("vulkan", "The GPUs of this machine.");
   bind_vulkan(vulkan);
 }

@@ -1,4 +1,4 @@
-/* Satchel's C API: language models from .satchel programs, without Python.
+/* Satchel's C API: language models and classifiers from .satchel programs, without Python.
  *
  * Handles are made by *_open and given back by *_close. A handle that was
  * closed, or is of another kind, is SATCHEL_MISUSE and never a crash. Any
@@ -46,7 +46,8 @@ typedef enum satchel_status {
   SATCHEL_TEMPLATE = 9,       /* the chat template does not take these messages */
   SATCHEL_MISUSE = 10,        /* a null pointer, or a handle that is not (or no longer) one */
   SATCHEL_OUT_OF_MEMORY = 11,
-  SATCHEL_INTERNAL = 12 /* a mistake of Satchel's own */
+  SATCHEL_INTERNAL = 12,     /* a mistake of Satchel's own */
+  SATCHEL_INVALID_IMAGE = 13 /* a picture is none, or is damaged */
 } satchel_status;
 
 typedef struct satchel_model satchel_model;
@@ -175,6 +176,33 @@ SATCHEL_API satchel_status satchel_next(satchel_generation* generation, const ch
 SATCHEL_API satchel_status satchel_generation_get_stats(satchel_generation* generation,
                                                         satchel_generation_stats* stats);
 SATCHEL_API void satchel_generation_close(satchel_generation* generation);
+
+/* ---- Classes of pictures ---- */
+
+typedef struct satchel_classifier satchel_classifier;
+
+typedef struct satchel_class {
+  const char* label; /* valid until the classifier is closed */
+  uint32_t index;
+  double probability;
+} satchel_class;
+
+/* A program that sorts pictures, as those of `satchel export torchvision:NAME` do. `options` may be
+ * NULL; cache_memory is of no use here. */
+SATCHEL_API satchel_status satchel_classifier_open(const char* path,
+                                                   const satchel_model_options* options,
+                                                   satchel_classifier** classifier);
+SATCHEL_API void satchel_classifier_close(satchel_classifier* classifier);
+/* The likeliest classes of a PNG or a JPEG, the file's bytes: at most `capacity` of them, and how
+ * many these are. */
+SATCHEL_API satchel_status satchel_classify(satchel_classifier* classifier, const void* file,
+                                            size_t size, satchel_class* classes, size_t capacity,
+                                            size_t* count);
+/* The same of pixels, such as a camera's: red, green and blue, row by row without gaps. */
+SATCHEL_API satchel_status satchel_classify_pixels(satchel_classifier* classifier,
+                                                   const uint8_t* rgb, uint32_t width,
+                                                   uint32_t height, satchel_class* classes,
+                                                   size_t capacity, size_t* count);
 
 #ifdef __cplusplus
 }

@@ -140,4 +140,31 @@ class Model {
   std::unique_ptr<satchel_model, Close> handle_;
 };
 
+// A program that sorts pictures into classes.
+class Classifier {
+ public:
+  explicit Classifier(const std::string& path, uint32_t threads = 0) {
+    satchel_model_options options{};
+    options.size = sizeof options;
+    options.threads = threads;
+    satchel_classifier* made = nullptr;
+    check(satchel_classifier_open(path.c_str(), &options, &made));
+    handle_.reset(made);
+  }
+
+  // Of the bytes of a PNG or a JPEG; labels live as long as the classifier.
+  std::vector<satchel_class> classify(std::string_view file, size_t top = 5) const {
+    std::vector<satchel_class> found(top);
+    check(satchel_classify(handle_.get(), file.data(), file.size(), found.data(), top, &top));
+    found.resize(top);
+    return found;
+  }
+
+ private:
+  struct Close {
+    void operator()(satchel_classifier* handle) const { satchel_classifier_close(handle); }
+  };
+  std::unique_ptr<satchel_classifier, Close> handle_;
+};
+
 }  // namespace satchel_api

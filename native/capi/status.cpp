@@ -3,6 +3,7 @@
 #include <new>
 
 #include "../llm/errors.h"
+#include "../vision/image.h"
 
 namespace satchel::capi {
 
@@ -43,6 +44,8 @@ satchel_status remember_failure() noexcept {
     return failed(SATCHEL_TEMPLATE, e.what(), e.advice);
   } catch (const TokenizerError& e) {
     return failed(SATCHEL_TOKENIZER, e.what(), e.advice);
+  } catch (const vision::ImageError& e) {
+    return failed(SATCHEL_INVALID_IMAGE, e.what(), e.advice);
   } catch (const AdvisedError& e) {
     return failed(SATCHEL_IMPOSSIBLE, e.what(), e.advice);
   } catch (const CacheFullError& e) {

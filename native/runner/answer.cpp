@@ -1,4 +1,5 @@
 // run and chat.
+#include <csignal>
 #include <cstdio>
 #include <memory>
 
@@ -7,6 +8,7 @@
 #include "../llm/generation.h"
 #include "../llm/verify.h"
 #include "arguments.h"
+#include "classify.h"
 #include "commands.h"
 
 namespace satchel::runner {
@@ -34,26 +36,49 @@ const std::vector<std::string> kFlags = {"prompt=",
                                          "threads=",
                                          "verify",
                                          "json",
-                                         "lookahead="};
-
-// Not by streams: these would make a static binary a third larger.
-std::string read_file(const std::string& path) {
-  std::FILE* file = path == "-" ? stdin : std::fopen(path.c_str(), "rb");
-  if (file == nullptr) throw ConfigError("cannot open " + path, "Check the path.");
-  std::string text;
-  char block[4096];
-  for (size_t count; (count = std::fread(block, 1, sizeof block, file)) > 0;)
-    text.append(block, count);
-  if (file != stdin) std::fclose(file);
-  return text;
-}
+                                         "lookahead=",
+                                         "input=",
+                                         "top=",
+                                         "warmup=",
+                                         "iterations=",
+                                         "cool-down="};
 
 bool read_line(std::string& line) {
   line.clear();
   int c;
   while ((c = std::fgetc(stdin)) != EOF && c != '\n') line.push_back(static_cast<char>(c));
+  if (line.ends_with('\r')) line.pop_back();
   return c != EOF || !line.empty();
 }
+
+// A prompt of a file, whose lines may end as they do on Windows.
+std::string read_prompt(const std::string& path) {
+  const std::string text = read_file(path);
+  std::string prompt;
+  for (size_t i = 0; i < text.size(); ++i) {
+    if (text[i] != '\r') {
+      prompt += text[i];
+    } else if (i + 1 == text.size() || text[i + 1] != '\n') {
+      prompt += '\n';
+    }
+  }
+  return prompt;
+}
+
+// Within its life, an interrupt (Ctrl-C) is remembered and does not end the process.
+class Interrupt {
+ public:
+  Interrupt() : before_(std::signal(SIGINT, [](int) { came_ = 1; })) { came_ = 0; }
+  ~Interrupt() { std::signal(SIGINT, before_); }
+  Interrupt(const Interrupt&) = delete;
+  Interrupt& operator=(const Interrupt&) = delete;
+
+  bool came() const { return came_ != 0; }
+
+ private:
+  static inline volatile std::sig_atomic_t came_ = 0;
+  void (*before_)(int);
+};
 
 std::shared_ptr<Model> open_model(const Arguments& given) {
   if (given.places().empty()) throw UsageError("a program is missing");
@@ -195,7 +220,7 @@ void summarize(const Generation& generation) {
   say(line);
 }
 
-std::string stream(Generation& generation, bool shown) {
+std::string stream(Generation& generation, bool shown, const Interrupt* interrupt = nullptr) {
   std::string whole, piece;
   while (piece.clear(), generation.next(piece)) {
     if (shown) {
@@ -203,6 +228,7 @@ std::string stream(Generation& generation, bool shown) {
       std::fflush(stdout);
     }
     whole += piece;
+    if (interrupt != nullptr && interrupt->came()) break;
   }
   if (shown) std::fputc('\n', stdout);
   return whole;
@@ -246,16 +272,17 @@ int converse(const Arguments& given) {
   Session session(model, given.text("adapter").value_or(""));
   Conversation conversation(*model, variables_of(given));
   if (const auto system = given.text("system")) conversation.add("system", *system);
-  say("An empty line is left out; Ctrl-D leaves.");
+  say("Ctrl-C ends an answer, Ctrl-D the conversation.");
   for (std::string line; std::fputs("> ", stderr), read_line(line);) {
-    if (line.empty()) continue;
+    if (line.find_first_not_of(" \t") == std::string::npos) continue;
     GenerationOptions options = options_of(given, *model, true);
     if (options.max_new_tokens == 0) options.max_new_tokens = model->context();
     try {
       Conversation::Turn turn = conversation.send(line);
       options.keep = turn.keep;
       Generation generation(session, std::move(turn.prompt), options);
-      conversation.hear(stream(generation, true));
+      const Interrupt interrupt;  // ends the answer and not the conversation
+      conversation.hear(stream(generation, true, &interrupt));
       summarize(generation);
     } catch (const AdvisedError& error) {
       conversation.retract();
@@ -269,10 +296,11 @@ int converse(const Arguments& given) {
 std::optional<std::string> prompt_of(const Arguments& given) {
   if (given.places().size() > 2) throw UsageError("there is more than one prompt");
   int count = given.places().size() == 2;
-  count += given.has("prompt") + given.has("prompt-file");
+  count += given.has("prompt") + given.has("prompt-file") + given.has("input");
   if (count > 1) throw UsageError("there are two things to answer");
   if (given.places().size() == 2) return given.places()[1];
-  if (const auto file = given.text("prompt-file")) return read_file(*file);
+  if (const auto file = given.text("prompt-file")) return read_prompt(*file);
+  if (const auto file = given.text("input")) return read_prompt(*file);
   return given.text("prompt");
 }
 
@@ -280,6 +308,8 @@ std::optional<std::string> prompt_of(const Arguments& given) {
 
 int run(int argc, char** argv) {
   const Arguments given(argc, argv, kFlags);
+  if (given.has("input") && given.places().size() == 1 && is_classifier(given.places()[0]))
+    return classify(given);
   const auto prompt = prompt_of(given);
   if (!prompt) throw UsageError("there is nothing to answer");
   return answer(given, *prompt, true);

@@ -4,6 +4,7 @@
 
 #include <stdexcept>
 #include <string>
+#include <vector>
 
 #include "../llm/json.h"
 
@@ -22,10 +23,14 @@ int inspect(int argc, char** argv);
 int verify(int argc, char** argv);
 int tokenize(int argc, char** argv);
 
+// The bytes of a file, or of standard input for "-".
+std::string read_file(const std::string& path);
+
 // A remark on standard error, and a JSON document on standard output.
 void say(const std::string& text);
 void print_json(const llm::Json& document);
 std::string megabytes(uint64_t bytes);
+double median(std::vector<double> values);
 // The most memory that the process has had, in bytes; 0 if the system does not
 // tell.
 uint64_t peak_memory();

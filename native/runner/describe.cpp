@@ -1,6 +1,7 @@
 // inspect, verify and tokenize, and what all commands print with.
 #include <cstdio>
 
+#include "../llm/errors.h"
 #include "../llm/model.h"
 #include "../llm/verify.h"
 #include "../runtime/op.h"
@@ -54,6 +55,20 @@ Json methods_json(const Program& program) {
 }
 
 }  // namespace
+
+// Not by streams: these would make a static binary a third larger.
+std::string read_file(const std::string& path) {
+  std::FILE* file = path == "-" ? stdin : std::fopen(path.c_str(), "rb");
+  if (file == nullptr) throw ConfigError("cannot open " + path, "Check the path.");
+  std::string text;
+  char block[4096];
+  for (size_t count; (count = std::fread(block, 1, sizeof block, file)) > 0;)
+    text.append(block, count);
+  const bool failed = std::ferror(file) != 0;
+  if (file != stdin) std::fclose(file);
+  if (failed) throw ConfigError("cannot read " + path, "Give a file that can be read.");
+  return text;
+}
 
 void say(const std::string& text) { std::fprintf(stderr, "%s\n", text.c_str()); }
 

@@ -14,6 +14,7 @@ constexpr const char* kUsage =
     "usage: satchel-run COMMAND FILE …\n"
     "\n"
     "  run FILE TEXT      answer one prompt; --raw continues a text\n"
+    "  run FILE --input P the classes of a picture (PNG, JPEG) or a folder of them\n"
     "  chat FILE          a conversation; --prompt TEXT answers one thing and "
     "leaves\n"
     "  bench FILE         prefill and decode speed, time to first token, "
@@ -27,6 +28,7 @@ constexpr const char* kUsage =
     "  --min-p P --repetition-penalty R --seed N --stop TEXT --on-context-full "
     "stop|slide\n"
     "  --thinking on|off --adapter NAME --prompt-file FILE --lookahead auto|on|off\n"
+    "run --input: --top N --warmup N --iterations N --cool-down S\n"
     "bench: --prompt-tokens N --new-tokens N --warmup N --runs N --cool-down S\n"
     "all: --threads N --verify --json\n";
 
@@ -65,6 +67,7 @@ int main(int argc, char** argv) {
     say(std::string("satchel-run: ") + error.what() + "\n\n" + kUsage);
     return 2;
   } catch (const FormatError& error) {
+    if (error.section == "file") return failed(error.what(), error.advice);  // none was read
     return failed(
         (error.section + ", offset " + std::to_string(error.offset) + ": " + error.what()).c_str(),
         error.advice);

@@ -61,12 +61,6 @@ uint64_t bytes_per_token(const Model& model, int64_t prompt_tokens, int64_t new_
          caches * filled / static_cast<uint64_t>(model.context());
 }
 
-double median(std::vector<double> values) {
-  std::sort(values.begin(), values.end());
-  const size_t half = values.size() / 2;
-  return values.size() % 2 != 0 ? values[half] : (values[half - 1] + values[half]) / 2;
-}
-
 Json list_of(const std::vector<double>& values) {
   return Json(JsonList(values.begin(), values.end()));
 }
@@ -77,6 +71,12 @@ Json spread(const std::vector<double>& values) {
 }
 
 }  // namespace
+
+double median(std::vector<double> values) {
+  std::sort(values.begin(), values.end());
+  const size_t half = values.size() / 2;
+  return values.size() % 2 != 0 ? values[half] : (values[half - 1] + values[half]) / 2;
+}
 
 uint64_t peak_memory() {
   rusage usage{};

@@ -23,7 +23,8 @@ MappedFile::MappedFile(const std::string& path) : path_(path) {
   const bool regular = ::fstat(file, &info) == 0 && S_ISREG(info.st_mode);
   if (!regular || info.st_size == 0) {
     ::close(file);
-    throw FormatError("file", 0, path + (regular ? " is empty" : " is not a regular file"));
+    throw FormatError("file", 0, path + (regular ? " is empty" : " is not a regular file"),
+                      "Give a program, as satchel export writes it.");
   }
   size_ = static_cast<uint64_t>(info.st_size);
   void* address = ::mmap(nullptr, size_, PROT_READ, MAP_SHARED, file, 0);

@@ -54,7 +54,8 @@ MappedFile::MappedFile(const std::string& path) : path_(path) {
   const bool regular =
       GetFileType(file.get()) == FILE_TYPE_DISK && GetFileSizeEx(file.get(), &size);
   if (!regular || size.QuadPart == 0) {
-    throw FormatError("file", 0, path + (regular ? " is empty" : " is not a regular file"));
+    throw FormatError("file", 0, path + (regular ? " is empty" : " is not a regular file"),
+                      "Give a program, as satchel export writes it.");
   }
   // The view keeps the mapping and the file open after both handles are closed.
   const Handle mapping(CreateFileMappingW(file.get(), nullptr, PAGE_READONLY, 0, 0, nullptr));

@@ -2,6 +2,7 @@
 // or made up, on files that are whole, damaged or hostile. Built with sanitizers, the first thing
 // that goes wrong ends it:
 //   capi_abuse SECONDS SEED FILE…
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <cstdio>
@@ -42,8 +43,8 @@ class Shelf {
   std::vector<void*> handles_;
 };
 
-Shelf models, sessions, generations;
-std::atomic<uint64_t> calls{0}, refused{0}, opened{0}, pieces{0};
+Shelf models, sessions, generations, classifiers;
+std::atomic<uint64_t> calls{0}, refused{0}, opened{0}, pieces{0}, classified{0};
 
 const char* const kTexts[] = {"Hello", "", "<|user|> \xf0\x9f\x98\x80", "\xff\xfe", "the the the"};
 
@@ -63,8 +64,9 @@ void count(satchel_status status) {
 
 template <typename T>
 T* handle_of(std::mt19937_64& random, Shelf& usual) {
-  Shelf* shelves[] = {&usual, &usual, &usual, &usual, &models, &sessions, &generations};
-  return static_cast<T*>(shelves[random() % 7]->any(random));
+  Shelf* shelves[] = {&usual,  &usual,    &usual,       &usual,
+                      &models, &sessions, &generations, &classifiers};
+  return static_cast<T*>(shelves[random() % 8]->any(random));
 }
 
 void open_model(std::mt19937_64& random, const std::vector<std::string>& files) {
@@ -82,6 +84,34 @@ void open_model(std::mt19937_64& random, const std::vector<std::string>& files) 
     ++opened;
     models.put(model);
   }
+}
+
+void put_classifier(const std::string& file) {
+  satchel_classifier* classifier = nullptr;
+  const satchel_status status = satchel_classifier_open(file.c_str(), nullptr, &classifier);
+  count(status);
+  if (status == SATCHEL_OK) ++opened, classifiers.put(classifier);
+}
+
+// Pixels, and bytes that begin as a picture does.
+void classify(std::mt19937_64& random) {
+  auto* classifier = handle_of<satchel_classifier>(random, classifiers);
+  std::vector<uint8_t> bytes(3 * 20 * 20);
+  for (uint8_t& byte : bytes) byte = static_cast<uint8_t>(random());
+  std::vector<satchel_class> found(random() % 6);
+  size_t many = 0;
+  const auto width = static_cast<uint32_t>(random() % 21), height = uint32_t{20};
+  const satchel_status status = satchel_classify_pixels(classifier, bytes.data(), width, height,
+                                                        found.data(), found.size(), &many);
+  count(status);
+  if (status == SATCHEL_OK) ++classified;
+  for (size_t i = 0; i < many; ++i) {
+    if (std::strlen(found[i].label) == 0) std::abort();
+  }
+  const uint8_t jpeg[] = {0xFF, 0xD8, 0xFF, static_cast<uint8_t>(0xC0 + random() % 48)};
+  std::copy(std::begin(jpeg), std::end(jpeg), bytes.begin());
+  count(satchel_classify(classifier, bytes.data(), random() % bytes.size(), found.data(),
+                         found.size(), &many));
 }
 
 void begin_text(std::mt19937_64& random) {
@@ -139,7 +169,7 @@ void tokenize(std::mt19937_64& random) {
 }
 
 void one_call(std::mt19937_64& random, const std::vector<std::string>& files) {
-  switch (random() % 16) {
+  switch (random() % 19) {
     case 0:
       return open_model(random, files);
     case 1: {
@@ -178,6 +208,14 @@ void one_call(std::mt19937_64& random, const std::vector<std::string>& files) {
     case 10:
     case 11:
       return begin_text(random);
+    case 12:
+      if (random() % 4 == 0)
+        satchel_classifier_close(handle_of<satchel_classifier>(random, classifiers));
+      else
+        put_classifier(files[random() % files.size()]);
+      return;
+    case 13:
+      return classify(random);
     default:
       return read_text(random);
   }
@@ -199,6 +237,7 @@ int main(int argc, char** argv) {
     const satchel_status status = satchel_model_open(file.c_str(), nullptr, &model);
     count(status);
     if (status == SATCHEL_OK) ++opened, models.put(model);
+    put_classifier(file);
   }
   std::vector<std::thread> threads;
   for (int i = 0; i < kThreads; ++i) {
@@ -208,8 +247,8 @@ int main(int argc, char** argv) {
     });
   }
   for (std::thread& thread : threads) thread.join();
-  std::printf("%llu calls, %llu refused, %llu files opened, %llu pieces of text\n",
-              static_cast<unsigned long long>(calls), static_cast<unsigned long long>(refused),
-              static_cast<unsigned long long>(opened), static_cast<unsigned long long>(pieces));
-  return pieces > 0 ? 0 : 1;
+  const auto number = [](uint64_t n) { return static_cast<unsigned long long>(n); };
+  std::printf("%llu calls, %llu refused, %llu files opened, %llu pieces of text, %llu pictures\n",
+              number(calls), number(refused), number(opened), number(pieces), number(classified));
+  return pieces > 0 && classified > 0 ? 0 : 1;
 }

@@ -27,6 +27,8 @@ FEATURES = {
     "|{{ 'title case'.title() }}|{{ 'x'.join(['1','2']) }}|{{ 'abc'.find('c') }}",
     "numbers": "{{ 7 // 2 }} {{ -7 // 2 }} {{ 7 % -3 }} {{ 7 / 2 }} {{ 2 ** 5 }} {{ 1e3 }} {{ 0.1 + 0.2 }}"
     " {{ 10 | float }} {{ '12' | int + 1 }} {{ 3.7 | round }} {{ -3 | abs }}",
+    "great steps": "{{ range(0, 9223372036854775807, 4611686018427387904) | list }}"
+    "{{ [1,2,3][::9223372036854775807] }}{{ 'abc'[::-9223372036854775807] }}",
     "lists": "{{ [3,1,2] | sort }}{{ [1,2,3] | sum }}{{ ['b','A'] | sort | join('/') }}"
     "{{ [1,[2,{'a': none}], true, 'it\\'s'] }}{{ (1,) }}{{ [1,2] + [3] }}{{ [1,1,2] | unique | list }}"
     "{{ range(5) | list }}{{ range(2, 9, 3) | list }}{{ [[1,2],[3,4]] | map('first') | list }}",
@@ -153,6 +155,8 @@ def test_real_templates_in_many_conversations() -> None:
         ("{{ " + "(" * 500 + "1" + ")" * 500 + " }}", "too deep"),
         ("{{ 'a' * 1000000000 }}", "too"),
         ("{{ range(10000000) }}", "too long"),
+        ("{{ -(-9223372036854775807 - 1) }}", "too large"),
+        ("{{ (-9223372036854775807 - 1) // -1 }}", "too large"),
     ],
 )
 def test_what_fails_says_why(source: str, why: str) -> None:

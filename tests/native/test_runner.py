@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import signal
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -160,6 +162,37 @@ def test_conversations_are_pythons(program: Path, runner: Any) -> None:
     done = runner("chat", program, *flags, given="\n".join(said) + "\n")
     assert done.returncode == 0, done.stderr
     assert done.stdout == "".join(f"{text}\n" for text in wanted)
+
+
+def test_lines_may_end_as_on_windows(program: Path, runner: Any, tmp_path: Path) -> None:
+    flags = ["--max-new-tokens", 8]
+    said = "Hello\nHow are you?\n"
+    wanted = runner("chat", program, *flags, given=said)
+    found = runner("chat", program, *flags, given="\r\n \r\n" + said.replace("\n", "\r\n"))
+    assert wanted.returncode == 0 and found.stdout == wanted.stdout
+    prompt = tmp_path / "prompt.txt"
+    prompt.write_bytes(b"One\r\ntwo\rthree\r\n")
+    llm = satchel.LLM(program)
+    wanted = llm.generate(prompt.read_text(), max_new_tokens=8).finish()
+    for flag in ("--prompt-file", "--input"):
+        found = json.loads(runner("run", program, flag, prompt, *flags, "--json").stdout)
+        assert found["tokens"] == wanted.tokens
+        assert found["prompt_tokens"] == wanted.stats.prompt_tokens
+
+
+def test_an_interrupt_ends_an_answer_and_not_the_conversation(device: Path, program: Path) -> None:
+    flags = ["--repetition-penalty", "1", "--max-new-tokens", "100000000"]
+    command = [str(device / "bin" / "satchel-run"), "chat", str(program), *flags]
+    with subprocess.Popen(command, stdin=-1, stdout=-1, stderr=-1, bufsize=0) as process:
+        assert process.stdin and process.stdout and process.stderr
+        for _ in range(2):
+            process.stdin.write(b"Hello\n")
+            assert process.stdout.read(64)
+            process.send_signal(signal.SIGINT)
+            while b"tok/s" not in (line := process.stderr.readline()):  # what the answer took
+                assert line
+        _, rest = process.communicate(timeout=30)
+    assert process.returncode == 0, rest
 
 
 def test_tokens(program: Path, run_json: RunJson) -> None:

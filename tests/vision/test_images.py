@@ -15,7 +15,6 @@ Image = pytest.importorskip("PIL.Image")
 
 from satchel.errors import InputError  # noqa: E402
 from satchel.vision.images import MOST_PIXELS, open_image  # noqa: E402
-from satchel.vision.preprocess import Preprocessing  # noqa: E402
 
 
 def _photo(width: int = 12, height: int = 8) -> np.ndarray:
@@ -122,20 +121,3 @@ def test_a_very_long_picture_takes_little_memory(size: tuple[int, int]) -> None:
     shape, megabytes = made.stdout.decode().split("\n")[:2]
     assert shape == "(1, 3, 224, 224)"
     assert int(megabytes) < 300
-
-
-@pytest.mark.parametrize("interpolation", ["nearest", "bilinear", "bicubic", "lanczos"])
-@pytest.mark.parametrize("turned", [False, True])
-def test_what_is_cut_out_before_resizing_is_the_same(
-    interpolation: str, turned: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from satchel.vision import preprocess
-
-    # Without noise: sharp edges are cut off at white between two passes, whose order may change.
-    y, x = np.mgrid[:37, :999]
-    picture = np.stack([x * 0.2, 99 + 90 * np.sin(x / 9 + y / 7), y * 5], 2).astype(np.uint8)
-    image = Image.fromarray(picture.transpose(1, 0, 2) if turned else picture)
-    one = Preprocessing(64, (56, 48), interpolation=interpolation)
-    usual = one.prepare(image)
-    monkeypatch.setattr(preprocess, "MOST_RESIZED", 1)
-    np.testing.assert_allclose(one.prepare(image), usual, atol=0.04)

@@ -31,9 +31,18 @@ class Budget {
 [[noreturn]] void fail(const std::string& message);
 
 Value call_filter(const std::string& name, const Value& on, const Arguments& given, Budget& budget);
+// range, namespace and their like.
+Value call_global(const std::string& name, const Arguments& given, Budget& budget);
 bool call_test(const std::string& name, const Value& on, const Arguments& given);
 bool has_method(const Value& on, std::string_view name);
 Value call_method(const Value& on, const std::string& name, const Arguments& given, Budget& budget);
+
+// + and - before a value, and signs between two numbers.
+Value signed_value(const std::string& sign, const Value& value);
+Value calculated(const std::string& sign, const Value& left, const Value& right);
+Value joined(const std::string& a, const std::string& b, Budget& budget);
+Value repeated(const Value& what, int64_t times, Budget& budget);
+void set_entry(Dict& entries, const Value& key, Value value);
 
 // What a loop goes through: a list's items, a dict's keys, a text's characters.
 List items_of(const Value& value);

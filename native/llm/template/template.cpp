@@ -1,8 +1,5 @@
 #include "template.h"
 
-#include <cmath>
-#include <ctime>
-
 #include "../errors.h"
 #include "functions.h"
 
@@ -12,7 +9,6 @@ namespace {
 
 constexpr size_t kMostOutput = 16 << 20;
 constexpr int kDeepest = 200;
-constexpr int64_t kLongestRange = 100000;  // jinja2's sandbox has the same
 
 using Names = std::map<std::string, Value>;
 
@@ -231,16 +227,6 @@ class Interpreter {
     return Value::undefined();
   }
 
-  static void set_entry(Dict& entries, const Value& key, Value value) {
-    for (auto& [known, held] : entries) {
-      if (equal(known, key)) {
-        held = std::move(value);
-        return;
-      }
-    }
-    entries.emplace_back(key, std::move(value));
-  }
-
   Arguments arguments(const Expression& e) {
     Arguments given;
     for (const Argument& argument : e.arguments) {
@@ -278,8 +264,10 @@ class Interpreter {
     const int64_t end =
         e.parts[2] ? place(bound(2, step > 0 ? size : -size - 1)) : (step > 0 ? size : -1);
     List found;
-    for (int64_t i = begin; step > 0 ? i < end : i > end; i += step)
+    for (int64_t i = begin; step > 0 ? i < end : i > end;) {
       found.push_back(items[static_cast<size_t>(i)]);
+      if (__builtin_add_overflow(i, step, &i)) break;
+    }
     budget_.keep(found.size() * 16);
     if (of.is_list()) return Value::of(std::move(found), of.kind);
     std::string text;
@@ -303,52 +291,7 @@ class Interpreter {
       fail((callee.text.empty() ? "a value" : "'" + callee.text + "'") +
            (function.is_defined() ? " cannot be called" : " is undefined"));
     }
-    return call_global(callee.text, given);
-  }
-
-  Value call_global(const std::string& name, const Arguments& given) {
-    if (name == "raise_exception") fail(given.get(0, "message").str());
-    if (name == "range") return range(given);
-    if (name == "strftime_now") {
-      const std::string pattern = given.get(0, "pattern").str();
-      if (pattern.size() > 100) fail("the pattern of a date is too long");
-      const std::time_t now = std::time(nullptr);
-      std::tm parts{};
-#ifdef _WIN32
-      localtime_s(&parts, &now);
-#else
-      localtime_r(&now, &parts);
-#endif
-      char text[1024];
-      return Value::text(
-          std::string(text, std::strftime(text, sizeof text, pattern.c_str(), &parts)));
-    }
-    Dict entries;
-    if (!given.places.empty()) {
-      if (!given.places[0].is_dict()) fail(name + "() takes a mapping");
-      entries = *given.places[0].dict;
-    }
-    for (const auto& [key, value] : given.names) set_entry(entries, Value::text(key), value);
-    return Value::of(std::move(entries), name == "dict" ? Kind::dict : Kind::space);
-  }
-
-  Value range(const Arguments& given) {
-    int64_t numbers[3] = {0, 0, 1};
-    const size_t count = given.places.size();
-    if (count < 1 || count > 3) fail("range takes one to three numbers");
-    for (size_t i = 0; i < count; ++i) {
-      if (!given.places[i].is_whole()) fail("range takes whole numbers");
-      numbers[count == 1 ? 1 : i] = given.places[i].whole;
-    }
-    const auto [first, last, step] = numbers;
-    if (step == 0) fail("range cannot have the step 0");
-    List items;
-    for (int64_t i = first; step > 0 ? i < last : i > last; i += step) {
-      if (static_cast<int64_t>(items.size()) >= kLongestRange) fail("a range is too long");
-      items.push_back(Value::integer(i));
-    }
-    budget_.keep(items.size() * 16);
-    return Value::of(std::move(items));
+    return call_global(callee.text, given, budget_);
   }
 
   Value call_macro(const Macro& macro, const Arguments& given) {
@@ -383,9 +326,7 @@ class Interpreter {
   Value unary(const Expression& e) {
     const Value value = evaluate(*e.parts[0]);
     if (e.text == "not") return Value::boolean(!value.truthy());
-    if (!value.is_number()) fail(std::string("a ") + value.type_name() + " has no sign");
-    if (e.text == "+") return value.is_whole() ? Value::integer(value.whole) : value;
-    return value.is_whole() ? Value::integer(-value.whole) : Value::number(-value.real);
+    return signed_value(e.text, value);
   }
 
   Value binary(const Expression& e) {
@@ -393,14 +334,14 @@ class Interpreter {
     if (e.text == "and") return left.truthy() ? evaluate(*e.parts[1]) : left;
     if (e.text == "or") return left.truthy() ? left : evaluate(*e.parts[1]);
     const Value right = evaluate(*e.parts[1]);
-    if (e.text == "~") return joined(left.str(), right.str());
+    if (e.text == "~") return joined(left.str(), right.str(), budget_);
     for (const Value* side : {&left, &right}) {
       if (!side->is_defined())
         fail("'" + (side->string ? *side->string : "a value") + "' is undefined");
     }
     if (left.is_number() && right.is_number()) return calculated(e.text, left, right);
     if (e.text == "+" && left.is_text() && right.is_text())
-      return joined(*left.string, *right.string);
+      return joined(*left.string, *right.string, budget_);
     if (e.text == "+" && left.is_list() && left.kind == right.kind) {
       List items = *left.list;
       items.insert(items.end(), right.list->begin(), right.list->end());
@@ -408,64 +349,10 @@ class Interpreter {
       return Value::of(std::move(items), left.kind);
     }
     if (e.text == "*" && (left.is_whole() || right.is_whole()))
-      return repeated(left.is_whole() ? right : left, left.is_whole() ? left.whole : right.whole);
+      return repeated(left.is_whole() ? right : left, left.is_whole() ? left.whole : right.whole,
+                      budget_);
     fail(std::string("a ") + left.type_name() + " " + e.text + " a " + right.type_name() +
          " is not possible");
-  }
-
-  Value joined(const std::string& a, const std::string& b) {
-    budget_.keep(a.size() + b.size());
-    return Value::text(a + b);
-  }
-
-  Value repeated(const Value& what, int64_t times) {
-    times = std::max<int64_t>(times, 0);
-    const size_t size = what.is_text()   ? what.string->size()
-                        : what.is_list() ? what.list->size() * 16
-                                         : 1;
-    if (times > 1 << 20) fail("something is repeated too often");
-    budget_.step(static_cast<size_t>(times) * (1 + size / 16));
-    if (what.is_text()) {
-      std::string text;
-      for (int64_t i = 0; i < times; ++i) text += *what.string;
-      return Value::text(std::move(text));
-    }
-    if (!what.is_list()) fail(std::string("a ") + what.type_name() + " cannot be repeated");
-    List items;
-    for (int64_t i = 0; i < times; ++i)
-      items.insert(items.end(), what.list->begin(), what.list->end());
-    return Value::of(std::move(items), what.kind);
-  }
-
-  Value calculated(const std::string& sign, const Value& left, const Value& right) {
-    const bool whole = left.is_whole() && right.is_whole();
-    const double a = left.as_real(), b = right.as_real();
-    if ((sign == "/" || sign == "//" || sign == "%") && b == 0) fail("a division by zero");
-    if (sign == "/") return Value::number(a / b);
-    if (whole && sign != "**") {
-      int64_t result = 0;
-      bool overflow = false;
-      if (sign == "+") overflow = __builtin_add_overflow(left.whole, right.whole, &result);
-      if (sign == "-") overflow = __builtin_sub_overflow(left.whole, right.whole, &result);
-      if (sign == "*") overflow = __builtin_mul_overflow(left.whole, right.whole, &result);
-      if (sign == "//" || sign == "%") {
-        if (right.whole == -1) return Value::integer(sign == "%" ? 0 : -left.whole);
-        const int64_t rest = left.whole % right.whole;
-        const bool moves = rest != 0 && (rest < 0) != (right.whole < 0);
-        result = sign == "%" ? rest + (moves ? right.whole : 0)
-                             : left.whole / right.whole - (moves ? 1 : 0);
-      }
-      if (overflow) fail("a number is too large");
-      return Value::integer(result);
-    }
-    if (sign == "+") return Value::number(a + b);
-    if (sign == "-") return Value::number(a - b);
-    if (sign == "*") return Value::number(a * b);
-    if (sign == "//") return Value::number(std::floor(a / b));
-    if (sign == "%") return Value::number(a - std::floor(a / b) * b);
-    const double power = std::pow(a, b);
-    if (!std::isfinite(power) || (whole && std::abs(power) > 9e15)) fail("a number is too large");
-    return whole && b >= 0 ? Value::integer(static_cast<int64_t>(power)) : Value::number(power);
   }
 
   Value comparison(const Expression& e) {

@@ -11,6 +11,16 @@ from satchel._native import kernels, vulkan
 __all__ = ["Executor", "Instance", "Program", "Tokenizer", "kernels", "vulkan"]
 
 def ops() -> list[str]: ...
+def read_image(file: bytes, name: str) -> NDArray[np.uint8]: ...
+def prepare_image(
+    pixels: NDArray[np.uint8],
+    resize: int,
+    crop: tuple[int, int],
+    mean: Sequence[float],
+    std: Sequence[float],
+    interpolation: str,
+) -> NDArray[np.float32]: ...
+def top_classes(scores: NDArray[np.float32], top: int) -> list[tuple[int, float]]: ...
 def log_mel(samples: NDArray[np.float32], filters: NDArray[np.float32]) -> NDArray[np.float32]: ...
 
 class Program:

@@ -81,7 +81,8 @@ def read_prompt(arguments: argparse.Namespace) -> str | None:
         if arguments.prompt_file == "-":
             import sys
 
-            return sys.stdin.buffer.read().decode()
+            text = sys.stdin.buffer.read().decode()
+            return text.replace("\r\n", "\n").replace("\r", "\n")  # as those of a file
         return Path(arguments.prompt_file).read_text(encoding="utf-8")
     except UnicodeDecodeError:
         raise SatchelError(

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from satchel import _native
 from satchel.errors import ConfigError, ExecutionError, ProgramFormatError
 from satchel.runtime.program import Program
 from satchel.vision.preprocess import Preprocessing
@@ -77,10 +78,5 @@ def top_classes(
     >>> [p.label for p in top_classes(np.array([0.0, 2.0, 1.0]), ["a", "b", "c"], 2)]
     ['b', 'c']
     """
-    powers = np.exp(scores.astype(np.float64) - scores.max())
-    chances = powers / powers.sum()
-    order = np.argsort(-chances, kind="stable")[:top]
-    return [
-        Prediction(classes[i] if i < len(classes) else f"class {i}", int(i), float(chances[i]))
-        for i in order
-    ]
+    found = _native.top_classes(np.ascontiguousarray(scores, np.float32), top)
+    return [Prediction(classes[i] if i < len(classes) else f"class {i}", i, p) for i, p in found]

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from satchel import _native
 from satchel.errors import ProgramFormatError
 
-MOST_RESIZED = 1 << 24  # pixels of a whole picture that is resized before its middle is cut out
 INTERPOLATIONS = ("nearest", "bilinear", "bicubic", "lanczos")
 
 
@@ -60,27 +60,11 @@ class Preprocessing:
 
     def prepare(self, image: Any) -> NDArray[np.float32]:
         """A Pillow image as ``[1, 3, height, width]``."""
-        from PIL import Image
-
-        resampling = getattr(Image.Resampling, self.interpolation.upper())
-        picture = image.convert("RGB")
-        size = self.scaled_size(*picture.size)
-        height, width = self.crop
-        left, top = round((size[0] - width) / 2), round((size[1] - height) / 2)
-        start = [left, top]
-        long = 0 if size[0] >= size[1] else 1
-        if size[0] * size[1] > MOST_RESIZED and start[long] > 0:
-            # Of a very long picture, only what will be cut out of its long side.
-            ratio = picture.size[long] / size[long]
-            box, wanted = [0.0, 0.0, *map(float, picture.size)], list(size)
-            wanted[long] = (width, height)[long]
-            box[long], box[long + 2] = start[long] * ratio, (start[long] + wanted[long]) * ratio
-            picture = picture.resize(tuple(wanted), resampling, box=tuple(box))
-            start[long] = 0
-        elif size != picture.size:
-            picture = picture.resize(size, resampling)
-        # What lies outside of a smaller picture is black.
-        picture = picture.crop((*start, start[0] + width, start[1] + height))
-        pixels = np.asarray(picture, np.float32) / np.float32(255)
-        normal = (pixels - np.array(self.mean, np.float32)) / np.array(self.std, np.float32)
-        return np.ascontiguousarray(normal.transpose(2, 0, 1)[None], np.float32)
+        return _native.prepare_image(
+            np.asarray(image.convert("RGB")),
+            self.resize,
+            self.crop,
+            self.mean,
+            self.std,
+            self.interpolation,
+        )

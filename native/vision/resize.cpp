@@ -1,0 +1,166 @@
+#include "resize.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+namespace satchel::vision {
+
+namespace {
+
+constexpr int kBits = 22;  // behind the point of a weight: 8 bits are a pixel's, 2 its sums'
+
+struct Filter {
+  double (*weight)(double);
+  double reach;
+};
+
+double bilinear(double x) { return std::max(0.0, 1.0 - std::fabs(x)); }
+
+double bicubic(double x) {
+  constexpr double a = -0.5;
+  x = std::fabs(x);
+  if (x < 1.0) return ((a + 2.0) * x - (a + 3.0)) * x * x + 1;
+  if (x < 2.0) return (((x - 5) * x + 8) * x - 4) * a;
+  return 0.0;
+}
+
+double sinc(double x) {
+  if (x == 0.0) return 1.0;
+  x *= 3.14159265358979323846;
+  return std::sin(x) / x;
+}
+
+double lanczos(double x) { return -3.0 <= x && x < 3.0 ? sinc(x) * sinc(x / 3) : 0.0; }
+
+Filter filter_of(Interpolation interpolation) {
+  switch (interpolation) {
+    case Interpolation::bicubic:
+      return {bicubic, 2};
+    case Interpolation::lanczos:
+      return {lanczos, 3};
+    default:
+      return {bilinear, 1};
+  }
+}
+
+// From which pixels each new one is made, and how much of each it has.
+struct Weights {
+  struct Span {
+    int64_t first, count;
+    size_t start;  // in `values`
+  };
+  std::vector<Span> spans;
+  std::vector<int32_t> values;
+};
+
+Weights weights_of(int64_t size, float from, float to, int64_t new_size, const Filter& filter) {
+  const double scale = static_cast<double>(to - from) / static_cast<double>(new_size);
+  const double shrink = std::max(scale, 1.0), reach = filter.reach * shrink;
+  Weights made;
+  std::vector<double> shares;
+  for (int64_t i = 0; i < new_size; ++i) {
+    const double center = from + (static_cast<double>(i) + 0.5) * scale;
+    const auto first = std::max<int64_t>(0, static_cast<int64_t>(center - reach + 0.5));
+    const auto end = std::min(size, static_cast<int64_t>(center + reach + 0.5));
+    shares.clear();
+    double sum = 0;
+    for (int64_t x = first; x < end; ++x) {
+      shares.push_back(filter.weight((static_cast<double>(x) - center + 0.5) * (1.0 / shrink)));
+      sum += shares.back();
+    }
+    made.spans.push_back({first, static_cast<int64_t>(shares.size()), made.values.size()});
+    for (const double share : shares) {
+      const double value = (sum != 0 ? share / sum : share) * (1 << kBits);
+      made.values.push_back(static_cast<int32_t>(value < 0 ? value - 0.5 : value + 0.5));
+    }
+  }
+  return made;
+}
+
+// A pixel as a sum of pixels that are `stride` bytes apart.
+void add_up(const Weights& weights, const Weights::Span& span, const uint8_t* from, size_t stride,
+            uint8_t* to) {
+  const int32_t* weight = weights.values.data() + span.start;
+  int32_t sums[3] = {1 << (kBits - 1), 1 << (kBits - 1), 1 << (kBits - 1)};
+  for (int64_t i = 0; i < span.count; ++i, from += stride) {
+    for (int c = 0; c < 3; ++c) sums[c] += from[c] * weight[i];
+  }
+  for (int c = 0; c < 3; ++c) to[c] = static_cast<uint8_t>(std::clamp(sums[c] >> kBits, 0, 255));
+}
+
+Image nearest(const Image& image, int64_t width, int64_t height, const std::array<float, 4>& box) {
+  Image made(width, height);
+  const double across = static_cast<double>(box[2] - box[0]) / static_cast<double>(width);
+  const double down = static_cast<double>(box[3] - box[1]) / static_cast<double>(height);
+  double from_y = box[1] + down * 0.5;
+  for (int64_t y = 0; y < height; ++y, from_y += down) {
+    double from_x = box[0] + across * 0.5;
+    for (int64_t x = 0; x < width; ++x, from_x += across) {
+      const auto column = static_cast<int64_t>(from_x), row = static_cast<int64_t>(from_y);
+      if (column < image.width && row < image.height)
+        std::memcpy(made.pixel(x, y), image.pixel(column, row), 3);
+    }
+  }
+  return made;
+}
+
+Image in_two_passes(const Image& image, int64_t width, int64_t height, Interpolation interpolation,
+                    const std::array<float, 4>& box) {
+  if (interpolation == Interpolation::nearest) return nearest(image, width, height, box);
+  const Filter filter = filter_of(interpolation);
+  const Weights across = weights_of(image.width, box[0], box[2], width, filter);
+  const Weights down = weights_of(image.height, box[1], box[3], height, filter);
+  // Rows first, and of these only what the columns need.
+  const int64_t first = down.spans.front().first;
+  const int64_t last = down.spans.back().first + down.spans.back().count;
+  Image rows(width, last - first);
+  for (int64_t y = 0; y < rows.height; ++y) {
+    for (int64_t x = 0; x < width; ++x) {
+      const Weights::Span& span = across.spans[static_cast<size_t>(x)];
+      add_up(across, span, image.pixel(span.first, first + y), 3, rows.pixel(x, y));
+    }
+  }
+  Image made(width, height);
+  for (int64_t y = 0; y < height; ++y) {
+    const Weights::Span& span = down.spans[static_cast<size_t>(y)];
+    for (int64_t x = 0; x < width; ++x) {
+      add_up(down, span, rows.pixel(x, span.first - first), static_cast<size_t>(width) * 3,
+             made.pixel(x, y));
+    }
+  }
+  return made;
+}
+
+}  // namespace
+
+std::optional<Interpolation> interpolation_named(const std::string& name) {
+  static constexpr std::pair<const char*, Interpolation> kNames[] = {
+      {"nearest", Interpolation::nearest},
+      {"bilinear", Interpolation::bilinear},
+      {"bicubic", Interpolation::bicubic},
+      {"lanczos", Interpolation::lanczos}};
+  for (const auto& [known, interpolation] : kNames) {
+    if (name == known) return interpolation;
+  }
+  return std::nullopt;
+}
+
+Image resize(const Image& image, int64_t width, int64_t height, Interpolation interpolation,
+             const std::array<float, 4>& box) {
+  // A very high picture becomes lower first: Pillow's rule, which saves much of the other pass.
+  if (image.height > image.width * 100 && height < image.height) {
+    const Image low = in_two_passes(image, image.width, height, interpolation,
+                                    {0, box[1], static_cast<float>(image.width), box[3]});
+    return in_two_passes(low, width, height, interpolation,
+                         {box[0], 0, box[2], static_cast<float>(height)});
+  }
+  return in_two_passes(image, width, height, interpolation, box);
+}
+
+Image resize(const Image& image, int64_t width, int64_t height, Interpolation interpolation) {
+  return resize(image, width, height, interpolation,
+                {0, 0, static_cast<float>(image.width), static_cast<float>(image.height)});
+}
+
+}  // namespace satchel::vision
