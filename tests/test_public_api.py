@@ -96,3 +96,25 @@ def test_a_type_checker_knows_the_names(tmp_path: Path) -> None:
     call = [sys.executable, "-m", "mypy", "--strict", str(script)]
     result = subprocess.run(call, capture_output=True, text=True, cwd=tmp_path, check=False)
     assert result.returncode == 0, result.stdout
+
+
+def test_errors_name_arguments_and_not_flags(checkpoint: Path, program: Path) -> None:
+    with pytest.raises(satchel.errors.OutputExistsError) as caught:
+        satchel.export(checkpoint, program)
+    assert str(caught.value) == f"{program} exists. Give another name, or overwrite=True."
+    with pytest.raises(satchel.errors.ContextFullError) as full:
+        satchel.LLM(program, threads=1).generate("long " * 40).finish()
+    assert "larger context" in str(full.value) and "--" not in str(full.value)
+    assert "--context" in full.value.advice  # which is what the command line prints
+
+
+def test_an_argument_that_export_does_not_have(checkpoint: Path) -> None:
+    with pytest.raises(TypeError, match=r"export\(\) got .* 'group_sizes'; did you mean 'group_si"):
+        satchel.export(checkpoint, group_sizes=32)  # type: ignore[call-overload]
+
+
+def test_one_name_need_not_be_in_a_list(checkpoint: Path, tmp_path: Path) -> None:
+    with pytest.raises(satchel.errors.SatchelError, match="nowhere is not a folder"):
+        satchel.export(checkpoint, tmp_path / "x.satchel", lora="nowhere")
+    with pytest.raises(satchel.errors.ConfigError, match="no field 'odd_field'"):
+        satchel.export(checkpoint, tmp_path / "x.satchel", ignore_config="odd_field")

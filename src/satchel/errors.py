@@ -6,6 +6,7 @@ prints both on one line and exits with status 1.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -20,13 +21,44 @@ _OF_WRONG_VALUES = (
 )
 
 
+# A whole command is left as it is; a flag alone is an argument to who reads it in Python.
+_FLAG = re.compile(
+    r"`[^`]*`|\b(?:satchel|pip|cmake|ray|hf) [^,;()]*|(?<![\w-])--([a-z][a-z-]*)| with -o\b"
+)
+_ARGUMENTS = {"force": "overwrite=True", "override": "overrides", "adapter": "adapters"}
+
+
+def in_python(advice: str) -> str:
+    """Advice for the command line as it is told to who calls a function.
+
+    >>> in_python("Use --kv-bits 8, or give another name with -o. Or: satchel run FILE --raw")
+    'Use kv_bits 8, or give another name. Or: satchel run FILE --raw'
+    """
+
+    def told(found: re.Match[str]) -> str:
+        name = found[1]
+        if name:
+            return _ARGUMENTS.get(name, name.replace("-", "_"))
+        return "" if found[0] == " with -o" else found[0]
+
+    return _FLAG.sub(told, advice)
+
+
 class SatchelError(Exception):
-    """The base of all errors that are the input's fault and not a bug."""
+    """The base of all errors that are the input's fault and not a bug.
+
+    ``advice`` speaks of flags, as the command line needs it; as a text, the error of arguments.
+    """
 
     def __init__(self, message: str, advice: str = "") -> None:
-        super().__init__(f"{message}. {advice}" if advice else message)
+        super().__init__(f"{message}. {in_python(advice)}" if advice else message)
         self.message = message
         self.advice = advice
+
+    @property
+    def on_command_line(self) -> str:
+        """Message and advice as a person at a terminal reads them."""
+        return f"{self.message}. {self.advice}" if self.advice else self.message
 
 
 @contextmanager

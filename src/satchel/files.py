@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import secrets
+import shutil
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -79,9 +80,33 @@ def refuse_existing(path: Path, overwrite: bool) -> None:
     """
     if path.exists() and not path.is_file():
         kind = "a folder" if path.is_dir() else "a device or a pipe"
-        raise OutputExistsError(f"{path} is {kind}", "Give the name of a file with -o.")
+        raise OutputExistsError(f"{path} is {kind}", "Give the name of a file.")
     if not overwrite and (path.exists() or path.is_symlink()):
         raise OutputExistsError(f"{path} exists", "Give another name with -o, or --force.")
+
+
+def check_output(path: Path, overwrite: bool) -> None:
+    """Whether a file that someone named can be written: asked before the work, not after it."""
+    refuse_existing(path, overwrite)
+    folder = path.absolute().parent
+    if not folder.is_dir():
+        raise SatchelError(
+            f"there is no folder {folder}", "Make it first, or choose another place."
+        )
+    check_free_space(folder, 0)
+
+
+def check_free_space(folder: Path, needed: int) -> None:
+    while not folder.exists():
+        folder = folder.parent
+    if not os.access(folder, os.W_OK):
+        raise SatchelError(f"{folder} is not writable", "Choose another place with -o.")
+    free = shutil.disk_usage(folder).free
+    if free < needed:
+        raise SatchelError(
+            f"the file takes {needed / 1e6:.0f} MB, and {folder} has {free / 1e6:.0f} MB free",
+            "Make room, or choose another place with -o.",
+        )
 
 
 def open_regular(path: str, flags: int) -> int:

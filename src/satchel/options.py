@@ -9,14 +9,11 @@ from __future__ import annotations
 import argparse
 import difflib
 import json
-import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import Field, dataclass, field, fields
 from typing import Any
 
-from satchel.errors import ConfigError, SatchelError
-
-_FLAG = re.compile(r"--[a-z][a-z-]*")
+from satchel.errors import ConfigError
 
 
 @dataclass(frozen=True)
@@ -40,10 +37,10 @@ def _positive(text: str) -> int:
 def _json_object(text: str) -> dict[str, Any]:
     try:
         value = json.loads(text)
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(f"{text!r} is not JSON: {error}") from None
+    except (ValueError, RecursionError) as error:
+        raise argparse.ArgumentTypeError(f"{text[:80]!r} is not JSON: {error}") from None
     if not isinstance(value, dict):
-        raise argparse.ArgumentTypeError(f"{text!r} is not a JSON object")
+        raise argparse.ArgumentTypeError(f"{text[:80]!r} is not a JSON object")
     return value
 
 
@@ -54,7 +51,7 @@ def _argument(parse: Callable[[str], Any]) -> Callable[[str], Any]:
         try:
             return parse(text)
         except ConfigError as error:
-            raise argparse.ArgumentTypeError(str(error)) from None
+            raise argparse.ArgumentTypeError(error.on_command_line) from None
 
     return read
 
@@ -199,10 +196,3 @@ def check_keys(given: Mapping[str, Any], known: Mapping[str, Any], where: str) -
                 f"{where} has the unknown key {key!r}",
                 f"Did you mean {near[0]!r}?" if near else listed,
             )
-
-
-def advise_in_python(error: SatchelError, described: Iterable[Field[Any]]) -> None:
-    """Let an error name arguments instead of flags: ``kv_bits 8`` instead of ``--kv-bits 8``."""
-    known = {flag_of(each): each.name for each in described}
-    error.advice = _FLAG.sub(lambda match: known.get(match[0], match[0]), error.advice)
-    error.args = (f"{error.message}. {error.advice}" if error.advice else error.message,)

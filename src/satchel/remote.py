@@ -9,7 +9,7 @@ from contextlib import closing
 from typing import Any
 from urllib.parse import urlsplit
 
-from satchel.errors import RemoteError
+from satchel.errors import RemoteError, blaming
 
 
 class Remote:
@@ -44,8 +44,10 @@ class Remote:
         """What the server has."""
         connection, response = self._send("GET", "/v1/models")
         with closing(connection):
-            document = json.loads(response.read())
-        return list(document["data"])
+            text = response.read()
+        advice = "Is it a server with OpenAI's API?"
+        with blaming(RemoteError, f"{self.url} does not list its models", advice):
+            return [{**model, "id": str(model["id"])} for model in json.loads(text)["data"]]
 
     def chat(self, fields: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
         """The events of an answer as they come; closing the iterator hangs up."""
@@ -57,10 +59,12 @@ class Remote:
                     if not line.startswith(b"data: ") or line.strip() == b"data: [DONE]":
                         continue
                     event = json.loads(line[len(b"data: ") :])
+                    if not isinstance(event, dict):
+                        raise ValueError("an event is no JSON object")
                     if "error" in event:
-                        raise RemoteError(f"{self.url} says: {event['error'].get('message')}")
+                        raise RemoteError(f"{self.url} says: {_reason(event['error'])}")
                     yield event
-            except (OSError, http.client.HTTPException, ValueError) as error:
+            except (OSError, http.client.HTTPException, ValueError, RecursionError) as error:
                 raise RemoteError(f"the answer of {self.url} broke off: {error}") from None
 
     def _send(
@@ -85,11 +89,16 @@ class Remote:
     def _refused(self, response: http.client.HTTPResponse) -> RemoteError:
         text = response.read(1 << 16).decode("utf-8", "replace")
         try:
-            message = str(json.loads(text)["error"]["message"])
-        except (ValueError, LookupError, TypeError):
+            message = _reason(json.loads(text)["error"])
+        except (ValueError, LookupError, TypeError, RecursionError):
             message = f"status {response.status}"
         wait = response.getheader("Retry-After")
         advice = f"Try again in {wait} s." if wait else ""
         if response.status == http.client.UNAUTHORIZED:
             advice = "Give its key with --api-key or SATCHEL_API_KEY."
         return RemoteError(f"{self.url} says: {message}", advice)
+
+
+def _reason(error: Any) -> str:
+    """What an error of OpenAI's form, or any other, says."""
+    return str(error.get("message") if isinstance(error, dict) else error)

@@ -17,7 +17,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING
 
 from satchel.errors import SignatureError
-from satchel.files import atomic_write, open_regular
+from satchel.files import atomic_write, check_output, open_regular
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
@@ -84,6 +84,8 @@ def read_public_key(given: str) -> PublicKey:
 
 def new_key(path: Path) -> PublicKey:
     """A new private key, which only you can read, and its public one beside it."""
+    for each in (path, path.with_name(path.name + ".pub")):
+        check_output(each, overwrite=False)
     private = _keys().Ed25519PrivateKey.generate()
     from cryptography.hazmat.primitives import serialization as form
 
@@ -97,17 +99,22 @@ def new_key(path: Path) -> PublicKey:
     return public
 
 
-def sign(program: Path, key: Path) -> Path:
-    """Sign a program that was verified; returns the signature's path."""
+def read_private_key(path: Path) -> Ed25519PrivateKey:
+    """What :func:`new_key` wrote."""
     keys = _keys()
     from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
     try:
-        private = load_pem_private_key(_read(key), None)
+        private = load_pem_private_key(_read(path), None)
     except (ValueError, TypeError) as error:
-        raise SignatureError(f"{key} is not a private key: {error}", _NEW) from None
+        raise SignatureError(f"{path} is not a private key: {error}", _NEW) from None
     if not isinstance(private, keys.Ed25519PrivateKey):
-        raise SignatureError(f"{key} is not a key of the kind Ed25519", _NEW)
+        raise SignatureError(f"{path} is not a key of the kind Ed25519", _NEW)
+    return private  # type: ignore[no-any-return]
+
+
+def sign(program: Path, private: Ed25519PrivateKey) -> Path:
+    """Sign a program that was verified; returns the signature's path."""
     document = {
         "format": "satchel-signature-1",
         "key": _public(private).text,

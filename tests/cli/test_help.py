@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 from pathlib import Path
 
@@ -19,9 +20,20 @@ def test_help_shows_defaults_as_people_write_them(command: str, capsys: Capture)
     with pytest.raises(SystemExit) as stop:
         main([command, "--help"])
     assert stop.value.code == 0
-    text = " ".join(capsys.readouterr().out.split())
+    shown = capsys.readouterr().out
+    text = " ".join(shown.split())
     assert "(default: (" not in text and "(default: [" not in text
-    assert "(default: 0.0)" not in text
+    assert "(default: 0.0)" not in text and "(default: )" not in text
+    titles = re.findall(r"^\S.*:$", shown, re.MULTILINE)
+    assert len(titles) == len(set(titles)), titles
+
+
+def test_a_default_of_zero_is_told(capsys: Capture) -> None:
+    with pytest.raises(SystemExit):
+        main(["run", "--help"])
+    text = " ".join(capsys.readouterr().out.split())
+    assert "runs that do not count (default: 0)" in text
+    assert "when they are warm (default: 0)" in text
 
 
 def test_wrong_usage_is_one_line(capsys: Capture) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import io
 import json
+import threading
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
 import pytest
@@ -68,3 +70,31 @@ def test_a_server_with_a_key(
     assert main([*call, "--api-key", "secret"]) == 0
     monkeypatch.setenv("SATCHEL_API_KEY", "secret")
     assert main(call) == 0
+
+
+@pytest.mark.parametrize(
+    "models", ["no json", "[]", '{"data": 5}', '{"data": [5]}', "[" * 100_000, '{"data": [{}]}']
+)
+def test_a_server_of_another_kind(models: str, capsys: Capture) -> None:
+    class Stranger(BaseHTTPRequestHandler):
+        def _answer(self, body: str) -> None:
+            self.send_response(200)
+            self.end_headers()
+            self.wfile.write(body.encode())
+
+        def do_GET(self) -> None:
+            self._answer(models)
+
+        def do_POST(self) -> None:
+            self._answer("data: 5\n\n")
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    with HTTPServer(("127.0.0.1", 0), Stranger) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        url = f"http://127.0.0.1:{server.server_port}"
+        assert main(["chat", "--url", url, "-p", "x"]) == 1
+        told = capsys.readouterr().err
+        server.shutdown()
+    assert url in told and "bug in Satchel" not in told, told

@@ -84,7 +84,46 @@ def test_the_command(
     assert (out / "talk.flac.vtt").read_text().startswith("WEBVTT\n\n")
     captured = capsys.readouterr()
     assert "talk.flac: 100%" in captured.err and "talk.flac.vtt" in captured.err
-    assert main(["transcribe", str(program)]) == 1
+    assert main(["transcribe", str(program)]) == 2
     assert "nothing to listen to" in capsys.readouterr().err
     assert main(["transcribe", str(program), str(tmp_path / "none.wav")]) == 1
     assert "does not exist" in capsys.readouterr().err
+
+
+def test_what_is_named_is_checked_before_the_work(
+    program: Path, recording: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "texts"
+    call = ["transcribe", str(program), str(recording), "--threads", "1", "-o", str(out)]
+    assert main(call) == 0
+    (out / "talk.flac.txt").write_text("mine")
+    file = tmp_path / "file"
+    file.write_text("")
+    again = tmp_path / "other"
+    again.mkdir()
+    twin = again / recording.name
+    twin.write_bytes(recording.read_bytes())
+    for words, said in (
+        (call, "talk.flac.txt exists"),
+        ([*call[:3], str(tmp_path / "none.wav"), *call[3:]], "none.wav does not exist"),
+        ([*call[:-1], str(file)], "is not a folder"),
+        ([*call[:-1], str(tmp_path / "no" / "where")], "there is no folder"),
+        ([*call[:3], str(twin), *call[3:-1], str(again)], "two recordings would become"),
+    ):
+        capsys.readouterr()
+        assert main(words) in (1, 2)
+        told = capsys.readouterr().err
+        assert said in told and "talk.flac: " not in told, told
+    assert (out / "talk.flac.txt").read_text() == "mine"
+    assert not (tmp_path / "no").exists()
+    assert main([*call, "--force"]) == 0
+    assert (out / "talk.flac.txt").read_text() != "mine"
+
+
+def test_other_commands_say_what_a_program_that_hears_is_for(
+    program: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["run", str(program), "hi"]) == 1
+    assert "satchel transcribe FILE AUDIO" in capsys.readouterr().err
+    assert main(["bench", str(program), "--runs", "1", "--threads", "1", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["method"] == "encode"

@@ -9,7 +9,7 @@ import pytest
 
 import satchel
 from satchel.cli.main import main
-from satchel.errors import InputError
+from satchel.errors import InputError, SatchelError
 from satchel.eval.vqa import is_right, plain_answer, read_questions
 from support.tiny_llava import tiny_llava
 from vision_language.test_llava import photo
@@ -49,4 +49,13 @@ def test_exact_match(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
 def test_files_that_hold_no_questions(line: str, tmp_path: Path) -> None:
     (tmp_path / "q.jsonl").write_text(line)
     with pytest.raises(InputError, match="is not a question|no questions"):
+        read_questions(tmp_path / "q.jsonl")
+
+
+def test_files_that_are_no_text(tmp_path: Path) -> None:
+    (tmp_path / "q.jsonl").write_bytes(b"\xff\x00")
+    with pytest.raises(SatchelError, match="is not UTF-8"):
+        read_questions(tmp_path / "q.jsonl")
+    (tmp_path / "q.jsonl").write_text("[" * 100_000)
+    with pytest.raises(InputError, match="is not a question"):
         read_questions(tmp_path / "q.jsonl")

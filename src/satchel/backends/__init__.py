@@ -6,10 +6,12 @@ with the entry-point group ``satchel.targets``, or call :func:`register`.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from dataclasses import Field
+from functools import cache
 from importlib import import_module
-from importlib.metadata import entry_points
+from importlib.metadata import EntryPoint, entry_points
 from typing import TYPE_CHECKING, Any
 
 from satchel.backends.target import Target as Target
@@ -42,9 +44,15 @@ def families() -> dict[str, type[Target]]:
     """All kinds of targets that are known, those of other packages included."""
     for name in _PLACES:
         _find_family(name)
-    for entry in entry_points(group=_GROUP):
+    for entry in _brought(tuple(sys.path)):
         _find_family(entry.name)
     return dict(_loaded)
+
+
+@cache
+def _brought(_path: tuple[str, ...]) -> tuple[EntryPoint, ...]:
+    """What other packages bring. Looking at all that is installed takes a while."""
+    return tuple(entry_points(group=_GROUP))
 
 
 def _find_family(name: str) -> type[Target] | None:
@@ -53,8 +61,9 @@ def _find_family(name: str) -> type[Target] | None:
             module, _, attribute = _PLACES[name].partition(":")
             _loaded[name] = getattr(import_module(module), attribute)
         else:
-            for entry in entry_points(group=_GROUP, name=name):
-                _loaded[name] = entry.load()
+            for entry in _brought(tuple(sys.path)):
+                if entry.name == name:
+                    _loaded[name] = entry.load()
     return _loaded.get(name)
 
 

@@ -19,7 +19,7 @@ class ModuleBench:
     warmup: int = 3
     runs: int = 20
     threads: int = 0
-    method: str = "forward"
+    method: str = ""  # by default the first one: forward, or encode of a model that hears
     profile: bool = False
     cool_down: float = 0.0  # seconds of rest before the runs that count
 
@@ -43,8 +43,9 @@ def measure_module(program: Program, options: ModuleBench) -> dict[str, Any]:
     if options.profile:
         require_profile(program)
     instance = program.instance(options.threads)
-    method = instance.method(options.method)
-    inputs = random_inputs(program, options.method)
+    name = options.method or program.methods[0]["name"]
+    method = instance.method(name)
+    inputs = random_inputs(program, name)
     for _ in range(max(1, options.warmup)):
         method.run(*inputs)
     time.sleep(options.cool_down)
@@ -53,10 +54,10 @@ def measure_module(program: Program, options: ModuleBench) -> dict[str, Any]:
         started = time.perf_counter()
         method.run(*inputs)
         times.append(time.perf_counter() - started)
-    info = next(m for m in program.methods if m["name"] == options.method)
+    info = next(m for m in program.methods if m["name"] == name)
     profile = None
     if options.profile:
-        profile = {options.method: profile_of(instance, lambda: method.run(*inputs), options.runs)}
+        profile = {name: profile_of(instance, lambda: method.run(*inputs), options.runs)}
     return {
         "mean_s": float(np.mean(times)),
         "median_s": float(np.median(times)),
@@ -67,6 +68,7 @@ def measure_module(program: Program, options: ModuleBench) -> dict[str, Any]:
         "peak_rss_bytes": peak_rss(),
         "file_size_bytes": program.size,
         "checksum": program.checksum,
+        "method": name,
         "runs": options.runs,
         "threads": instance.threads,
         "kernels": instance.kernels,

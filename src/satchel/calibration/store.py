@@ -12,12 +12,14 @@ from contextlib import suppress
 from pathlib import Path
 from tempfile import mkdtemp
 from typing import Any
+from zipfile import BadZipFile
 
 import numpy as np
 
 from satchel.calibration.built_in import BUILT_IN
 from satchel.calibration.layers import FIRST_TOKEN_SHARE, ReadRows, Told, layer_inputs
 from satchel.calibration.texts import CalibrationText
+from satchel.errors import CheckpointError
 from satchel.models.base import Decoder
 from satchel.quantize.moments import InputMoments
 from satchel.sources.cache import cache_folder, locked, partial_folder, remove_partials
@@ -48,13 +50,22 @@ class Statistics:
         if file is None:
             return None
         if self._latest is None or self._latest[0] != file:
+            self._latest = file, self._read(file)
+        return self._latest[1]
+
+    def _read(self, file: str) -> InputMoments:
+        try:
             with np.load(self._folder / file) as arrays:
                 channels = len(arrays["mean"])
                 second = np.zeros((channels, channels), np.float32)
                 second[np.triu_indices(channels)] = arrays["second"]
                 second = second + np.triu(second, 1).T
-                self._latest = file, InputMoments(second, arrays["largest"], arrays["mean"])
-        return self._latest[1]
+                return InputMoments(second, arrays["largest"], arrays["mean"])
+        except (OSError, ValueError, KeyError, EOFError, BadZipFile) as error:
+            raise CheckpointError(
+                f"what was measured of a text is damaged in the cache ({error})",
+                f"satchel cache delete {self._folder.name} removes it; the next export measures.",
+            ) from None
 
 
 def collect_statistics(

@@ -18,6 +18,7 @@ from satchel.checkpoints.meta import is_meta_folder, open_meta, open_pth
 from satchel.checkpoints.tokenizer_files import tokenizer_at
 from satchel.checkpoints.whisper import GGML_MAGIC, open_whisper_ggml
 from satchel.errors import CheckpointError, blaming
+from satchel.files import open_regular
 
 ACCEPTED = (
     "A checkpoint is a Hugging Face folder (config.json and safetensors), a .gguf file, a folder "
@@ -74,12 +75,10 @@ def _open_folder(folder: Path, params: Path | None) -> Checkpoint:
 def _open_file(path: Path, params: Path | None) -> Checkpoint:
     """By the content; the name only decides where the content says nothing."""
     try:
-        with path.open("rb") as file:
+        with open(path, "rb", opener=open_regular) as file:
             start = file.read(9)
     except OSError as error:
-        raise CheckpointError(
-            f"{path} cannot be opened: {error.strerror}", "Check its permissions"
-        ) from error
+        raise CheckpointError(f"{path} cannot be opened: {error.strerror}", ACCEPTED) from error
     if start.startswith(MAGIC) or path.suffix == ".gguf":
         _has_its_own(path, params)
         return open_gguf(path)

@@ -123,7 +123,7 @@ def _bench_module(program: Program, arguments: argparse.Namespace) -> None:
         return
     for name, key in (("median", "median_s"), ("mean", "mean_s"), ("95th percentile", "p95_s")):
         emit(f"{name:<16} {result[key] * 1000:9.2f} ms")
-    emit(f"{'calls':<16} {result['calls_s']:9.1f} a second")
+    emit(f"{'calls':<16} {result['calls_s']:9.1f} a second, of {result['method']}")
     emit(
         f"{'peak memory':<16} {megabytes(result['peak_rss_bytes']):>12}  (arena "
         f"{megabytes(result['arena_bytes'])}, file {megabytes(result['file_size_bytes'])})"
@@ -149,6 +149,8 @@ def execute(arguments: argparse.Namespace) -> None:
     if arguments.url:
         bench_url(arguments)
         return
+    if arguments.plot:
+        raise UsageError("--plot draws a server's load", "Give its address with --url.")
     if arguments.model is None:
         raise UsageError("there is nothing to measure", "Give a FILE, or a server with --url.")
     path = find_program(arguments.model)

@@ -56,10 +56,13 @@ def add_url_options(parser: argparse.ArgumentParser) -> None:
 def bench_url(arguments: argparse.Namespace) -> None:
     from satchel.benchmark.load import LoadOptions, measure_load
     from satchel.benchmark.load_plot import plot
+    from satchel.files import atomic_write, check_output
     from satchel.remote import Remote
 
     if arguments.plot and not arguments.plot.endswith(".svg"):
         raise UsageError(f"{arguments.plot} is not an .svg file", "Plots are SVG pictures.")
+    if arguments.plot:
+        check_output(Path(arguments.plot), overwrite=True)
     remote = Remote(arguments.url, arguments.api_key or os.environ.get("SATCHEL_API_KEY"))
     runs = []
     for clients in arguments.clients:
@@ -74,7 +77,8 @@ def bench_url(arguments: argparse.Namespace) -> None:
         )
         runs.append(measure_load(remote, options))
     if arguments.plot:
-        Path(arguments.plot).write_text(plot(runs), encoding="utf-8")
+        with atomic_write(Path(arguments.plot)) as file:
+            file.write(plot(runs).encode())
     if arguments.json:
         print_json({"url": remote.url, "runs": runs})
         return

@@ -13,6 +13,7 @@ from satchel.cli.answer import stream, summary
 from satchel.cli.output import say, shown
 from satchel.cli.terminal_text import TerminalText, wants_style, wrapped
 from satchel.errors import ConfigError, InputError, SatchelError
+from satchel.files import atomic_write, check_output
 
 if TYPE_CHECKING:
     from satchel.llm.generation import Generation
@@ -94,7 +95,7 @@ class Conversation:
             else:
                 self._say(text)
         except SatchelError as error:
-            say(wrapped(f"satchel: {error}"))
+            say(wrapped(f"satchel: {error.on_command_line}"))
         except OSError as error:
             say(f"satchel: {error.filename or ''}: {error.strerror or error}")
 
@@ -208,8 +209,10 @@ class Conversation:
         path = _file(name)
         if path.exists():
             raise ConfigError(f"{path} exists", "Choose another name.")
+        check_output(path, overwrite=False)
         document = {"messages": list(self.messages)}
-        path.write_text(json.dumps(document, ensure_ascii=False, indent=1), encoding="utf-8")
+        with atomic_write(path, overwrite=False) as file:
+            file.write(json.dumps(document, ensure_ascii=False, indent=1).encode())
         say(f"{len(self.messages)} messages are in {path}.")
 
     def _load(self, name: str) -> None:
@@ -222,7 +225,7 @@ class Conversation:
                 and all(isinstance(image, str) for image in m.get("images", ()))
                 for m in messages
             )
-        except (ValueError, KeyError, TypeError):
+        except (ValueError, KeyError, TypeError, RecursionError):
             good = False
         if not good:
             raise InputError(f"{path} is not a conversation that /save wrote")

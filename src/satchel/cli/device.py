@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
-from satchel.cli.arguments import positive
+from satchel.cli.arguments import count, positive
 from satchel.cli.bench_device import (
     add_device_options,
     bench_flags,
@@ -51,7 +51,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     bench.add_argument("files", nargs="+", metavar="FILE", help="a program")
     bench.add_argument("--prompt-tokens", type=positive, default=256, metavar="N", help="(256)")
     bench.add_argument("--new-tokens", type=positive, default=64, metavar="N", help="(64)")
-    bench.add_argument("--warmup", type=int, default=1, metavar="N", help="runs that do not count")
+    bench.add_argument("--warmup", type=count, default=1, metavar="N", help="not counted (1)")
     bench.add_argument("--runs", "--iterations", type=positive, default=3, metavar="N", help="(3)")
     bench.add_argument("--threads", type=positive, default=argparse.SUPPRESS, metavar="N")
     add_cool_down(bench)
@@ -145,7 +145,7 @@ def _bench(device: ShellDevice, arguments: argparse.Namespace) -> int:
         except DeviceError as error:  # the others are measured all the same
             if len(arguments.files) == 1:
                 raise
-            failures.append({"program": file, "error": str(error)})
+            failures.append({"program": file, "error": error.on_command_line})
     bar.close()
     if arguments.json:
         print_json({"results": results, "failures": failures})

@@ -12,7 +12,7 @@ from satchel.cli.export_onnx import SUFFIX, add_onnx_options, export_onnx_file
 from satchel.cli.export_vision import PREFIX, add_vision_options, export_vision
 from satchel.cli.output import emit, print_json, say, whole
 from satchel.cli.plan import describe_export, print_plan, report_written
-from satchel.errors import ConfigError
+from satchel.errors import ConfigError, UsageError
 from satchel.progress import ProgressBar
 from satchel.units import megabytes
 
@@ -62,7 +62,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def execute(arguments: argparse.Namespace) -> None:
     from satchel.backends.target import PROGRAM
     from satchel.exporter import ExportOptions, ModelExport, prepare_any_export
-    from satchel.exporter.checks import check_output, is_folder
+    from satchel.exporter.checks import is_folder
+    from satchel.files import check_output
     from satchel.sources.names import vision_source
 
     started = time.perf_counter()
@@ -80,6 +81,7 @@ def execute(arguments: argparse.Namespace) -> None:
     if source.endswith(SUFFIX):
         export_onnx_file(arguments, source, named, choices)
         return
+    _refuse_options_of_modules(arguments, choices, source)
     gate = _gate(arguments)
     if named and not is_folder(named) and not arguments.plan:
         check_output(Path(named), arguments.force)
@@ -118,6 +120,24 @@ def execute(arguments: argparse.Namespace) -> None:
         report_written(arguments, document, output, seconds)
         return
     _report(arguments, document, output, seconds)
+
+
+def _refuse_options_of_modules(
+    arguments: argparse.Namespace, choices: dict[str, Any], source: str
+) -> None:
+    """What only other kinds of sources have would be left out without a word."""
+    from satchel.exporter.module_options import ModuleOptions
+    from satchel.options import options_of
+
+    given = [each.name for each in options_of(ModuleOptions) if each.name in choices]
+    given += [name for name in ("weights", "classes", "random_weights") if vars(arguments)[name]]
+    given += ["size"] if arguments.size else []
+    if given:
+        kind = "ONNX files" if given == ["size"] else "torchvision:NAME"
+        raise UsageError(
+            f"--{given[0].replace('_', '-')} is for {kind}, and {source} is a checkpoint",
+            "Leave it out.",
+        )
 
 
 def _gate(arguments: argparse.Namespace) -> QualityGate | None:

@@ -27,9 +27,10 @@ def add_onnx_options(parser: argparse.ArgumentParser) -> None:
 def export_onnx_file(
     arguments: argparse.Namespace, source: str, output: str | None, choices: dict[str, Any]
 ) -> None:
-    from satchel.exporter.checks import check_output, is_folder
+    from satchel.exporter.checks import is_folder
     from satchel.exporter.module_options import ModuleOptions
     from satchel.exporter.packages import onnx_package
+    from satchel.files import check_output
 
     with onnx_package():
         from satchel.onnx.job import prepare_onnx_export

@@ -29,7 +29,10 @@ DEFAULT_IMAGES = 64
 
 
 def add_vision_options(parser: argparse.ArgumentParser) -> None:
-    group = parser.add_argument_group(f"for {PREFIX}NAME")
+    from satchel.exporter.module_options import MODULE
+
+    # Beside the options of all modules, which have made this group.
+    group = next(each for each in parser._action_groups if each.title == MODULE)
     group.add_argument(
         "--weights",
         metavar="NAME",
@@ -89,8 +92,9 @@ def run_module_job(
 def _job(
     arguments: argparse.Namespace, source: str, choices: dict[str, Any], bar: ProgressBar
 ) -> Export:
+    from satchel.exporter.checks import is_folder
     from satchel.exporter.packages import torch_package
-    from satchel.files import refuse_existing
+    from satchel.files import check_output
 
     with torch_package():
         from satchel.torch.job import prepare_module_export
@@ -99,8 +103,8 @@ def _job(
     from satchel.vision.classifier import class_metadata
     from satchel.vision.made_up import made_up_images
 
-    if arguments.output and not Path(arguments.output).is_dir():
-        refuse_existing(Path(arguments.output), arguments.force)
+    if arguments.output and not is_folder(arguments.output) and not arguments.plan:
+        check_output(Path(arguments.output), arguments.force)
     options = ModuleOptions(**{k: v for k, v in choices.items() if k not in _OTHER})
     folder = choices.get("calibrate")
     if folder is not None and not options.needs_examples:

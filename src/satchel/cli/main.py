@@ -94,10 +94,13 @@ class _Help(argparse.ArgumentDefaultsHelpFormatter):
     """Shows a default only where there is one to speak of."""
 
     def _get_help_string(self, action: argparse.Action) -> str | None:
-        if action.default in (None, False, [], ()):
+        default = action.default
+        if isinstance(default, bool) or default in (None, "", [], ()):
             return action.help
-        if isinstance(action.default, (list, tuple)):
-            return f"{action.help} (default: {','.join(map(str, action.default))})"
+        if isinstance(default, (list, tuple)):
+            return f"{action.help} (default: {','.join(map(str, default))})"
+        if isinstance(default, float):
+            return f"{action.help} (default: {default:g})"
         return super()._get_help_string(action)
 
 

@@ -14,6 +14,8 @@ from satchel.llm.named_prompts import PREFIX, named_prompt
 from satchel.progress import ProgressBar
 from satchel.runtime.program import Program
 
+_LONGEST_PROMPT = 64 << 20  # bytes: what has no end, as /dev/zero, must not take all memory
+
 
 def find_program(source: str) -> Path:
     from satchel.exporter.cached import program_for
@@ -39,7 +41,9 @@ def open_llm(arguments: argparse.Namespace, mode: str | None = None) -> LLM:
         name = program.about.architecture or "unknown"
         raise InputError(
             f"{program.path} is a model of another kind ({name}), not a language model",
-            "Run it with --input FILE.",
+            "Give it sound: satchel transcribe FILE AUDIO."
+            if program.about.kind == "speech"
+            else "Run it with --input FILE.",
         )
     adapter = getattr(arguments, "adapter", None)
     return LLM(program, threads(arguments), mode, adapter=None if adapter == "none" else adapter)
@@ -81,9 +85,17 @@ def read_prompt(arguments: argparse.Namespace) -> str | None:
         if arguments.prompt_file == "-":
             import sys
 
-            text = sys.stdin.buffer.read().decode()
-            return text.replace("\r\n", "\n").replace("\r", "\n")  # as those of a file
-        return Path(arguments.prompt_file).read_text(encoding="utf-8")
+            data = sys.stdin.buffer.read(_LONGEST_PROMPT + 1)
+        else:
+            with open(arguments.prompt_file, "rb") as file:
+                data = file.read(_LONGEST_PROMPT + 1)
+        if len(data) > _LONGEST_PROMPT:
+            raise SatchelError(
+                f"{arguments.prompt_file} is longer than a prompt may be, "
+                f"{_LONGEST_PROMPT >> 20} MB",
+                "No model reads that much.",
+            )
+        return data.decode().replace("\r\n", "\n").replace("\r", "\n")  # as text files are read
     except UnicodeDecodeError:
         raise SatchelError(
             f"{arguments.prompt_file} is not UTF-8 text", "Convert it first."

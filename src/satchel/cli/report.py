@@ -69,13 +69,13 @@ def execute(arguments: argparse.Namespace) -> None:
     from importlib.metadata import version
 
     from satchel.cli.programs import open_program
-    from satchel.files import atomic_write, refuse_existing
+    from satchel.files import atomic_write, check_output
     from satchel.machine import describe_machine
     from satchel.report.document import add_results, describe_program, label_programs, read_results
     from satchel.report.page import render
 
     output = Path(arguments.output or "report.html")
-    refuse_existing(output, arguments.force)
+    check_output(output, arguments.force)
     opened = [open_program(file, arguments) for file in arguments.files]
     programs = [describe_program(program) for program in opened]
     label_programs(programs)

@@ -61,6 +61,9 @@ def execute(arguments: argparse.Namespace) -> None:
     )
 
     check_repeats(arguments)
+    if not arguments.input and (arguments.annotate or arguments.output):
+        flag = "annotate" if arguments.annotate else "output"
+        raise UsageError(f"--{flag} is for --input", "Leave it out; an answer goes to stdout.")
     if arguments.text is not None:
         if arguments.prompt or arguments.prompt_file or arguments.input:
             raise UsageError("there are two things to answer", "Give TEXT, or an option for it.")

@@ -38,10 +38,11 @@ def execute(arguments: argparse.Namespace) -> None:
         emit(f"{arguments.new_key}.pub: its public key, {public.text}")
     key = arguments.key or arguments.new_key
     if arguments.file:
+        private = signing.read_private_key(Path(key))  # before the long part
         bar = ProgressBar()
         Program(arguments.file).verify(lambda done, total: bar("Verifying", done, total))
         bar.close()
-        path = signing.sign(Path(arguments.file), Path(key))
+        path = signing.sign(Path(arguments.file), private)
         signer = signing.signer(Path(arguments.file))
         document = {"signature": str(path), "key": signer.text if signer else None}
         if not arguments.json:

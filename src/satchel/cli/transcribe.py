@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 from satchel.cli.arguments import add_program_options, positive, threads
 from satchel.cli.output import emit, emit_answer, print_json, say
-from satchel.errors import ConfigError
+from satchel.errors import ConfigError, OutputExistsError, UsageError
+from satchel.files import atomic_write, check_output
 from satchel.progress import ProgressBar
+from satchel.speech.audio import open_sound
 from satchel.speech.formats import FORMATS, lines_of, written
 
 if TYPE_CHECKING:
@@ -27,6 +29,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "-o", "--output", metavar="FOLDER", help="write AUDIO.FORMAT there, for each AUDIO"
     )
+    parser.add_argument("--force", action="store_true", help="overwrite files that exist there")
     parser.add_argument(
         "--language", metavar="CODE", help="that is spoken: de, german (what it sounds like)"
     )
@@ -59,7 +62,10 @@ def execute(arguments: argparse.Namespace) -> None:
     from satchel.speech.transcriber import SpeechOptions, Transcriber
 
     if bool(arguments.audio) == arguments.microphone:
-        raise ConfigError("there is nothing to listen to", "Give AUDIO, or --microphone.")
+        many = "there are two things" if arguments.audio else "there is nothing"
+        raise UsageError(f"{many} to listen to", "Give AUDIO, or --microphone.")
+    if arguments.microphone and (arguments.format != "txt" or arguments.output or arguments.json):
+        raise UsageError("the microphone gives plain text", "Leave out --format, -o and --json.")
     chosen: dict[str, Any] = {"language": arguments.language, "task": arguments.task}
     if arguments.temperatures is not None:
         chosen["temperatures"] = _temperatures(arguments.temperatures)
@@ -70,6 +76,7 @@ def execute(arguments: argparse.Namespace) -> None:
         condition_on_previous=not arguments.no_condition,
         **chosen,
     )
+    _check_files(arguments)
     program = open_program(str(find_program(arguments.model)), arguments)
     transcriber = Transcriber(program, threads(arguments), options)
     if arguments.microphone:
@@ -78,6 +85,29 @@ def execute(arguments: argparse.Namespace) -> None:
     documents = [_file(transcriber, name, arguments) for name in arguments.audio]
     if arguments.json:
         print_json({"transcriptions": documents})
+
+
+def _target(arguments: argparse.Namespace, name: str) -> Path:
+    return Path(arguments.output) / f"{Path(name).name}.{arguments.format}"
+
+
+def _check_files(arguments: argparse.Namespace) -> None:
+    """All that was named can be read and written: asked before the work, which may take hours."""
+    for name in arguments.audio:
+        open_sound(name)
+    if not arguments.output:
+        return
+    folder = Path(arguments.output)
+    if folder.exists() and not folder.is_dir():
+        raise OutputExistsError(f"{folder} is not a folder", "Give another one with -o.")
+    if not folder.exists():
+        check_output(folder, overwrite=False)
+        folder.mkdir()
+    targets = [_target(arguments, name) for name in arguments.audio]
+    for target in targets:
+        check_output(target, arguments.force)
+        if targets.count(target) > 1:
+            raise UsageError(f"two recordings would become {target}", "Transcribe them apart.")
 
 
 def _temperatures(text: str) -> tuple[float, ...]:
@@ -110,10 +140,9 @@ def _file(transcriber: Transcriber, name: str, arguments: argparse.Namespace) ->
     text = "".join(segment.text for segment in kept)
     whole = Transcription(text, stream.language, stream.seconds, kept)
     if arguments.output:
-        place = Path(arguments.output)
-        place.mkdir(parents=True, exist_ok=True)
-        target = place / f"{Path(name).name}.{arguments.format}"
-        target.write_text(written(whole, arguments.format), encoding="utf-8")
+        target = _target(arguments, name)
+        with atomic_write(target, arguments.force) as file:
+            file.write(written(whole, arguments.format).encode())
         say(f"{target}")
     elif arguments.format == "json" and not arguments.json:
         emit(written(whole, "json"), end="")
@@ -129,10 +158,6 @@ def _keeping(stream: SegmentStream, kept: list[Segment]) -> Iterator[Segment]:
 def _listen(transcriber: Transcriber, arguments: argparse.Namespace) -> None:
     from satchel.speech.microphone import microphone_blocks, pieces
 
-    if arguments.format != "txt" or arguments.output or arguments.json:
-        raise ConfigError(
-            "the microphone gives plain text", "Leave out --format, --output, --json."
-        )
     say("Listening; Ctrl-C ends it.")
     for piece in pieces(microphone_blocks(arguments.device)):
         for line in lines_of(transcriber.stream(piece), "txt"):

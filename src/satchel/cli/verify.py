@@ -34,11 +34,11 @@ def execute(arguments: argparse.Namespace) -> None:
     from satchel.runtime.program import Program
 
     program = Program(arguments.file)
+    wanted = [signing.read_public_key(key) for key in arguments.key]  # before the long part
     bar = ProgressBar()
     program.verify(lambda done, total: bar("Verifying", done, total))
     bar.close()
     signer = signing.signer(Path(arguments.file))
-    wanted = [signing.read_public_key(key) for key in arguments.key]
     known = {key.text: key for key in [*signing.trusted_keys(), *wanted]}
     demanded = {key.text for key in wanted} or (set(known) if arguments.trusted else None)
     if demanded is not None and (signer is None or signer.text not in demanded):

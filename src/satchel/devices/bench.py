@@ -13,7 +13,7 @@ from typing import Any
 
 from satchel.devices.description import Description
 from satchel.devices.device import ShellDevice
-from satchel.errors import DeviceError
+from satchel.errors import DeviceError, blaming
 from satchel.progress import Progress
 
 _BUILDS = {"x86_64": "runner", "aarch64": "runner-aarch64"}
@@ -80,7 +80,8 @@ def bench_on(
     after = device.describe()
     if done.status != 0:
         raise DeviceError(f"{program} failed on {device.name}: {done.errors}", "")
-    document: dict[str, Any] = json.loads(done.output)
+    with blaming(DeviceError, f"what {device.name} printed is no result", "Run it there by hand."):
+        document = dict(json.loads(done.output))
     return {
         **document,
         "program": str(program),

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from satchel.errors import InputError
+from satchel.eval.texts import read_text
 from satchel.llm.llm import LLM
 from satchel.progress import Progress
 from satchel.speech.numbers import digits
@@ -32,7 +33,7 @@ def plain_answer(text: str) -> str:
 def read_questions(path: Path, limit: int | None = None) -> list[dict[str, Any]]:
     """Lines with ``image`` (a path beside the file), ``question`` and ``answer`` or ``answers``."""
     found: list[dict[str, Any]] = []
-    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1):
+    for number, line in enumerate(read_text(path).splitlines(), start=1):
         if not line.strip():
             continue
         try:
@@ -40,7 +41,7 @@ def read_questions(path: Path, limit: int | None = None) -> list[dict[str, Any]]
             answers = row["answers"] if "answers" in row else [row["answer"]]
             good = isinstance(row["image"], str) and isinstance(row["question"], str)
             good = good and bool(answers) and all(isinstance(each, str) for each in answers)
-        except (ValueError, KeyError, TypeError):
+        except (ValueError, KeyError, TypeError, RecursionError):
             good = False
         if not good:
             raise InputError(

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import fnmatch
 import os
-import shutil
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from satchel.checkpoints.base import Checkpoint
-from satchel.errors import CheckpointError, SatchelError
-from satchel.files import refuse_existing
+from satchel.errors import CheckpointError
 from satchel.graph.ir import Weight
 
 _SHOWN = 5
@@ -88,27 +86,3 @@ def _tensor_shape(users: Sequence[Weight]) -> tuple[int, ...]:
 def is_folder(named: str | os.PathLike[str]) -> bool:
     """Whether an output that someone named is a folder, there or (``FOLDER/``) to be made."""
     return os.fspath(named).endswith(("/", os.sep)) or Path(named).is_dir()
-
-
-def check_output(path: Path, overwrite: bool) -> None:
-    """Whether a file that someone named can be written: asked before the work, not after it."""
-    refuse_existing(path, overwrite)
-    folder = path.absolute().parent
-    if not folder.is_dir():
-        raise SatchelError(
-            f"there is no folder {folder}", "Make it first, or choose another place with -o."
-        )
-    check_free_space(folder, 0)
-
-
-def check_free_space(folder: Path, needed: int) -> None:
-    while not folder.exists():
-        folder = folder.parent
-    if not os.access(folder, os.W_OK):
-        raise SatchelError(f"{folder} is not writable", "Choose another place with -o.")
-    free = shutil.disk_usage(folder).free
-    if free < needed:
-        raise SatchelError(
-            f"the file takes {needed / 1e6:.0f} MB, and {folder} has {free / 1e6:.0f} MB free",
-            "Make room, or choose another place with -o.",
-        )

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
+import difflib
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol, overload
 
 from satchel.backends import Target
-from satchel.errors import SatchelError
 from satchel.exporter.checks import is_folder
 from satchel.exporter.options import ExportOptions
-from satchel.exporter.options_file import all_options
 from satchel.exporter.packages import onnx_package, torch_package
 from satchel.exporter.speech import prepare_any_export
 from satchel.files import refuse_existing
-from satchel.options import advise_in_python
+from satchel.options import options_of
 from satchel.sources.progress import Progress
 
 PathLike = str | os.PathLike[str]
@@ -60,9 +59,9 @@ def export(
     window: int | None = ...,
     gcap: int | None = ...,
     metadata: Mapping[str, Any] = ...,
-    lora: Sequence[PathLike] = ...,
+    lora: PathLike | Sequence[PathLike] = ...,
     adapters: Mapping[str, PathLike] = ...,
-    ignore_config: Sequence[str] = ...,
+    ignore_config: str | Sequence[str] = ...,
     preq_mode: str | None = ...,
     preq_group_size: int | None = ...,
     preq_embedding: tuple[int, int] | None = ...,
@@ -108,19 +107,15 @@ def export(source: Any, *arguments: Any, **options: Any) -> Path:
     >>> export("tiny-llama", recipe="8da4w", group_size=32, context=128)
     PosixPath('tiny-llama-cpu-8da4w-g32-c128.satchel')
     """
-    try:
-        if isinstance(source, (str, os.PathLike)) and os.fspath(source).endswith(".onnx"):
-            with onnx_package():
-                from satchel.onnx.job import export_onnx
-            return export_onnx(Path(source), *arguments, **options)
-        if isinstance(source, (str, os.PathLike)):
-            return _export_checkpoint(source, *arguments, **options)
-        with torch_package():
-            from satchel.torch.job import export_module
-        return export_module(source, *arguments, **options)
-    except SatchelError as error:
-        advise_in_python(error, all_options().values())
-        raise
+    if isinstance(source, (str, os.PathLike)) and os.fspath(source).endswith(".onnx"):
+        with onnx_package():
+            from satchel.onnx.job import export_onnx
+        return export_onnx(Path(source), *arguments, **options)
+    if isinstance(source, (str, os.PathLike)):
+        return _export_checkpoint(source, *arguments, **options)
+    with torch_package():
+        from satchel.torch.job import export_module
+    return export_module(source, *arguments, **options)
 
 
 def _export_checkpoint(
@@ -130,19 +125,30 @@ def _export_checkpoint(
     overwrite: bool = False,
     threads: int = 0,
     progress: Progress | None = None,
-    lora: Sequence[PathLike] = (),
+    lora: PathLike | Sequence[PathLike] = (),
     adapters: Mapping[str, PathLike] | None = None,
+    ignore_config: str | Sequence[str] = (),
     **options: Any,
 ) -> Path:
+    known = {each.name for each in options_of(ExportOptions)}
+    unknown = [name for name in options if name not in known]
+    if unknown:
+        near = difflib.get_close_matches(unknown[0], [*known, "overwrite", "threads"], 1)
+        hint = f"; did you mean {near[0]!r}?" if near else ""
+        raise TypeError(f"export() got an unexpected argument {unknown[0]!r}{hint}")
     if output is not None and not is_folder(output):
         refuse_existing(Path(output), overwrite)  # before the work, and not after it
     for name in ("checkpoint", "params", "tokenizer"):
         if options.get(name) is not None:
             options[name] = os.fspath(options[name])
     folders = {name: os.fspath(folder) for name, folder in (adapters or {}).items()}
-    options["ignore_config"] = tuple(options.get("ignore_config", ()))
+    merged = [lora] if isinstance(lora, (str, os.PathLike)) else lora
+    ignored = [ignore_config] if isinstance(ignore_config, str) else ignore_config
     chosen = ExportOptions(
-        lora=tuple(os.fspath(folder) for folder in lora), adapters=folders, **options
+        lora=tuple(os.fspath(folder) for folder in merged),
+        adapters=folders,
+        ignore_config=tuple(ignored),
+        **options,
     )
     job = prepare_any_export(source, chosen, progress)
     return job.run(job.output(output), overwrite, threads)

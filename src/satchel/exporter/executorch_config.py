@@ -170,7 +170,7 @@ def _base(settings: dict[str, Any], result: Translated) -> None:
         while isinstance(read, str):  # a text with JSON in it, which may be quoted once more
             try:
                 read = json.loads(read)
-            except ValueError:
+            except (ValueError, RecursionError):
                 raise ConfigError(f"base.metadata is not JSON: {metadata}") from None
         result.take("base.metadata", metadata, metadata=read)
     adapter = settings.pop("base.lora_config.adapter_checkpoint", None)

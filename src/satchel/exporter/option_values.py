@@ -4,6 +4,7 @@ they may be."""
 from __future__ import annotations
 
 import difflib
+import math
 import re
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -80,6 +81,8 @@ def check_metadata(metadata: Mapping[str, Any]) -> None:
         items = value if isinstance(value, list) else [value]
         if not all(item is None or isinstance(item, (str, int, float)) for item in items):
             raise ConfigError(f"{key} must be a number, a text or a list of these, not {value!r}")
+        if any(isinstance(item, float) and not math.isfinite(item) for item in items):
+            raise ConfigError(f"{key} is not a finite number: {value!r}", "JSON has no others.")
 
     def is_id(value: object) -> bool:
         return isinstance(value, int) and not isinstance(value, bool) and value >= 0

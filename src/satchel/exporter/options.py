@@ -79,7 +79,7 @@ class ExportOptions:
     )
     group_size: int | None = option(
         None,
-        "weights that share a scale: 32, 64, 128 or 256; with 16a4w 16, 32 or 64 (32)",
+        "weights that share a scale: 32, 64, 128 or 256; with 16a4w 16 to 256 (32)",
         POSITIVE,
         metavar="N",
         group=MODEL,

@@ -33,9 +33,9 @@ from satchel.backends.target import (
 from satchel.checkpoints.base import Checkpoint
 from satchel.encodings.encoding import Encoding
 from satchel.errors import ConfigError, GraphError
-from satchel.exporter.checks import check_free_space, is_folder
+from satchel.exporter.checks import is_folder
 from satchel.exporter.weights import BLOCK_BYTES, WeightError, WeightPacker
-from satchel.files import refuse_existing, take_place
+from satchel.files import check_free_space, refuse_existing, take_place
 from satchel.graph.ir import Graph, Weight
 from satchel.machine import cores, current_rss, peak_rss
 from satchel.program.about import About

@@ -47,7 +47,9 @@ class Guide:
         """The logits, with minus infinity for what may not come next."""
         bits = np.frombuffer(self._matcher.compute_bitmask(), np.uint8)
         if self._matcher.is_error():
-            raise ExecutionError(f"the grammar cannot go on: {self._matcher.get_error()}", _ADVICE)
+            # Behind its first line comes the whole state of the library.
+            reason = self._matcher.get_error().split("\n", 1)[0][:300]
+            raise ExecutionError(f"the grammar cannot go on: {reason}", _ADVICE)
         allowed = np.unpackbits(bits, count=min(logits.size, bits.size * 8), bitorder="little")
         result = np.full_like(logits, -np.inf)
         result[: allowed.size][allowed == 1] = logits[: allowed.size][allowed == 1]

@@ -44,7 +44,7 @@ def load_session(path: Path, sessions: Sessions) -> list[dict[str, Any]]:
             facts = file.metadata() or {}
             arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
         messages = json.loads(facts.get("messages", "[]"))
-    except (SafetensorError, ValueError) as error:
+    except (SafetensorError, ValueError, RecursionError) as error:
         raise InputError(f"{path} is not a saved conversation: {error}", _AGAIN) from None
     first = sessions.first
     if facts.get("program") != first.program.checksum:

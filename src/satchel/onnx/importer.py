@@ -45,6 +45,9 @@ _KINDS = {
 
 def read_model(path: Path) -> Any:
     """A model file, with its functions written out and the types of its values."""
+    if not path.is_file():
+        what = "is not a file" if path.exists() else "does not exist"
+        raise ImportModuleError(f"{path} {what}", "Give the path of an ONNX model.")
     try:
         model = onnx.load(path)
     except (DecodeError, onnx.checker.ValidationError, ValueError, OSError) as error:

@@ -16,7 +16,7 @@ from satchel.runtime.method import Method
 if TYPE_CHECKING:
     from satchel.runtime.program import Program
 
-_MOST_THREADS = 1024
+MOST_THREADS = 1024
 
 
 @dataclass(frozen=True)
@@ -106,8 +106,8 @@ class Instance:
         executors: Sequence[_native.Executor] = (),
     ) -> None:
         self.program = program
-        if not 0 <= threads <= _MOST_THREADS:
-            raise ExecutionError(f"there may be 1 to {_MOST_THREADS} threads, not {threads}")
+        if not 0 <= threads <= MOST_THREADS:
+            raise ExecutionError(f"there may be 1 to {MOST_THREADS} threads, not {threads}")
         self._native = _native.Instance(program._native, threads, cache_memory, list(executors))
         self.threads: int = self._native.threads
         self.kernels: str = self._native.kernels

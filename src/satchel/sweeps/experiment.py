@@ -12,6 +12,7 @@ from satchel.errors import ConfigError
 from satchel.exporter.options import MODES
 from satchel.exporter.options_file import all_options, read_document
 from satchel.options import check_keys
+from satchel.runtime.instance import MOST_THREADS
 from satchel.sources.names import VISION_PREFIX, vision_source
 
 AXES = ("models", "recipes", "targets", "modes", "prompts", "devices", "threads", "peers")
@@ -23,6 +24,8 @@ _FILES = ("text", "hellaswag")
 _COOL_KEYS = ("seconds", "temperature", "at_most")
 _PROMPT_KEYS = ("tokens", "file", "new_tokens")
 USUAL_PROMPT, USUAL_ANSWER = 256, 64
+_LARGEST = 1_000_000_000
+_LONGEST_PATH = 4096
 
 
 @dataclass(frozen=True)
@@ -133,13 +136,11 @@ def read_experiment(given: str | os.PathLike[str] | Mapping[str, Any]) -> Experi
         speed=bool(speed),
         quality=quality,
         cool_down=_cool_down(document.get("cool_down"), where),
-        store=document.get("store"),
-        **{
-            key: _number(document[key], key, where, 0 if key == "warmup" else 1)
-            for key in ("runs", "repeats", "warmup")
-            if key in document
-        },
-        time_limit=float(_number(document.get("time_limit", 7200), "time_limit", where)),
+        store=_text(document["store"], "store", where) if document.get("store") else None,
+        runs=_count(document.get("runs", 3), "runs", where),
+        repeats=_count(document.get("repeats", 1), "repeats", where),
+        warmup=_count(document.get("warmup", 1), "warmup", where, 0),
+        time_limit=_number(document.get("time_limit", 7200), "time_limit", where),
     )
 
 
@@ -147,10 +148,35 @@ def _listed(value: Any) -> list[Any]:
     return [] if value is None else list(value) if isinstance(value, (list, tuple)) else [value]
 
 
-def _number(value: Any, key: str, where: str, least: int = 1) -> Any:
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or value < least:
-        raise ConfigError(f"{key} in {where} must be a number from {least} on, not {value!r}")
+def _number(value: Any, key: str, where: str, least: int = 1) -> float:
+    """Seconds, degrees: any number."""
+    if (
+        isinstance(value, bool)
+        or not isinstance(value, (int, float))
+        or not least <= value <= _LARGEST
+    ):
+        raise ConfigError(f"{key} in {where} must be a number from {least} on, not {_short(value)}")
+    return float(value)
+
+
+def _count(value: Any, key: str, where: str, least: int = 1) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= _LARGEST:
+        told = f"a whole number from {least} to {_LARGEST:,}"
+        raise ConfigError(f"{key} in {where} must be {told}, not {_short(value)}")
     return value
+
+
+def _text(value: Any, key: str, where: str) -> str:
+    if not isinstance(value, str):
+        raise ConfigError(f"{key} in {where} must be a text, not {_short(value)}")
+    return value
+
+
+def _short(value: Any) -> str:
+    try:
+        return repr(value)[:80]
+    except ValueError:  # Python does not write down numbers of many thousand digits
+        return "a number of many digits"
 
 
 def _axes(given: Any, key: str, folder: Path, where: str) -> dict[str, list[Any]]:
@@ -179,7 +205,7 @@ def _axis(axis: str, value: Any, folder: Path, where: str) -> list[Any]:
     if axis == "prompts":
         return [_prompt(each, folder, where) for each in listed] or [Prompt()]
     if axis == "threads":
-        return [_number(each, "threads", where, 0) for each in listed] or [0]
+        return [_threads(each, where) for each in listed] or [0]
     usual = {"targets": ["cpu"], "modes": ["hybrid"], "devices": ["local"], "peers": []}[axis]
     for each in listed:
         if not isinstance(each, str):
@@ -187,6 +213,12 @@ def _axis(axis: str, value: Any, folder: Path, where: str) -> list[Any]:
         if axis == "modes" and each not in MODES:
             raise ConfigError(f"there is no mode {each!r} ({where})", f"Modes: {', '.join(MODES)}.")
     return listed or usual
+
+
+def _threads(value: Any, where: str) -> int:
+    if _count(value, "threads", where, 0) > MOST_THREADS:
+        raise ConfigError(f"threads in {where} may be at most {MOST_THREADS}, not {_short(value)}")
+    return int(value)
 
 
 def _model(given: Any, folder: Path, where: str) -> Model:
@@ -209,9 +241,9 @@ def _model(given: Any, folder: Path, where: str) -> Model:
     if given.get("weights") == "random":
         flags.append("--random-weights")
     elif given.get("weights"):
-        flags += ["--weights", _found(given["weights"], folder)]
+        flags += ["--weights", _found(_text(given["weights"], "weights", where), folder)]
     if given.get("classes"):
-        flags += ["--classes", _found(given["classes"], folder)]
+        flags += ["--classes", _found(_text(given["classes"], "classes", where), folder)]
     axes = {key: given[key] for key in AXES[1:] if key in given}
     own = {k: v for k, v in given.items() if k not in (*_MODEL_KEYS, *AXES)}
     plain = source.removeprefix("hf:").removeprefix("random:").removeprefix(VISION_PREFIX)
@@ -224,7 +256,7 @@ def _recipe(given: Any, folder: Path, where: str) -> Recipe:
     """``8da4w``, ``8da4w:64`` with its group size, or options with a name of their own."""
     if isinstance(given, str):
         name, colon, group = given.partition(":")
-        if colon and not group.isdigit():
+        if colon and not (group.isascii() and group.isdigit() and len(group) < 10):
             raise ConfigError(f"{given!r} in {where} is no recipe", "Write for example 8da4w:64.")
         options = {"recipe": name} if name != "default" else {}
         return Recipe(given, options | ({"group_size": int(group)} if colon else {}))
@@ -240,6 +272,8 @@ def _recipe(given: Any, folder: Path, where: str) -> Recipe:
 
 def _options(given: Mapping[str, Any], folder: Path, where: str) -> dict[str, Any]:
     """Options of an export; paths are made absolute, so that they mean the same anywhere."""
+    if not isinstance(given, Mapping):
+        raise ConfigError(f"export in {where} must hold options, not {_short(given)}")
     check_keys(given, all_options(), f"an export in {where}")
     return {
         key: _found(value, folder) if isinstance(value, str) else value
@@ -248,8 +282,13 @@ def _options(given: Mapping[str, Any], folder: Path, where: str) -> dict[str, An
 
 
 def _found(name: str, folder: Path) -> str:
+    if not name or len(name) > _LONGEST_PATH or "\0" in name:
+        return name
     path = folder / name
-    return str(path.resolve()) if name and path.exists() else name
+    try:
+        return str(path.resolve()) if path.exists() else name
+    except OSError:  # a part of it is longer than names may be
+        return name
 
 
 def _prompt(given: Any, folder: Path, where: str) -> Prompt:
@@ -262,9 +301,9 @@ def _prompt(given: Any, folder: Path, where: str) -> Prompt:
     check_keys(given, dict.fromkeys(_PROMPT_KEYS), f"a prompt in {where}")
     file = given.get("file")
     return Prompt(
-        _number(given.get("tokens", USUAL_PROMPT), "tokens", where),
-        _number(given.get("new_tokens", USUAL_ANSWER), "new_tokens", where),
-        None if file is None else _found(file, folder),
+        _count(given.get("tokens", USUAL_PROMPT), "tokens", where),
+        _count(given.get("new_tokens", USUAL_ANSWER), "new_tokens", where),
+        None if file is None else _found(_text(file, "the file of a prompt", where), folder),
     )
 
 
@@ -282,6 +321,6 @@ def _cool_down(given: Any, where: str) -> CoolDown:
     if given is None:
         return CoolDown()
     if not isinstance(given, Mapping):
-        return CoolDown(float(_number(given, "cool_down", where, 0)))
+        return CoolDown(_number(given, "cool_down", where, 0))
     check_keys(given, dict.fromkeys(_COOL_KEYS), f"cool_down in {where}")
-    return CoolDown(**{k: float(_number(v, k, where, 0)) for k, v in given.items()})
+    return CoolDown(**{k: _number(v, k, where, 0) for k, v in given.items()})

@@ -11,11 +11,13 @@ from __future__ import annotations
 import json
 import statistics
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from satchel.errors import ConfigError
-from satchel.files import atomic_write
+from satchel.errors import ConfigError, blaming
+from satchel.files import atomic_write, open_regular
+from satchel.remarks import remark
 
 Row = dict[str, Any]
 # What a row calls a figure, and what the document of a measurement calls it.
@@ -46,8 +48,11 @@ class Results:
         self.folder = Path(folder)
         self.records: dict[str, dict[str, Any]] = {}
         for path in sorted((self.folder / "records").glob("*.json")):
-            record = json.loads(path.read_text(encoding="utf-8"))
-            self.records[record["name"]] = record
+            record = _read_record(path)
+            if record is None:
+                remark(f"{path} is damaged, and counts as not done.")
+            else:
+                self.records[record["name"]] = record
 
     @staticmethod
     def are_in(folder: str | Path) -> bool:
@@ -70,8 +75,12 @@ class Results:
             raise ConfigError(
                 f"{self.folder} holds no results of a sweep", "satchel sweep makes such a folder."
             )
-        plan: dict[str, Any] = json.loads((self.folder / "plan.json").read_text(encoding="utf-8"))
-        return plan
+        path = self.folder / "plan.json"
+        with blaming(ConfigError, f"{path} is not what satchel sweep wrote", "Run it again."):
+            plan = dict(json.loads(path.read_text(encoding="utf-8")))
+            if not plan["cells"]:
+                raise ValueError("it has no cells")
+            return plan
 
     def add(self, record: dict[str, Any]) -> None:
         """Keep a record; from now on its work is done."""
@@ -87,7 +96,8 @@ class Results:
     def rows(self) -> list[Row]:
         """One for each cell, in the order of the plan."""
         plan = self.read_plan()
-        return [self._row(cell, plan) for cell in plan["cells"]]
+        with blaming(ConfigError, f"{self.folder} holds odd results", "Run the sweep again."):
+            return [self._row(cell, plan) for cell in plan["cells"]]
 
     def _row(self, cell: Mapping[str, Any], plan: Mapping[str, Any]) -> Row:
         export = self.records.get(f"export-{cell['export']}")
@@ -174,6 +184,17 @@ class Results:
         path = self.folder / "results.parquet"
         parquet.write_table(pyarrow.table(columns), path)
         return [*written, path]
+
+
+def _read_record(path: Path) -> dict[str, Any] | None:
+    """A record that is whole; one that a full disk or a stranger left is as good as none."""
+    with suppress(OSError, ValueError, RecursionError, KeyError, TypeError):
+        with open(path, "rb", opener=open_regular) as file:
+            record = dict(json.loads(file.read()))
+        fields = {"name": str, "ok": bool, "kind": str, "seconds": (int, float)}
+        if all(isinstance(record[field], kind) for field, kind in fields.items()):  # type: ignore[arg-type]
+            return record
+    return None
 
 
 _DOCUMENTS = ("settings", "tasks")  # whose keys differ from row to row

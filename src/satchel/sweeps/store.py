@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -98,8 +99,9 @@ def open_store(address: str) -> Store:
 def read_facts(store: Store, name: str) -> dict[str, Any] | None:
     """What was written down about an export, if it is whole."""
     path = store.find(f"{name}.json")
-    facts: dict[str, Any] | None = json.loads(path.read_text()) if path else None
-    return facts
+    with suppress(ValueError, RecursionError, TypeError):  # damaged ones are as good as none
+        return dict(json.loads(path.read_text(encoding="utf-8"))) if path else None
+    return None
 
 
 def keep_facts(store: Store, name: str, facts: dict[str, Any]) -> None:
