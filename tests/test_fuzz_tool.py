@@ -25,7 +25,10 @@ def fuzz(*arguments: str) -> Any:
     return json.loads(done.stdout)
 
 
-@pytest.mark.parametrize(("kind", "counted"), [("structure", "files"), ("templates", "templates")])
+@pytest.mark.parametrize(
+    ("kind", "counted"),
+    [("structure", "files"), ("templates", "templates"), ("inputs", "pictures")],
+)
 def test_a_short_run(kind: str, counted: str) -> None:
     result = fuzz(kind, "--seconds", "3", "--seed", "5")
     assert result[kind][counted] > 2 and result["seed"] == 5

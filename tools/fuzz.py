@@ -1,4 +1,4 @@
-"""Damaged programs, templates and inputs without end, and how many were tried.
+"""Damaged programs, templates, checkpoints and inputs without end, and how many were tried.
 
     python tools/fuzz.py --seconds 60 --jobs 2      # the native fuzzer, built with sanitizers
     python tools/fuzz.py mixed --seconds 600        # ten minutes of everything
@@ -10,7 +10,10 @@
 
 ``native`` changes bytes of sections and puts right places and checksums around them;
 ``structure`` (tests/program/mutations.py) changes a program's values, nodes and weights, and what
-loads is run; ``templates`` puts chat templates together; ``mixed`` takes turns with all of them.
+loads is run; ``templates`` puts chat templates together; ``text`` damages compiled tokenizers and
+the native templates; ``inputs`` (tools/input_worker.py) damages checkpoints, ONNX models, pictures,
+sound, signatures and experiments; ``mixed`` takes turns with all of them. Runs of five minutes and
+more begin with programs that hear, look and choose experts too, which take a while to make.
 A crash, a hang or a finding of a sanitizer ends with status 1 and says how to see it again. Else
 counts are printed as JSON: ``files`` in all, ``wall_seconds``, and those of each kind; ``slowest``
 is in seconds of the thread itself.
@@ -40,20 +43,20 @@ SANITIZERS = {
 }
 
 
-def build_fuzzer(preset: str) -> Path:
-    """The native fuzzer of a CMake preset."""
+def build_fuzzers(preset: str, names: list[str]) -> Path:
+    """Native fuzzers of a CMake preset; the folder that they are in."""
     folder = ROOT / "build" / preset
     generator = [] if shutil.which("make") else ["-G", "Ninja"]
     cores = str(os.cpu_count() or 1)
     for command in (
         ["cmake", "--preset", preset, *generator],
-        ["cmake", "--build", str(folder), "--target", "program_fuzzer", "--parallel", cores],
+        ["cmake", "--build", str(folder), "--target", *names, "--parallel", cores],
     ):
         subprocess.run(command, cwd=ROOT, check=True, stdout=sys.stderr)
-    return folder / "program_fuzzer"
+    return folder
 
 
-def write_seeds(folder: Path) -> list[Path]:
+def write_seeds(folder: Path, all_kinds: bool = False) -> list[Path]:
     """Good programs to begin with: every section, every encoding, language model and image ops."""
     sys.path[:0] = [str(TESTS), str(TESTS / "program")]
     import satchel
@@ -69,7 +72,31 @@ def write_seeds(folder: Path) -> list[Path]:
         path = folder / f"{recipe}.satchel"
         options = {"recipe": recipe, "context": 32, "prefill_ar_len": 8}
         seeds.append(satchel.export(checkpoint, path, **options))
+    if all_kinds:
+        from support.tiny_llava import tiny_llava
+        from support.tiny_models import tiny_model, write_checkpoint
+        from support.tiny_whisper import export_tiny
+
+        _, looks = tiny_llava(folder / "llava")
+        experts = tiny_model("mixtral", num_local_experts=4, num_experts_per_tok=2)
+        chooses = write_checkpoint(folder / "experts", experts)
+        for name, source in (("looks", looks), ("experts", chooses)):
+            seeds.append(satchel.export(source, folder / f"{name}.satchel", context=32))
+        seeds.append(export_tiny(folder / "whisper", "8a8w")[1])
     return seeds
+
+
+def write_texts(seeds: list[Path], folder: Path) -> list[Path]:
+    """Compiled tokenizers and templates of programs, each in a file of its own."""
+    from satchel.runtime.program import Program
+
+    template = folder / "template.jinja"
+    template.write_text("{% for m in messages %}{{ m.role | upper }}: {{ m.content }}{% endfor %}")
+    texts = [template]
+    for path in seeds[1:3]:
+        texts.append(folder / f"{path.stem}.text")
+        texts[-1].write_bytes(Program(path).section("text"))
+    return texts
 
 
 def kept_seeds(folder: Path) -> list[Path]:
@@ -116,6 +143,15 @@ def templates(seconds: float, seed: int) -> dict[str, Any]:
     return run([*worker, "--seconds", str(seconds), "--seed", str(seed)], seconds)
 
 
+def text(fuzzer: Path, texts: list[Path], seconds: float, seed: int) -> dict[str, Any]:
+    return run([str(fuzzer), str(round(seconds)), str(seed), *map(str, texts)], seconds)
+
+
+def inputs(seconds: float, seed: int, folder: Path) -> dict[str, Any]:
+    worker = [sys.executable, str(ROOT / "tools" / "input_worker.py"), str(folder / f"in{seed}")]
+    return run([*worker, "--seconds", str(seconds), "--seed", str(seed)], seconds)
+
+
 def soak(seconds: float, folder: Path) -> dict[str, Any]:
     """Answers, exports and damaged files over and over; memory at the end as after warming up."""
     worker = [sys.executable, str(ROOT / "tools" / "soak_worker.py"), str(folder)]
@@ -138,7 +174,8 @@ def main() -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    kinds = ["native", "structure", "templates", "mixed", "soak"]
+    turns = ["native", "structure", "templates", "text", "inputs"]
+    kinds = [*turns, "mixed", "soak"]
     parser.add_argument("kind", nargs="?", choices=kinds, default="native")
     parser.add_argument("--seconds", type=float, default=60.0)
     parser.add_argument("--jobs", type=int, default=1)
@@ -159,17 +196,25 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         own_seeds = options.seeds and options.kind == "native"
-        seeds = kept_seeds(options.seeds) if own_seeds else write_seeds(folder)
-        fuzzer = Path()
-        if options.kind in ("native", "mixed"):
-            fuzzer = build_fuzzer(options.preset)
+        long = options.kind == "mixed" and options.seconds >= 300
+        seeds = kept_seeds(options.seeds) if own_seeds else write_seeds(folder, long)
+        fuzzers = {"native": ["program_fuzzer"], "text": ["text_fuzzer"]}
+        wanted = fuzzers.get(options.kind, [])
+        if options.kind == "mixed":
+            wanted = [name for names in fuzzers.values() for name in names]
+        built = build_fuzzers(options.preset, wanted) if wanted else folder
+        texts = write_texts(seeds, folder) if "text_fuzzer" in wanted else []
 
         begin = time.monotonic()
 
         def one(kind: str, seconds: float, number: int) -> dict[str, Any]:
             seed = options.seed + number
             if kind == "native":
-                return native(fuzzer, seeds, seconds, seed)
+                return native(built / "program_fuzzer", seeds, seconds, seed)
+            if kind == "text":
+                return text(built / "text_fuzzer", texts, seconds, seed)
+            if kind == "inputs":
+                return inputs(seconds, seed, folder)
             if kind == "structure":
                 return structure(seeds, seconds, seed, folder)
             return templates(seconds, seed)
@@ -177,8 +222,7 @@ def main() -> int:
         if options.kind == "soak":
             results["soak"] = soak(options.seconds, folder)
         else:
-            kinds = ["native", "structure", "templates"]
-            kinds = kinds if options.kind == "mixed" else [options.kind]
+            kinds = turns if options.kind == "mixed" else [options.kind]
             with ThreadPoolExecutor(options.jobs) as pool:
                 for kind in kinds:
                     jobs = [

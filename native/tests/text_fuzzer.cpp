@@ -129,9 +129,11 @@ int main(int argc, char** argv) {
       ++counts[is_template].refused;
     }
   }
-  std::printf("sections: %llu accepted, %llu refused; templates: %llu accepted, %llu refused\n",
-              static_cast<unsigned long long>(counts[0].accepted),
-              static_cast<unsigned long long>(counts[0].refused),
-              static_cast<unsigned long long>(counts[1].accepted),
-              static_cast<unsigned long long>(counts[1].refused));
+  const auto number = [](uint64_t value) { return static_cast<unsigned long long>(value); };
+  std::printf(
+      "{\"files\": %llu, \"sections\": %llu, \"refused_sections\": %llu, \"templates\": %llu, "
+      "\"refused_templates\": %llu}\n",
+      number(counts[0].accepted + counts[0].refused + counts[1].accepted + counts[1].refused),
+      number(counts[0].accepted + counts[0].refused), number(counts[0].refused),
+      number(counts[1].accepted + counts[1].refused), number(counts[1].refused));
 }

@@ -23,7 +23,7 @@ def _attack(folder: Path, *arguments: str) -> Any:
         [sys.executable, str(WORKER), arguments[0], str(program), *arguments[1:]],
         capture_output=True,
         text=True,
-        timeout=240,
+        timeout=900,
         env=os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, paths))},
         check=False,
     )

@@ -10,7 +10,12 @@ import onnx
 from google.protobuf.message import DecodeError
 from onnx import AttributeProto, TensorProto, helper, inliner, shape_inference
 
-from satchel.errors import GraphError, ImportModuleError, UnsupportedOperatorError
+from satchel.errors import (
+    GraphError,
+    ImportModuleError,
+    UnsupportedOperatorError,
+    blaming,
+)
 from satchel.graph.builder import GraphBuilder
 from satchel.graph.ir import DType, Graph, Value
 from satchel.onnx.operators import OPERATORS, Call
@@ -63,7 +68,9 @@ def read_model(path: Path) -> Any:
 
 def import_model(model: Any, sizes: Mapping[str, int], name: str = "forward") -> Graph:
     """All operators as nodes, or one error that names everything that cannot be one."""
-    return _Importer(model, sizes, name).run()
+    advice = "The model is damaged or hostile: fetch it again, from a source that you trust."
+    with blaming(ImportModuleError, "the model holds a value of the wrong kind", advice):
+        return _Importer(model, sizes, name).run()
 
 
 class _Importer:
