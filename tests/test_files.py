@@ -43,7 +43,7 @@ def test_overwriting_has_to_be_allowed(tmp_path: Path) -> None:
     target = tmp_path / "file"
     target.write_bytes(b"old")
     with (
-        pytest.raises(OutputExistsError, match=r"exists.*--force"),
+        pytest.raises(OutputExistsError, match=r"exists.*overwrite=True"),
         atomic_write(target, overwrite=False),
     ):
         raise AssertionError("it was let in")

@@ -143,7 +143,7 @@ def test_unknown_phases_are_an_error() -> None:
 
 
 def test_fp_without_a_checkpoint_is_an_error(program: Path, text: Path) -> None:
-    with pytest.raises(EvaluationError, match=r"float phase needs the checkpoint.*--checkpoint"):
+    with pytest.raises(EvaluationError, match=r"float phase needs the checkpoint.*with checkpoint"):
         evaluate(program, options(text, "fp", "device"))
 
 

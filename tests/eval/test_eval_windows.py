@@ -69,7 +69,7 @@ def test_a_text_of_one_token_is_an_error(program: Path) -> None:
         text_tokens(tokenizer, "a", None, "x.txt")
     with pytest.raises(EvaluationError, match="has 0 tokens"):
         text_tokens(tokenizer, "", None, "x.txt")
-    with pytest.raises(EvaluationError, match="larger --limit"):
+    with pytest.raises(EvaluationError, match="larger limit"):
         text_tokens(tokenizer, "abc", 1, "x.txt")
 
 

@@ -205,7 +205,7 @@ def test_where_there_is_none(kv_program: Path, hybrid_program: Path) -> None:
     llm = LLM(kv_program)
     stats = llm.generate("x", raw=True, max_new_tokens=3).finish().stats.lookahead
     assert stats.mode == "off" and "one token at a time" in str(stats.off_because)
-    with pytest.raises(ConfigError, match=r"no lookahead.*--mode hybrid"):
+    with pytest.raises(ConfigError, match=r"no lookahead.*mode hybrid"):
         llm.generate("x", raw=True, lookahead="on")
     sampled = LLM(hybrid_program).generate("x", raw=True, temperature=1.0, lookahead="on")
     assert "sampled" in str(sampled.stats.lookahead.off_because)

@@ -23,7 +23,7 @@ def test_mode_is_detected_from_the_methods(hybrid_program: Path, kv_program: Pat
     assert Session(Program(hybrid_program)).mode == "hybrid"
     assert Session(Program(kv_program)).mode == "kv"
     assert Session(Program(hybrid_program), mode="kv").mode == "kv"
-    with pytest.raises(ConfigError, match=r"prefill_forward.*--mode hybrid"):
+    with pytest.raises(ConfigError, match=r"prefill_forward.*mode hybrid"):
         Session(Program(kv_program), mode="hybrid")
 
 

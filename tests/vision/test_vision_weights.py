@@ -82,7 +82,7 @@ def test_what_cannot_be_had_is_explained(entries: Any, place: Path, tmp_path: Pa
         find_weights(entries, "net", "IMAGENET1K_V1", tmp_path / "c")
     assert not list((tmp_path / "c").iterdir())
     changed.unlink()
-    with pytest.raises(DownloadError, match="cannot be fetched.*--weights FILE"):
+    with pytest.raises(DownloadError, match="cannot be fetched.*weights FILE"):
         find_weights(entries, "net", "IMAGENET1K_V1", tmp_path / "c")
 
 

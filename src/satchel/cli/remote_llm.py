@@ -102,7 +102,11 @@ class RemoteLLM:
         self._remote = remote
         context = known[names.index(self.name)].get("max_model_len") or 0
         self.session = SimpleNamespace(context=context)
-        self.program = SimpleNamespace(metadata={"name": self.name}, path=Path(self.name))
+        # As much of a program as a conversation looks at.
+        about = SimpleNamespace(name=self.name, generation={})
+        self.program = SimpleNamespace(
+            metadata={}, about=about, language_model=about, path=Path(self.name)
+        )
 
     def generate(self, prompt: str | Sequence[Any], **options: Any) -> RemoteGeneration:
         """An answer of the server's."""

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from satchel.errors import SatchelError
 from satchel.llm.text_vectors import Vector, pooling_of, text_vector, unit
 from satchel.serve import completions
 from satchel.serve.errors import ApiError
@@ -25,8 +26,10 @@ def read_texts(
     """The tokens of each text; ApiError if the model gives no vectors."""
     try:
         pooling_of(model.llm.program)
-    except Exception as error:
-        raise ApiError(400, str(error), param="model", code="model_not_supported") from None
+    except SatchelError as error:
+        raise ApiError(
+            400, error.on_command_line, param="model", code="model_not_supported"
+        ) from None
     return completions.read_prompts(model, fields, settings, name, _MOST_TEXTS)
 
 

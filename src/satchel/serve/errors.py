@@ -72,7 +72,7 @@ def api_error(error: Exception) -> ApiError:
     if isinstance(error, CacheFullError):
         return busy("the memory for conversations is in use; try again later", 5, 503)
     if isinstance(error, ConfigError | InputError | TemplateError | TokenizerError):
-        return ApiError(400, str(error))
+        return ApiError(400, error.on_command_line)
     if isinstance(error, SatchelError):
         return ApiError(500, error.message)
     return ApiError(500, f"an error inside the server ({type(error).__name__})")

@@ -103,7 +103,7 @@ def test_hybrid_programs_do_not_guess(npu_program: Path) -> None:
     llm = LLM(npu_program)
     stats = llm.generate("abab", raw=True, max_new_tokens=2).finish().stats.lookahead
     assert stats.mode == "off" and "other bits alone" in str(stats.off_because)
-    with pytest.raises(ConfigError, match="--mode lookahead"):
+    with pytest.raises(ConfigError, match="mode lookahead"):
         llm.generate("x", raw=True, lookahead="on")
 
 
