@@ -104,8 +104,8 @@ def test_another_recipe_does_not_run_the_model_again(
     folder = write_small(tmp_path / "m")
     one = satchel.export(folder, tmp_path / "a.satchel", calibrate=text)
     runs = []
-    real = store.layer_inputs
-    monkeypatch.setattr(store, "layer_inputs", lambda *a: runs.append(1) or real(*a))
+    real = layers.layer_inputs
+    monkeypatch.setattr(layers, "layer_inputs", lambda *a: runs.append(1) or real(*a))
     for number, choices in enumerate(
         [{"recipe": "16a4w"}, {"rounding": "search"}, {"group_size": 64}]
     ):

@@ -6,20 +6,18 @@ Every linear layer's input is seen on the way. Nothing is rounded.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from satchel.calibration.watch import InputWatch, SeenInput
 from satchel.errors import CheckpointError
 from satchel.graph.builder import GraphBuilder
-from satchel.graph.ir import DType, Graph, Node, Sym, Value, Weight
-from satchel.graph.ops import Trait, ops_with
+from satchel.graph.ir import DType, Graph, Sym, Value, Weight
 from satchel.graph.passes import optimize
 from satchel.graph.reference import ReferenceInterpreter
 from satchel.models.base import Decoder, Step
-from satchel.quantize.moments import InputMoments, MomentsSum
 
 Array = NDArray[Any]
 ReadRows = Callable[[Weight, int, int], Array]  # rows from … to … of a weight
@@ -29,14 +27,6 @@ Told = Callable[[int, int], None]
 # so an error there is an error everywhere; as one token of many it would not count.
 FIRST_TOKEN_SHARE = 0.05
 _ROWS = 4096  # of the embedding, read at once
-
-
-@dataclass(frozen=True)
-class SeenInput:
-    """An input of linear layers, and the names of the weights that it is multiplied with."""
-
-    weights: tuple[str, ...]
-    moments: InputMoments
 
 
 def token_weights(tokens: int) -> Array:
@@ -55,10 +45,14 @@ def layer_inputs(
     read: ReadRows,
     windows: Sequence[Sequence[int]],
     told: Told = lambda _done, _total: None,
+    shown: Sequence[Array] = (),
 ) -> Iterator[SeenInput]:
-    """What every linear layer of the model sees of some windows of tokens, in order."""
-    longest = max(map(len, windows))
-    states = _embed(model, read, windows, longest)
+    """What every linear layer of the model sees of some windows of tokens, in order.
+
+    ``shown`` are windows of what stands for images, [rows, hidden] each.
+    """
+    longest = max([*map(len, windows), *map(len, shown)])
+    states = [*_embed(model, read, windows, longest), *shown]
     for index in range(model.layers):
         told(index, model.layers)
         states, seen = _run(_layer_graph(model, index, longest), read, states)
@@ -73,28 +67,13 @@ def _run(
     graph: Graph, read: ReadRows, states: Sequence[Array]
 ) -> tuple[list[Array], list[SeenInput]]:
     interpreter = ReferenceInterpreter(lambda weight: read(weight, 0, weight.shape[0]))
-    layers = ops_with(Trait.rounds_input)
-    users: dict[int, list[str]] = {}  # weights by the value that they are multiplied with
-    for node in graph.nodes:
-        if node.op in layers:
-            users.setdefault(id(node.inputs[0]), []).append(_weight(node).name)
-    sums: dict[int, MomentsSum] = {}
-    seen_now: set[int] = set()
-
-    def watch(node: Node, arrays: list[Array | None]) -> list[Array | None]:
-        key, x = id(node.inputs[0]), arrays[0]
-        if node.op in layers and key not in seen_now and x is not None:
-            seen_now.add(key)
-            rows = x.reshape(-1, x.shape[-1])
-            sums.setdefault(key, MomentsSum(x.shape[-1])).add(rows, token_weights(len(rows)))
-        return arrays
-
+    watch = InputWatch([graph], token_weights)
     results = []
     for state in states:
-        seen_now.clear()
+        watch.begin()
         inputs = {"x": state, **_where(len(state))}
         results.append(interpreter.run(graph, inputs, watch)["out"])
-    return results, [SeenInput(tuple(users[key]), total.finish()) for key, total in sums.items()]
+    return results, watch.finish()
 
 
 def _start(model: Decoder, name: str, longest: int) -> tuple[Step, Value]:
@@ -162,12 +141,6 @@ def _embed(
         inputs: dict[str, Array] = {"tokens": tokens, **_where(len(tokens))}
         states.append(interpreter.run(graph, inputs)["out"])
     return states
-
-
-def _weight(node: Node) -> Weight:
-    value = node.inputs[1]
-    assert value is not None and value.weight is not None
-    return value.weight
 
 
 def _check_finite(states: Sequence[Array], where: str) -> None:

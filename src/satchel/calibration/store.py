@@ -7,20 +7,19 @@ import json
 import os
 import shutil
 import weakref
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from tempfile import mkdtemp
-from typing import Any
+from typing import Any, Protocol
 from zipfile import BadZipFile
 
 import numpy as np
 
 from satchel.calibration.built_in import BUILT_IN
-from satchel.calibration.layers import FIRST_TOKEN_SHARE, ReadRows, Told, layer_inputs
-from satchel.calibration.texts import CalibrationText
+from satchel.calibration.layers import FIRST_TOKEN_SHARE
+from satchel.calibration.watch import SeenInput
 from satchel.errors import CheckpointError
-from satchel.models.base import Decoder
 from satchel.quantize.moments import InputMoments
 from satchel.sources.cache import cache_folder, locked, partial_folder, remove_partials
 
@@ -68,28 +67,41 @@ class Statistics:
             ) from None
 
 
-def collect_statistics(
-    facts: list[object],
-    model: Decoder,
-    read: ReadRows,
-    text: CalibrationText,
-    told: Told = lambda _done, _total: None,
-) -> Statistics:
-    """Those of a model and a text: from the cache, or by running the model.
+class Calibration(Protocol):
+    """What a model is run on."""
+
+    @property
+    def source(self) -> str:
+        """As it was named."""
+
+    @property
+    def digest(self) -> str:
+        """Stands for all of it."""
+
+    @property
+    def tokens(self) -> int:
+        """How much it is."""
+
+
+Seen = Callable[[], Iterable[SeenInput]]  # runs the model
+
+
+def collect_statistics(facts: list[object], used: Calibration, seen: Seen) -> Statistics:
+    """Those of a model and what it is run on: from the cache, or by running it.
 
     ``facts`` tell the checkpoint from others.
     """
-    if text.source == BUILT_IN:  # it is short, and files of this size are not left behind unasked
+    if used.source == BUILT_IN:  # it is short, and files of this size are not left behind unasked
         folder = Path(mkdtemp(prefix="satchel-"))
         try:
-            _write(folder, model, read, text, told)
+            _write(folder, used, seen)
             statistics = Statistics(folder)
         except BaseException:
             shutil.rmtree(folder)
             raise
         weakref.finalize(statistics, shutil.rmtree, folder)
         return statistics
-    key = [_FORM, FIRST_TOKEN_SHARE, text.digest, *facts]
+    key = [_FORM, FIRST_TOKEN_SHARE, used.digest, *facts]
     parent = statistics_folder()
     kept = parent / hashlib.sha256(repr(key).encode()).hexdigest()[:32]
     found = _open(kept)
@@ -102,7 +114,7 @@ def collect_statistics(
         remove_partials(parent)
         shutil.rmtree(kept, ignore_errors=True)
         with partial_folder(parent) as partial:
-            _write(partial, model, read, text, told)
+            _write(partial, used, seen)
             os.rename(partial, kept)
     return Statistics(kept)
 
@@ -113,16 +125,16 @@ def _open(folder: Path) -> Statistics | None:
     return None
 
 
-def _write(folder: Path, model: Decoder, read: ReadRows, text: CalibrationText, told: Told) -> None:
+def _write(folder: Path, used: Calibration, seen: Seen) -> None:
     files: dict[str, str] = {}
-    for number, seen in enumerate(layer_inputs(model, read, text.windows, told)):
+    for number, one in enumerate(seen()):
         file = f"{number:05}.npz"
         arrays: dict[str, Any] = {
-            "second": seen.moments.second[np.triu_indices(len(seen.moments.mean))],
-            "largest": seen.moments.largest,
-            "mean": seen.moments.mean,
+            "second": one.moments.second[np.triu_indices(len(one.moments.mean))],
+            "largest": one.moments.largest,
+            "mean": one.moments.mean,
         }
         np.savez(folder / file, **arrays)
-        files |= dict.fromkeys(seen.weights, file)
-    document = {"files": files, "tokens": text.tokens, "source": text.source}
+        files |= dict.fromkeys(one.weights, file)
+    document = {"files": files, "tokens": used.tokens, "source": used.source}
     (folder / _INDEX).write_text(json.dumps(document), encoding="utf-8")

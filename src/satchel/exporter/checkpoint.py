@@ -145,7 +145,7 @@ def prepare_export(
         text=_compiled(tokenizer),
         pre_quantized=encoded.pre_quantized,
         rounder=lambda packer: rounding.rounder(
-            encoded.checkpoint, opened.model, encoded.graphs, packer, told, merged
+            encoded.checkpoint, opened.model, encoded.graphs, packer, told, merged, opened.tower
         ),
         rounding_memory=rounding.memory(opened.model, encoded.graphs),
     )
@@ -332,7 +332,9 @@ def _end_tokens(
 def _rounding(opened: OpenedModel, encoded: EncodedModel, tokenizer: TokenizerSpec) -> RoundingPlan:
     from satchel.llm.tokenizer import Tokenizer
 
-    return RoundingPlan.of(opened.options, encoded.encodings, Tokenizer(tokenizer), opened.model)
+    return RoundingPlan.of(
+        opened.options, encoded.encodings, Tokenizer(tokenizer), opened.model, opened.tower
+    )
 
 
 def _description(opened: OpenedModel, rounding: RoundingPlan) -> str:

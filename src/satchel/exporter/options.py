@@ -121,8 +121,8 @@ class ExportOptions:
     calibrate: str | None = option(
         None,
         "run the float model on a text first, to round what matters best: a UTF-8 file, "
-        "prompt:WORDS, built-in, or task:NAME[=FILE] of lm-eval; for torchvision:NAME a folder of "
-        "images",
+        "prompt:WORDS, built-in, or task:NAME[=FILE] of lm-eval; for torchvision:NAME and models "
+        "that look a folder of images, for Whisper one of recordings with NAME.txt beside each",
         metavar="TEXT",
         group=MODEL,
     )
@@ -131,7 +131,7 @@ class ExportOptions:
     )
     calibrate_samples: int | None = option(
         None,
-        "its first N samples instead: items of a task, paragraphs of a text, images",
+        "its first N samples instead: items of a task, paragraphs of a text, images, recordings",
         POSITIVE,
         metavar="N",
         group=MODEL,

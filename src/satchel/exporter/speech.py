@@ -25,10 +25,12 @@ from satchel.exporter.checkpoint import (
 from satchel.exporter.checks import check_sizes, check_tensors
 from satchel.exporter.options import ExportOptions
 from satchel.exporter.pipeline import Errors, Export, Portable
+from satchel.exporter.speech_rounding import SpeechRounding
 from satchel.exporter.weight_errors import error_by_kind
 from satchel.program.about import AboutSpeech
 from satchel.progress import Progress, usual_progress
 from satchel.quantize.recipe import Recipe, apply_recipe, store_steps
+from satchel.quantize.rounding import PLAIN
 from satchel.speech.alignment_heads import alignment_heads
 from satchel.speech.tokens import Tokens
 from satchel.speech.whisper import CONVOLUTIONS, KERNEL, Whisper
@@ -44,6 +46,7 @@ EMBEDDING = {"8a8w": (8, 32), "16a8w": (8, 32)}
 _ALLOWED = {
     *("recipe", "group_size", "embedding", "head_bits", "kv_bits", "activation_bits", "overrides"),
     *("checkpoint", "params", "tokenizer", "target", "ignore_config"),
+    *("calibrate", "calibrate_samples", "rounding"),
 }
 
 
@@ -112,11 +115,18 @@ def prepare_speech_export(
     encodings = apply_recipe(graphs, recipe)
     weights = {w.name: w for graph in graphs for w in graph.weights()}
     check_tensors(whole, weights.values(), model.unused_tensors)
-    forms = {tensor: info.own_encoding for tensor, info in whole.tensors.items()}
-    encodings = store_steps(graphs, encodings, forms)
-    parameters = count_parameters(whole, {w.source.tensor for w in weights.values()})
     tokenizer = _tokenizer(checkpoint, model.vocab_size)
+    rounding = SpeechRounding.of(options, encodings, tokenizer, model)
+    if rounding.name == PLAIN:
+        forms = {tensor: info.own_encoding for tensor, info in whole.tensors.items()}
+        encodings = store_steps(graphs, encodings, forms)
+    parameters = count_parameters(whole, {w.source.tensor for w in weights.values()})
     asked = list(map(str, options.make_recipe().overrides))
+
+    description = recipe.describe()
+    if rounding.name != PLAIN:
+        description += f", rounding {rounding.name}"
+    told = progress or usual_progress()
 
     def describe(errors: Errors) -> AboutSpeech:
         return AboutSpeech(
@@ -134,7 +144,8 @@ def prepare_speech_export(
                 "kv_cache": recipe.cache.name,
                 "kept": None,
                 "overrides": {o.pattern: o.value for o in recipe.overrides},
-                "description": recipe.describe(),
+                **rounding.describe(),
+                "description": description,
             },
             weight_error=error_by_kind(errors),
             provenance={"format": checkpoint.format, "file": checkpoint.path.name},
@@ -148,14 +159,16 @@ def prepare_speech_export(
         checkpoint=whole,
         recipe=recipe,
         recipe_name=recipe.name,
-        description=recipe.describe(),
-        choices=tuple(_choices(recipe, asked)),
+        description=description,
+        choices=tuple(_choices(recipe, asked, rounding.name)),
         parameters=parameters,
         describe=describe,
         context=model.context,
         tokenizer=tokenizer.json.encode(),
+        rounder=lambda packer: rounding.rounder(whole, model, packer, told),
+        rounding_memory=rounding.memory(model, graphs),
     )
-    return Export.of(portable, options.targets, progress or usual_progress())
+    return Export.of(portable, options.targets, told)
 
 
 def _check_options(options: ExportOptions) -> None:
@@ -182,11 +195,12 @@ def _recipe(options: ExportOptions) -> Recipe:
     return chosen.make_recipe()
 
 
-def _choices(recipe: Recipe, asked: list[str]) -> list[str]:
+def _choices(recipe: Recipe, asked: list[str], rounding: str) -> list[str]:
     parts = [f"g{recipe.group_size}"] if recipe.group_size else []
     if recipe.kv_bits != Recipe.named(recipe.name).kv_bits:
         parts.append(f"kv{recipe.kv_bits}")
-    return [*parts, "mixed"] if asked else parts
+    parts += ["mixed"] if asked else []
+    return [*parts, rounding] if rounding != PLAIN else parts
 
 
 def _with_windows(checkpoint: Checkpoint) -> Checkpoint:

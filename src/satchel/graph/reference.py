@@ -25,10 +25,14 @@ class ReferenceInterpreter:
 
     ``read_weight`` gives each weight as the numbers that the graph should compute with: from
     the checkpoint for the float run, quantised and dequantised for the other. Caches are kept for
-    so many ``sequences``.
+    so many ``sequences``. A model that may not fit into memory is read again for each use of a
+    weight, without ``keeps_weights``.
     """
 
-    def __init__(self, read_weight: WeightReader, sequences: int = 1) -> None:
+    def __init__(
+        self, read_weight: WeightReader, sequences: int = 1, keeps_weights: bool = True
+    ) -> None:
+        self._keeps_weights = keeps_weights
         self._read_weight = read_weight
         self._sequences = sequences
         self._weights: dict[str, Array] = {}
@@ -77,6 +81,8 @@ class ReferenceInterpreter:
             return None
         if value.weight:
             name = value.weight.name
+            if not self._keeps_weights:
+                return self._read_weight(value.weight)
             if name not in self._weights:
                 self._weights[name] = self._read_weight(value.weight)
             return self._weights[name]
