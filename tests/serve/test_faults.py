@@ -16,7 +16,9 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+import httpx
 import pytest
+from openai import APIError, OpenAI
 
 from satchel import LLM
 from serve.conftest import Running
@@ -188,16 +190,26 @@ def test_slow_readers_hold_up_nobody(serve: Serve, program: Path) -> None:
 
 
 def test_a_killed_server_starts_again_on_its_port(program: Path) -> None:
+    """Killed in the middle of an answer, without a word; the next one answers as it did."""
     from serve.test_serve_command import process
 
+    def ask(url: str, tokens: int) -> Any:
+        client = OpenAI(base_url=f"{url}/v1", api_key="-", max_retries=0)
+        return client.completions.create(
+            model="tiny", prompt="abc", max_tokens=tokens, stream=True, temperature=0
+        )
+
     with process(program, "--threads", 1) as (running, url):
+        text = "".join(part.choices[0].text for part in ask(url, 8))
+        cut = iter(ask(url, 900))
+        next(cut)
         running.kill()
         running.wait()
-    port = urlsplit(url).port
-    from satchel.cli.serve import _listen
-
-    with _listen("127.0.0.1", port or 0) as listening:
-        assert listening.getsockname()[1] == port
+        with pytest.raises((APIError, httpx.HTTPError)):
+            list(cut)
+    with process(program, "--threads", 1, "--port", urlsplit(url).port) as (_, again):
+        assert again == url
+        assert "".join(part.choices[0].text for part in ask(again, 8)) == text
 
 
 def test_a_step_that_breaks_does_not_end_the_server(

@@ -22,8 +22,8 @@ from satchel.cli.serve import size
 
 @contextmanager
 def process(*arguments: Any, **environment: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
-    """A server on a free port, and its address."""
-    call = [sys.executable, "-m", "satchel", "serve", *map(str, arguments), "--port", "0", "--json"]
+    """A server on a free port unless one is given, and its address."""
+    call = [sys.executable, "-m", "satchel", "serve", "--port", "0", "--json", *map(str, arguments)]
     with subprocess.Popen(
         call,
         stdout=subprocess.PIPE,
