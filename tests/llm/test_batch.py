@@ -349,6 +349,30 @@ def test_prompts_that_wait_have_their_share_while_few_answer(
     assert timed_steps == [[1, 30]]  # three tokens for each conversation, 82 ms
 
 
+def test_a_short_question_does_not_wait_for_a_long_text(program: Path) -> None:
+    """And the long text is read on while short questions come and go."""
+    llm = LLM(program)
+    llm.sessions.longest_piece = SHORT_STEP
+    options: dict[str, Any] = {"raw": True, "max_new_tokens": 4, "lookahead": "off"}
+    batch = Batch()
+    batch.pace = Pace(stretch=2.0)
+    long = llm.generate("xyz" * 110, **options)
+    batch.add(long)
+    batch.step()
+    shorts, steps = [], 0
+    while not long.tokens:
+        if not any(short.stop_reason is None for short in shorts):
+            shorts.append(llm.generate(f"{len(shorts)} cd" * 10, **options))
+            batch.add(shorts[-1])
+        batch.step()
+        steps += 1
+        assert steps < 40
+    assert len(shorts) > 2 and shorts[0].stop_reason is not None
+    batch.finish()
+    for answer, prompt in [(long, "xyz" * 110), (shorts[0], "0 cd" * 10)]:
+        assert answer.tokens == alone(program, prompt, max_new_tokens=4, lookahead="off")
+
+
 def test_guesses_are_bounded_too(program: Path) -> None:
     llm = LLM(program)
     batch = Batch([llm.generate("abc" * 20, raw=True, max_new_tokens=40, lookahead="on")])

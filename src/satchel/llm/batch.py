@@ -46,6 +46,7 @@ class Batch:
         self._failed = failed
         self._after_long = False
         self._after_drawing = False
+        self._short_first = False
         # The longest piece of a prompt while others answer, in whole pages: they wait for it.
         self.longest_piece = 1 << 30
         self.pace: Pace | None = None  # what bounds steps in which others answer
@@ -93,6 +94,7 @@ class Batch:
         self._admit()
         if not self._members:
             return False
+        self._members = deque(sorted(self._members, key=self._turn))
         long = next((m for m in self._members if m.alone), None)
         short = [m for m in self._members if not m.alone]
         drawing, others = [m for m in short if m.draw], [m for m in short if not m.draw]
@@ -117,6 +119,13 @@ class Batch:
             self._run(chosen)
         return True
 
+    def _turn(self, member: Member) -> int:
+        """Of prompts the one with the least left comes first, and in every other such step the
+        oldest one, so that none is held up for ever; answers keep their order."""
+        if not member.reading:
+            return 0
+        return 1 + (member.left if self._short_first else member.number)
+
     def _most_beside(self, members: Sequence[Member]) -> int:
         """The tokens of a step in which these go on, so that none of them waits for long."""
         answering = sum(m.rows for m in members if not m.reading)
@@ -125,15 +134,14 @@ class Batch:
         return self.pace.most(answering, len(self._members) + self.waiting + self.expected)
 
     def _admit(self) -> None:
-        """Begin with those that wait, but not while a prompt's pages are still to come: the next
-        prompt may begin with the same ones."""
+        """Begin with those that wait, but for those that had better wait for a prompt."""
         if self._evicted and not self._members:
             self._members.append(self._evicted.popleft())
         while (
             self._waiting
             and not self._evicted
             and len(self._members) < self._most
-            and not any(m.has_pages_to_come for m in self._members)
+            and not any(m.goes_before(self._waiting[0]) for m in self._members)
         ):
             generation = self._waiting.popleft()
             try:
@@ -158,6 +166,8 @@ class Batch:
 
     def _run(self, members: Sequence[Member]) -> None:
         parts = [m.next_part() for m in members]
+        if any(m.reading for m in members):
+            self._short_first = not self._short_first
         rows = sum(len(part.tokens) for part in parts)
         started = time.perf_counter()
         try:

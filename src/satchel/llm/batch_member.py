@@ -74,9 +74,20 @@ class Member:
         return self.rows > SHORT_STEP or (self.reading and self.shows)
 
     @property
-    def has_pages_to_come(self) -> bool:
-        """Whether it will fill a page of a cache that others may begin with."""
-        return self.reading and sum(self.pieces) >= PAGE
+    def left(self) -> int:
+        """The tokens that are still to be read."""
+        return sum(self.pieces)
+
+    def goes_before(self, waiting: Generation) -> bool:
+        """Whether one that waits had better begin when more of this prompt has been read.
+
+        It may begin with the same page of a cache, which is then there; and prompts that are read
+        by turns are all late. But a short question does not wait for a long text.
+        """
+        if not self.reading or self.left < PAGE:
+            return False
+        same = list(waiting.prompt[:PAGE]) == list(self.generation.prompt[:PAGE])
+        return same or 2 * len(waiting.prompt) > self.left
 
     @property
     def pages(self) -> int:
