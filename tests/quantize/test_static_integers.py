@@ -12,6 +12,8 @@ import satchel
 from satchel.encodings.encoding import Encoding
 from satchel.graph.builder import GraphBuilder
 from satchel.graph.ir import DType, Graph, Value
+from satchel.graph.ops.quantized import LIMITS
+from satchel.graph.passes.fusion import separate_activations
 from satchel.graph.reference import ReferenceInterpreter
 from satchel.quantize.static import (
     ActivationEncoding,
@@ -23,6 +25,7 @@ from satchel.quantize.static import (
     lower_integers,
     own_noise,
     plan_integers,
+    quantize_rows,
     read_lowered,
 )
 from support.arrays import normal
@@ -158,6 +161,51 @@ def test_a_vision_model_never_leaves_8_bits() -> None:
     assert ops.count("quantize") == 1 and "dequantize" not in ops
     known = {"quantize", "transpose", "qconv2d", "max_pool2d", "qmean", "qmul", "lookup", "concat"}
     assert set(ops) == known | {"pad", "slice", "reshape", "qlinear"}
+
+
+@pytest.mark.parametrize("name", ["vision", "transformer"])
+def test_a_plain_plan_goes_from_codes_to_codes(name: str, tmp_path: Path) -> None:
+    graph, weights, read, _, examples = _prepared(name)
+    separate_activations(graph, LIMITS)
+    plan = plan_integers(graph, calibrate(graph, read, examples), plain=True)
+    lowered = lower_integers(graph, plan, read)
+    layers = [node for node in lowered.graph.nodes if node.op in ("qconv2d", "qlinear")]
+    assert len(layers) == len(weights)
+    for node in layers:
+        assert node.outputs[0].dtype == DType.u8 and len(node.inputs) < 5  # no residual
+        assert node.attrs.get("activation", "none") in LIMITS
+    ops = [node.op for node in lowered.graph.nodes]
+    assert "lookup" not in ops and "dequantize" in ops
+    kinds = dict.fromkeys(lowered.codes, Encoding("matrix_i8"))
+    path = write_program(
+        tmp_path / "x.satchel", [lowered.graph], {**weights, **lowered.codes}, kinds
+    )
+    method, rounded = satchel.load(path).method(), PlannedInterpreter(read, plan, graph)
+    for example in examples:
+        got = method.run(**example)[0]
+        near = rounded.run(example)["y"]
+        assert np.abs(got - near).max() <= 0.03 * np.abs(near).max()
+
+
+def test_a_limit_behind_a_sum_is_part_of_it() -> None:
+    net = Net()
+    b = net.b
+    x = net.conv(b.input("x", (1, 6, 6, 4)), 4, 1)
+    y = net.conv(b.relu(b.add(net.conv(x, 4, 1), net.conv(x, 4, 1))), 4, 1)
+    graph, read = net.finish(y), lambda w: net.weights[w.name]
+    plan = plan_integers(
+        graph, calibrate(graph, read, [{"x": normal(1, 6, 6, 4, seed="x")}]), plain=True
+    )
+    (pair,) = [n for n in lower_integers(graph, plan, read).graph.nodes if n.op == "qadd"]
+    assert pair.attrs["activation"] == "relu"
+
+
+def test_a_row_of_nothing_has_a_step_for_its_bias() -> None:
+    rows = np.array([[0.0, 0.0], [1.27, 0.0], [12.7, -3.0]], np.float32)
+    codes, scales = quantize_rows(rows)
+    assert codes[0].tolist() == [0, 0]
+    np.testing.assert_allclose(scales, [0.01, 0.01, 0.1], rtol=1e-6)
+    assert quantize_rows(np.zeros((2, 3), np.float32))[1].tolist() == [1.0, 1.0]
 
 
 def test_a_residual_stream_stays_in_floats() -> None:

@@ -109,7 +109,7 @@ class BaseTarget(Target):
     def finish_module(self, module: ModuleGraph, progress: Progress) -> ModuleGraph:
         """Quantise a module with the recipe ``int8``, or prepare its graph to run in floats."""
         if module.recipe_name == STATIC:
-            return _in_integers(module, progress)
+            return in_integers(module, progress)
         optimize(module.graph, FLOATS)
         return module
 
@@ -177,8 +177,9 @@ class BaseTarget(Target):
         return ReferenceInstance(program)
 
 
-def _in_integers(module: ModuleGraph, progress: Progress) -> ModuleGraph:
-    """All layers that no override names run in integers."""
+def in_integers(module: ModuleGraph, progress: Progress, plain: bool = False) -> ModuleGraph:
+    """All layers that no override names run in integers; ``plain`` with no more forms of them than
+    any library has."""
     arrays, samples = module.arrays, module.samples
     kept = {n for n in arrays for o in module.recipe.overrides if o.matches(n)}
     count = len(samples.examples)
@@ -190,6 +191,7 @@ def _in_integers(module: ModuleGraph, progress: Progress) -> ModuleGraph:
         samples.observer,
         kept,
         samples.least_snr,
+        plain,
     )
     progress("Calibrating, inputs", count, count)
     return replace(

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 import satchel
-from satchel.errors import RecipeError, UnsupportedOperatorError
+from satchel.errors import UnsupportedOperatorError
 from support.mobilenet_v3 import MobileNetV3Small
 
 
@@ -84,8 +84,3 @@ def test_what_has_no_form_is_named(tmp_path: Path, open_pte: Any) -> None:
     with pytest.raises(UnsupportedOperatorError, match="counts its padding"):
         x = torch.randn(1, 4, 9, 9)
         satchel.export(Counted().eval(), (x,), tmp_path / "m.pte", target="executorch")
-
-
-def test_other_recipes_are_refused() -> None:
-    with pytest.raises(RecipeError, match="Use recipe fp32|Use --recipe fp32"):
-        satchel.export(nn.ReLU().eval(), (torch.randn(2),), target="executorch", recipe="int8")

@@ -152,7 +152,8 @@ def _reshape(part: Part, node: Node) -> int:
 
 def _transpose(part: Part, node: Node) -> int:
     perm = list(attr_ints(node.attrs, "perm"))
-    x, out = part.input(node, 0), part.graph.value(out_shape(node))
+    x = part.input(node, 0)
+    out = part.graph.like(x, out_shape(node))
     part.graph.node(schema.XNNStaticTranspose(len(perm), perm, x, out, 0))
     return out
 

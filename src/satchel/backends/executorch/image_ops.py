@@ -12,7 +12,7 @@ from satchel.backends.executorch.float_ops import LIMITS, function, mean_of_rows
 from satchel.backends.executorch.part import XNN_OPS, Part
 from satchel.backends.executorch.xnnpack import NO_VALUE
 from satchel.backends.weight_rows import Bytes
-from satchel.graph.ir import Node, attr_float, attr_int, attr_ints, attr_str, largest
+from satchel.graph.ir import DType, Node, attr_float, attr_int, attr_ints, attr_str, largest
 from satchel.graph.ops.window import Window
 from satchel.runtime.program import Program
 
@@ -31,9 +31,8 @@ def _conv2d(part: Part, node: Node) -> int:
     window, shape = Window.of("conv2d", node.attrs), out_shape(node)
     channels, outputs = largest(x.shape)[3], shape[3]
     groups = attr_int(node.attrs, "groups", 1)
-    deep = groups == channels and groups > 1
     (kh, kw), name = window.kernel, weight.weight.name
-    if deep:
+    if is_depthwise(node):
         stored = _depthwise(name, outputs, kh * kw)
         matrix = part.stored(f"{name}#depthwise", (1, kh, kw, outputs), stored)
     else:
@@ -41,13 +40,29 @@ def _conv2d(part: Part, node: Node) -> int:
             f"{name}#kernel", (outputs, kh, kw, channels // groups), part.rows_of(weight.weight)
         )
     bias = part.input(node, 2) if len(node.inputs) > 2 and node.inputs[2] else NO_VALUE
-    kind = schema.XNNDepthwiseConv2d if deep else schema.XNNConv2d
     activation = attr_str(node.attrs, "activation", "none")
     out = part.graph.value(shape)
-    sizes = [channels // groups, outputs // groups, groups, 0, 0]
-    layer = kind(*_window(window), *sizes, part.input(node, 0), matrix, bias, out, 0)
-    part.graph.node(layer, LIMITS.get(activation))
+    convolve(part, node, matrix, bias, out)
     return out if activation in LIMITS else function(part, activation, out, shape)
+
+
+def is_depthwise(node: Node) -> bool:
+    """Whether each channel has kernels of its own, which lie in an order of their own."""
+    assert node.inputs[0] is not None
+    groups = attr_int(node.attrs, "groups", 1)
+    return groups == largest(node.inputs[0].shape)[3] and groups > 1
+
+
+def convolve(part: Part, node: Node, matrix: int, bias: int, out: int) -> None:
+    """The layer itself, in floats or in codes, as what it is given is."""
+    assert node.inputs[0] is not None
+    groups = attr_int(node.attrs, "groups", 1)
+    channels, outputs = largest(node.inputs[0].shape)[3], out_shape(node)[3]
+    kind = schema.XNNDepthwiseConv2d if is_depthwise(node) else schema.XNNConv2d
+    sizes = [channels // groups, outputs // groups, groups, 0, 0]
+    window = _window(Window.of("conv2d", node.attrs))
+    layer = kind(*window, *sizes, part.input(node, 0), matrix, bias, out, 0)
+    part.graph.node(layer, LIMITS.get(attr_str(node.attrs, "activation", "none")))
 
 
 def _depthwise(name: str, outputs: int, taps: int) -> Bytes:
@@ -100,8 +115,12 @@ def _concat(part: Part, node: Node) -> int:
 
 def _pad(part: Part, node: Node) -> int:
     before, after = (list(attr_ints(node.attrs, name)) for name in ("before", "after"))
-    value, out = attr_float(node.attrs, "value", 0.0), part.graph.value(out_shape(node))
-    part.graph.node(schema.XNNStaticConstantPad(before, after, value, part.input(node, 0), out, 0))
+    value, x = attr_float(node.attrs, "value", 0.0), part.input(node, 0)
+    if node.outputs[0].dtype == DType.u8:  # a code, and the node wants what it stands for
+        scale, zero = part.graph.steps(x)
+        value = (value - 128 - zero) * scale
+    out = part.graph.like(x, out_shape(node))
+    part.graph.node(schema.XNNStaticConstantPad(before, after, value, x, out, 0))
     return out
 
 
@@ -155,7 +174,7 @@ def why_not(node: Node) -> str | None:
     bias = node.inputs[3] if node.op == "attention_full" and len(node.inputs) > 3 else None
     if bias is not None and largest(bias.shape)[0] != 1:
         return "attention with another bias for each window"
-    if node.op == "reduce_mean":
+    if node.op in ("reduce_mean", "qmean"):
         x, axes = node.inputs[0], attr_ints(node.attrs, "axes")
         rank = 0 if x is None else len(x.shape)
         if axes != (rank - 1,) and not (rank == 4 and tuple(axes) == (1, 2)):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from satchel.backends.executorch import image_ops  # noqa: F401  (it registers)
+from satchel.backends.executorch import image_ops, integer_ops  # noqa: F401  (they register)
 from satchel.backends.executorch.language_model import FORWARD
 from satchel.backends.executorch.method import FLOAT, Constants, MethodWriter
 from satchel.backends.executorch.part import Part

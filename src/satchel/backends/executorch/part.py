@@ -145,7 +145,7 @@ class Part:
 
     def unary(self, kind: Any, x: int, shape: Sequence[int], *first: Any) -> int:
         """A node of one input; ``first`` are its own fields."""
-        out = self.graph.value(shape)
+        out = self.graph.like(x, shape)
         self.graph.node(kind(*first, x, out, 0))
         return out
 
@@ -157,7 +157,7 @@ class Part:
     def reshape(self, x: int, value: Value) -> int:
         """x in the shape of a value, of whose sizes one may be known when it runs."""
         sizes = _sizes(value)
-        out = self.graph.value(largest(value.shape))
+        out = self.graph.like(x, largest(value.shape))
         self.graph.node(schema.XNNStaticReshape(len(sizes), sizes, x, out, 0))
         return out
 
@@ -165,18 +165,46 @@ class Part:
         """Some of an axis; a size of 0 takes all, however many there are."""
         offsets, sizes, kept = [0] * len(shape), [0] * len(shape), list(shape)
         offsets[axis], sizes[axis], kept[axis] = start, stop - start, stop - start
-        out = self.graph.value(kept)
+        out = self.graph.like(x, kept)
         self.graph.node(schema.XNNStaticSlice(len(shape), offsets, sizes, x, out, 0))
         return out
 
     def concat(self, parts: Sequence[int], axis: int, shape: Sequence[int]) -> int:
-        out = self.graph.value(shape)
+        out = self.graph.like(parts[0], shape)
         kinds = {2: schema.XNNConcatenate2, 3: schema.XNNConcatenate3}
         kinds |= {4: schema.XNNConcatenate4, 5: schema.XNNConcatenate5}
         numbers = [*parts, *[NO_VALUE] * (5 - len(parts))]
         first, last = numbers[:4], numbers[4]
         self.graph.node(kinds[len(parts)](axis, *first, out, 0, last))
         return out
+
+    def as_codes(self, x: int, shape: Sequence[int], scale: float, zero: int) -> int:
+        """Floats as codes of 8 bits. Ours are from 0 on, and XNNPACK's from -128."""
+        out = self.coded(shape, scale, zero)
+        self.graph.node(schema.XNNConvert(x, out, 0))
+        return out
+
+    def coded(self, shape: Sequence[int], scale: float, zero: int) -> int:
+        """A value of such codes."""
+        steps = schema.PerTensorQuant(scale, zero - 128)
+        return self.graph.value(shape, Kind.xnn_datatype_qint8, steps)
+
+    def as_floats(self, x: int, shape: Sequence[int]) -> int:
+        out = self.graph.value(shape)
+        self.graph.node(schema.XNNConvert(x, out, 0))
+        return out
+
+    def by_channel(
+        self, key: str, shape: Sequence[int], data: Bytes, scales: Array, axis: int, kind: Any
+    ) -> int:
+        """Codes that are known, with a scale for each of one dimension's places."""
+        parts = {key: data, f"{key}#scales": plain_bytes(scales.astype(np.float32))}
+        for name, part in parts.items():
+            self.named.setdefault(name, part)
+        stored, scale = (self.graph.constant(name, part.size) for name, part in parts.items())
+        told = {"scale_buffer_idx": scale, "num_scales": scales.size}
+        quant = schema.PerChannelQuant(scale=[], channel_dim=axis, **told)
+        return self.graph.value(shape, kind, quant, stored)
 
     def rounded(self, x: int, shape: Sequence[int]) -> int:
         """x rounded to 8 bits, each row by what it holds."""

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
+from satchel.backends.base import STATIC, in_integers
 from satchel.backends.executorch.rules import check_recipe, require_packages
 from satchel.backends.foreign import ForeignTarget, require_all, require_fixed_floats
 from satchel.backends.target import (
@@ -14,12 +16,18 @@ from satchel.backends.target import (
     Draft,
     Extra,
     FileKind,
+    ModuleGraph,
     Placement,
 )
 from satchel.errors import RecipeError
 from satchel.graph.ir import Graph, Node
+from satchel.graph.ops.quantized import LIMITS
+from satchel.graph.passes.fusion import separate_activations
 from satchel.options import SWITCH, option
 from satchel.quantize.scale_form import BRAIN
+
+if TYPE_CHECKING:
+    from satchel.sources.progress import Progress
 
 
 @dataclass(frozen=True)
@@ -52,12 +60,22 @@ class ExecutorchTarget(ForeignTarget):
         return Defaults(prefill_ar_len=128, kv_bits=32, context=2048)
 
     def check_module(self, recipe: str, has_overrides: bool) -> None:
-        if recipe != "fp32" or has_overrides:
+        if recipe not in ("fp32", STATIC) or has_overrides:
             raise RecipeError(
-                f"a module's .pte file is of 32-bit floats, not {recipe}", "Use --recipe fp32."
+                f"a module's .pte file is of 32-bit floats or of 8 bits, not {recipe}"
+                + (" for some layers" if has_overrides else ""),
+                "Use --recipe fp32 or int8, without --override; with --least-snr layers that 8 "
+                "bits would hurt stay in floats.",
             )
 
+    def finish_module(self, module: ModuleGraph, progress: Progress) -> ModuleGraph:
+        if module.recipe_name != STATIC:
+            return module
+        separate_activations(module.graph, LIMITS)  # XNNPACK's layers only limit their results
+        return in_integers(module, progress, plain=True)
+
     def supports(self, node: Node) -> str | None:
+        from satchel.backends.executorch import integer_ops  # noqa: F401  (it registers)
         from satchel.backends.executorch.image_ops import why_not
         from satchel.backends.executorch.language_model import BETWEEN
         from satchel.backends.executorch.part import XNN_OPS

@@ -55,6 +55,17 @@ class Subgraph:
         self.values.append(schema.XValue(whole))
         return number
 
+    def like(self, number: int, shape: Sequence[int]) -> int:
+        """A value of the same numbers as another one: floats, or codes of the same steps."""
+        other = self.values[number].xvalue_union
+        quant = getattr(other, "quant_params", None)
+        return self.value(shape, getattr(other, "tensor_value", other).datatype, quant)
+
+    def steps(self, number: int) -> tuple[float, int]:
+        """Scale and zero point of a value of codes."""
+        quant = self.values[number].xvalue_union.quant_params
+        return quant.scale, quant.zero_point
+
     def give(self, shape: Sequence[int], quant: Any = None, kind: Any = None) -> int:
         """A value that comes from outside."""
         number = self.value(shape, kind or _Type.xnn_datatype_fp32, quant)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Collection
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from satchel.graph.ir import Graph, Node, TensorType, Value, attr_float
+from satchel.graph.ir import Graph, Node, TensorType, Value, attr_float, attr_str
 from satchel.graph.ops import Trait, ops_with
 
 Array = NDArray[Any]
@@ -51,6 +52,22 @@ def fuse_activations(graph: Graph) -> None:
             makers[id(node.outputs[0])] = layer
             gone.add(id(node))
     graph.nodes = [node for node in graph.nodes if id(node) not in gone]
+
+
+def separate_activations(graph: Graph, kept: Collection[str]) -> None:
+    """Undo that, but for some activations: others are nodes of their own again."""
+    nodes: list[Node] = []
+    for node in graph.nodes:
+        nodes.append(node)
+        name = attr_str(node.attrs, "activation", "none") if node.op in LAYERS else "none"
+        if name == "none" or name in kept:
+            continue
+        (result,) = node.outputs
+        before = Value(f"{result.name}.before", result.type)
+        node.attrs = {key: value for key, value in node.attrs.items() if key != "activation"}
+        node.outputs = [before]
+        nodes.append(Node(name, [before], [result], {}))
+    graph.nodes = nodes
 
 
 def fuse_residuals(graph: Graph) -> None:

@@ -111,7 +111,7 @@ class _Lowering:
         attrs = dict(node.attrs)
         # Where only integer nodes read it, a norm gives codes.
         to_codes = node.op == "layer_norm" and id(result) not in self.read_as_float
-        if to_codes and result.name in self.plan.encodings:
+        if to_codes and not self.plan.plain and result.name in self.plan.encodings:
             out = self.encoding(result)
             attrs["out_scale"], attrs["out_zero"] = out.scale, out.zero_point
         made = self.builder.node(node.op, *inputs, **attrs)
@@ -160,7 +160,7 @@ class _Lowering:
             attrs["residual_scale"], attrs["residual_zero"] = other.scale, other.zero_point
         while inputs[-1] is None:
             inputs.pop()
-        to_codes = id(result) not in self.read_as_float
+        to_codes = self.plan.plain or id(result) not in self.read_as_float
         if to_codes:
             out = self.encoding(result)
             attrs["out_scale"], attrs["out_zero"] = out.scale, out.zero_point
@@ -184,6 +184,8 @@ class _Lowering:
 
     def _follower(self, node: Node, result: Value) -> Value:
         """A node that is no layer, on codes."""
+        limit = node.op if id(node) in self.plan.limited else "none"
+        node = self.plan.limited.get(id(node), node)
         first = node.inputs[0]
         assert first is not None
         out = self.encoding(result)
@@ -200,6 +202,8 @@ class _Lowering:
             a, b = self.encoding(first), self.encoding(second)
             steps: dict[str, Attribute] = {"a_scale": a.scale, "a_zero": a.zero_point}
             steps |= {"b_scale": b.scale, "b_zero": b.zero_point}
+            if limit != "none":
+                steps["activation"] = limit
             both = self.as_codes(first), self.as_codes(second)
             return self.builder.node(f"q{node.op}", *both, **steps, **ends)
         if node.op == "reduce_mean":
@@ -218,6 +222,8 @@ class _Lowering:
         have = self.encoding(value)
         if have == out:
             return self.as_codes(value)
+        if self.plan.plain:
+            return self.builder.quantize(self.as_float(value), scale=out.scale, zero=out.zero_point)
         table = self._table(have, out, None)
         return self.builder.node("lookup", self.as_codes(value), table)
 

@@ -47,10 +47,11 @@ def quantize_static(
     observer: str,
     float_layers: Collection[str],
     least_snr: float,
+    plain: bool = False,
 ) -> StaticResult:
     """``float_layers`` stay in floats, and so do those whose own noise leaves less than
     ``least_snr`` dB of the signal, and attention alike; and more, if it is the outputs that have
-    less.
+    less. ``plain`` uses no more integer forms than any library has.
     """
     heads: dict[str, HeadSteps] = {}
     encodings = calibrate(graph, read_weight, examples, observer, native=True, heads=heads)
@@ -61,7 +62,7 @@ def quantize_static(
     def output_snr(floats: Sequence[str]) -> float:
         nonlocal plan, noise
         steps = {name: one for name, one in heads.items() if name not in floats}
-        plan = plan_integers(graph, encodings, {*float_layers, *floats}, steps)
+        plan = plan_integers(graph, encodings, {*float_layers, *floats}, steps, plain)
         noise = measure_noise(graph, read_weight, plan, examples[:NOISE_EXAMPLES])
         return noise.outputs
 

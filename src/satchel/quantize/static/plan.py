@@ -4,6 +4,9 @@ A layer (convolution, linear) runs on codes unless it is to stay in floats. What
 adds, multiplies or maps numbers does so if everything that reads its result runs on codes too, so
 that a chain of layers never leaves 8 bits, while the residual stream of a transformer, which a
 norm reads, stays in floats. Attention runs on codes if an integer layer makes what it reads.
+
+A plan that is ``plain`` has what every library of integer layers has, and no more: layers, sums and
+products, from codes to codes, and what moves codes. Functions are floats between them.
 """
 
 from __future__ import annotations
@@ -13,6 +16,7 @@ from dataclasses import dataclass, field, replace
 
 from satchel.graph.ir import DType, Graph, Node, Value
 from satchel.graph.ops import Trait, ops_with
+from satchel.graph.ops.quantized import LIMITS
 from satchel.graph.passes.fusion import ACTIVATIONS
 from satchel.quantize.static.encoding import ActivationEncoding
 from satchel.quantize.static.heads import HeadSteps, feeding_layer
@@ -44,6 +48,9 @@ class IntegerPlan:
     merged: set[int] = field(default_factory=set)  # ids of nodes that are part of another
     # What attention reads: by the id of its node, and of the result of the layer that makes it.
     heads: dict[int, HeadSteps] = field(default_factory=dict)
+    plain: bool = False
+    # Sums and products that are only limited afterwards, by the id of the node that does it.
+    limited: dict[int, Node] = field(default_factory=dict)
 
     def runs_on_codes(self, node: Node) -> bool:
         return id(node) in self.nodes
@@ -64,9 +71,10 @@ def plan_integers(
     encodings: Mapping[str, ActivationEncoding],
     float_layers: Collection[str] = (),
     heads: Mapping[str, HeadSteps] | None = None,
+    plain: bool = False,
 ) -> IntegerPlan:
     """``encodings`` are those of all activations; ``float_layers`` names weights left alone;
-    ``heads`` are the steps of what attention reads.
+    ``heads`` are the steps of what attention reads; ``plain`` uses no more than any library has.
     """
     readers: dict[int, list[Node]] = {}
     for node in graph.nodes:
@@ -75,14 +83,29 @@ def plan_integers(
                 readers.setdefault(id(value), []).append(node)
     outputs = {id(v) for v in graph.outputs}
     makers = {id(v): node for node in graph.nodes for v in node.outputs}
-    plan = IntegerPlan()
+    plan = IntegerPlan(plain=plain)
+
+    def limited_pair(node: Node) -> Node | None:
+        """The sum or product that nothing but this node reads, which only limits it."""
+        source = node.inputs[0] if node.op in LIMITS else None
+        maker = makers.get(id(source))
+        if maker is None or maker.op not in PAIRS or len(readers[id(source)]) > 1:
+            return None
+        ranged = all(v is not None and v.name in encodings for v in [*maker.inputs, source])
+        return maker if ranged and _can_follow(maker) and id(source) not in outputs else None
+
     for node in reversed(graph.nodes):
         result = node.outputs[0]
         used = readers.get(id(result), [])
         inner = bool(used) and id(result) not in outputs and all(id(n) in plan.nodes for n in used)
         ranged = all(v.name in encodings for v in [*node.inputs, result] if v and is_activation(v))
         layer = _is_integer_layer(node, float_layers) and _ranged_input(node, encodings)
-        if layer or (inner and ranged and _can_follow(node)):
+        if plain:
+            layer = layer and result.name in encodings
+            follows = _can_follow(node, tables=False) or limited_pair(node) is not None
+        else:
+            follows = _can_follow(node)
+        if layer or (inner and ranged and follows):
             plan.nodes.add(id(node))
         steps = heads.get(node.inputs[0].name) if heads and node.inputs and node.inputs[0] else None
         if node.op == "attention_qkv" and steps is not None:
@@ -95,7 +118,15 @@ def plan_integers(
         source = node.inputs[0] if node.inputs else None
         if node.op in KEEP_CODES and plan.runs_on_codes(node) and source is not None:
             plan.encodings[node.outputs[0].name] = plan.encodings[source.name]
-    _find_residuals(graph, plan, readers, outputs)
+    if plain:
+        for node in graph.nodes:
+            pair = limited_pair(node) if plan.runs_on_codes(node) else None
+            if pair is not None:
+                plan.limited[id(node)] = pair
+                plan.merged.add(id(pair))
+                plan.encodings.pop(pair.outputs[0].name)
+    else:
+        _find_residuals(graph, plan, readers, outputs)
     return plan
 
 
@@ -120,8 +151,8 @@ def _is_integer_layer(node: Node, float_layers: Collection[str]) -> bool:
     )
 
 
-def _can_follow(node: Node) -> bool:
-    """Whether a node can run on codes at all."""
+def _can_follow(node: Node, tables: bool = True) -> bool:
+    """Whether a node can run on codes at all; with tables, any function of a number can."""
     if node.outputs[0].dtype != DType.f32 or not is_activation(node.inputs[0]):
         return False
     if node.op in PAIRS or node.op == "concat":
@@ -130,7 +161,8 @@ def _can_follow(node: Node) -> bool:
         return node.attrs.get("value", 0.0) == 0
     if node.op == "expand":
         return len(node.inputs) == 1
-    return node.op in KEEP_CODES or node.op in TABULATED or node.op == "reduce_mean"
+    tabulated = tables and node.op in TABULATED
+    return node.op in KEEP_CODES or tabulated or node.op == "reduce_mean"
 
 
 def _find_residuals(

@@ -30,7 +30,10 @@ def quantize_rows(weight: Array, bits: int = 8) -> tuple[Array, Array]:
     rows = weight.reshape(len(weight), -1).astype(np.float32)
     most = np.float32((1 << bits - 1) - 1)
     scales = np.abs(rows).max(axis=1) / most
-    scales = np.where(scales == 0, np.float32(1), scales).astype(np.float32)
+    # A row of nothing has a step that its bias can be counted in.
+    least = scales[scales > 0].min(initial=np.inf)
+    nothing = least if np.isfinite(least) else np.float32(1)
+    scales = np.where(scales == 0, nothing, scales).astype(np.float32)
     codes = np.clip(np.rint(rows / scales[:, None]), -most, most)
     return codes.astype(np.int8 if bits == 8 else np.int16).reshape(weight.shape), scales
 
@@ -121,6 +124,8 @@ class PlannedInterpreter:
             steps = self._plan.heads.get(id(node))
             if steps is not None:
                 results = [_attend(node, seen, steps)]
+            elif self._plan.plain and self._plan.runs_on_codes(node):  # it gives codes
+                results = [self._round(node.outputs[0].name, results[0])]
             return after_node(node, results) if after_node else results
 
         return self._interpreter.run(self._graph, inputs, rounded, attended)
