@@ -10,7 +10,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 _HUGE_PAGES = "SATCHEL_HUGE_PAGES"
-_together = [0]  # what several processes took at the same time
+_together = [0]  # what other processes took at the same time
 
 
 def cores() -> int:
@@ -41,14 +41,15 @@ def peak_rss() -> int:
 
 
 def peak_with_children() -> int:
-    """The same with the largest process that was started, in bytes: a target's compiler."""
-    largest = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss
-    children = largest if sys.platform == "darwin" else largest * 1024
-    return max(peak_rss(), current_rss() + max(children, *_together))
+    """The same with what processes took that were started: a target's compiler.
+
+    Linux counts for a child what its parent had when it was started, so they tell it themselves.
+    """
+    return max(peak_rss(), current_rss() + max(_together))
 
 
 def note_children(peak: int) -> None:
-    """Several processes at the same time took so many bytes at most, which no system call tells."""
+    """Processes that were started took so many bytes at the same time, at most."""
     _together.append(peak)
 
 

@@ -6,6 +6,7 @@ with the entry-point group ``satchel.targets``, or call :func:`register`.
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Sequence
 from dataclasses import Field
@@ -14,6 +15,7 @@ from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
 from typing import TYPE_CHECKING, Any
 
+from satchel.backends.target import PROGRAM
 from satchel.backends.target import Target as Target
 from satchel.errors import ConfigError
 from satchel.options import options_of
@@ -129,6 +131,17 @@ def find_targets(
             "Leave it out, or choose another target.",
         )
     return tuple(found.values())
+
+
+def writer_of(path: str | os.PathLike[str]) -> type[Target] | None:
+    """The kind of target that writes files named so; None for programs and all others.
+
+    >>> writer_of("model.pte").family, writer_of("model.satchel")
+    ('executorch', None)
+    """
+    suffix = os.path.splitext(os.fspath(path).rstrip("/"))[1]
+    writing = (each for each in families().values() if each.writes != PROGRAM)
+    return next((each for each in writing if each.writes.suffix == suffix), None)
 
 
 def leading_target(targets: Sequence[Target]) -> Target:

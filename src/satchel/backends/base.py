@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 from satchel.backends.reference import ReferenceInstance
@@ -20,7 +21,7 @@ from satchel.backends.target import (
     Target,
 )
 from satchel.encodings.encoding import Encoding
-from satchel.errors import ConfigError, GraphError
+from satchel.errors import ConfigError, ExecutionError, GraphError
 from satchel.graph.divide import divide, touches_state
 from satchel.graph.ir import Graph, Node, Sym
 from satchel.graph.passes import FLOATS, IMPORTED, Pass, optimize
@@ -157,6 +158,13 @@ class BaseTarget(Target):
         return []
 
     # Running.
+
+    @classmethod
+    def open_written(cls, path: Path) -> Program:
+        """A file of the kind that it ``writes``, where that is no program, to be run here."""
+        raise ExecutionError(
+            f"{path} is run by others than Satchel", "Export a .satchel program to run it here."
+        )
 
     def open_with_cache(self, program: Program, threads: int, cache_memory: int) -> Instance:
         """The same with so many bytes for the caches of all sequences, if they are to be chosen."""

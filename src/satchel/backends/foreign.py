@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
 from satchel.backends.base import BaseTarget
@@ -43,6 +44,12 @@ class ForeignTarget(BaseTarget):
 
     def finish_module(self, module: ModuleGraph, progress: Progress) -> ModuleGraph:
         return module
+
+    @classmethod
+    def open_written(cls, path: Path) -> Program:
+        """A file that it wrote, to be run here: by default nothing of ours can."""
+        advice = f"{cls.run_by} A .satchel program for cpu is run here."
+        raise ExecutionError(f"{path} is for {cls.title}", advice)
 
     def open(self, program: Program, threads: int = 0) -> Instance:
         raise ExecutionError(f"{program.path} is on its way to {self.title}", self.run_by)

@@ -311,6 +311,11 @@ class Target(ABC):
 
     # Running.
 
+    @classmethod
+    @abstractmethod
+    def open_written(cls, path: Path) -> Program:
+        """A file of the kind that it ``writes``, where that is no program, to be run here."""
+
     @abstractmethod
     def open(self, program: Program, threads: int = 0) -> Instance:
         """The program running on this chip."""

@@ -52,7 +52,7 @@ def measure(program: Program, options: BenchOptions, tell: Tell = lambda _: None
     if options.profile:
         require_profile(program)
     started = time.perf_counter()
-    program = Program(program.path, target=program.target)
+    program = program.reopened()
     session = Session(program, options.threads)
     session.feed([0])
     load_s = time.perf_counter() - started

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from satchel.backends import find_target
+from satchel.backends import find_target, writer_of
 from satchel.cli.arguments import threads
 from satchel.cli.output import say
 from satchel.errors import InputError, SatchelError
@@ -20,10 +20,15 @@ _LONGEST_PROMPT = 64 << 20  # bytes: what has no end, as /dev/zero, must not tak
 def find_program(source: str) -> Path:
     from satchel.exporter.cached import program_for
 
+    if writer_of(source) and Path(source).exists():
+        return Path(source)
     return program_for(source, progress=ProgressBar(), say=say)
 
 
 def open_program(path: str, arguments: argparse.Namespace) -> Program:
+    writer = writer_of(path)
+    if writer is not None and Path(path).exists():
+        return writer.open_written(Path(path))
     target, layers = getattr(arguments, "target", None), getattr(arguments, "gpu_layers", None)
     if layers is not None:
         target = find_target(target or Program(path).target).with_layers(layers).name

@@ -11,6 +11,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+from satchel.backends import open_instance
 from satchel.errors import ConfigError
 from satchel.eval.harness import model_class
 from satchel.eval.hellaswag import Item, digest_of_items, measure_hellaswag, read_hellaswag
@@ -90,7 +91,10 @@ class _Evaluation:
             raise ConfigError("hellaswag is chosen twice", "Leave out --hellaswag or the task.")
         self.options, self.program, self.counted = options, program, counted
         names = check_phases(options.phases)
-        self.llm = LLM(program, options.threads)
+        # What the chip would do is not started for the reference's run alone.
+        self.first = "qdq" if "qdq" in names and "device" not in names else "device"
+        reference = open_instance(program, reference=True) if self.first == "qdq" else None
+        self.llm = LLM(program, options.threads, instance=reference)
         tokenizer = self.llm.tokenizer
         self.tokens: list[int] = []
         self.windows: list[Window] = []
@@ -116,7 +120,7 @@ class _Evaluation:
         phases: dict[str, Perplexity] = {}
         tasks: dict[str, dict[str, Any]] = {}
         for phase in self.maker.names:
-            session = self.llm.session if phase == "device" else self.maker.open(phase)
+            session = self.llm.session if phase == self.first else self.maker.open(phase)
             facts = {
                 "phase": phase,
                 "program": session.program.checksum,

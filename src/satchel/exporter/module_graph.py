@@ -39,6 +39,9 @@ def prepare_graph_export(
     finished = chip.finish_module(
         ModuleGraph(graph, arrays, encodings, recipe, options.recipe_name, samples), progress
     )
+    # All that is said of it later: the arrays are not to be kept for that.
+    noise, output_snr = finished.noise, finished.output_snr
+    in_float = list(finished.kept_in_float)
     overrides = list(map(str, recipe.overrides))
     description = ", ".join([options.recipe_name, *overrides])
     more = dict(options.metadata)
@@ -64,9 +67,9 @@ def prepare_graph_export(
                 "observer": options.observer if options.needs_examples else None,
                 "description": description,
             },
-            layer_snr_db=finished.noise,
-            kept_in_float=list(finished.kept_in_float),
-            output_snr_db=finished.output_snr,
+            layer_snr_db=noise,
+            kept_in_float=in_float,
+            output_snr_db=output_snr,
             weight_error={n: round(e.relative, 6) for n, e in errors.items()},
             provenance={"format": source, "file": name},
             more=more,

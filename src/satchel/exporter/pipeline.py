@@ -18,7 +18,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeVar
 
-from satchel.backends import families, leading_target
+from satchel.backends import leading_target, writer_of
 from satchel.backends.target import (
     PROGRAM,
     Compilation,
@@ -37,7 +37,7 @@ from satchel.exporter.checks import is_folder
 from satchel.exporter.weights import BLOCK_BYTES, WeightError, WeightPacker
 from satchel.files import check_free_space, refuse_existing, take_place
 from satchel.graph.ir import Graph, Weight
-from satchel.machine import cores, current_rss, peak_rss
+from satchel.machine import cores, current_rss, peak_rss, return_memory
 from satchel.program.about import About
 from satchel.program.names import payload_name
 from satchel.program.writer import ProgramWriter, encode_metadata
@@ -197,12 +197,12 @@ class Export:
                 f"{os.fspath(named)} is not the name of a {kind.suffix} file",
                 f"Give one that ends in {kind.suffix}.",
             )
-        writing = [f for f in families().values() if f.writes.suffix == Path(named).suffix]
-        if not own and writing:
+        writer = writer_of(named)
+        if not own and writer:
             raise ConfigError(
-                f"{os.fspath(named)} names a file of the target {writing[0].family}, and this is "
-                f"for {self.targets[0].name}",
-                f"Add --target {writing[0].family}, or give a name that ends in {kind.suffix}.",
+                f"{os.fspath(named)} names a file of the target {writer.family}, and this is for "
+                f"{self.targets[0].name}",
+                f"Add --target {writer.family}, or give a name that ends in {kind.suffix}.",
             )
         return Path(named)
 
@@ -280,6 +280,8 @@ class Export:
         """
         with partial_folder(output.absolute().parent) as work:
             self._pack(work / "portable.satchel", False, threads)
+            self.portable.checkpoint.close()  # from here on weights are those of the program
+            return_memory()
             program = Program(work / "portable.satchel")
             metadata = {**program.metadata, "payloads": {}}
             files: dict[str, Path] = {}

@@ -34,7 +34,7 @@ class LLM:
     """A language model with its tokenizer and chat template, all from one file.
 
     The KV caches of all its conversations may take ``cache_memory`` bytes, by default half of the
-    machine's memory.
+    machine's memory. ``instance`` runs the program, by default a new one on its target.
 
     >>> llm = LLM("model.satchel")
     >>> answer = llm.generate("What is the capital of France?", max_new_tokens=8)
@@ -53,11 +53,13 @@ class LLM:
         verify: bool = False,
         adapter: str | None = None,
         cache_memory: int = 0,
+        instance: Instance | None = None,
     ) -> None:
         if not isinstance(program, Program):
             program = Program(_path_of(program), verify)
         self.program = program
-        instance = _with_cache(program, threads, cache_memory) if cache_memory else None
+        if cache_memory:
+            instance = _with_cache(program, threads, cache_memory)
         self.sessions = Sessions(Session(program, threads, mode, instance, adapter))
 
     @property

@@ -51,6 +51,10 @@ class Program:
         if target is not None and target not in self.targets:
             self._require_portable(target)
 
+    def reopened(self) -> Program:
+        """The same file, opened once more."""
+        return Program(self.path, target=self._target)
+
     @cached_property
     def targets(self) -> tuple[str, ...]:
         """The targets that it can run on, the usual one first."""

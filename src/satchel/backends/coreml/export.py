@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from functools import cached_property
 from pathlib import Path
@@ -12,16 +13,15 @@ from satchel.backends.coreml.function import IOS, Form, FunctionWriter, cache_sh
 from satchel.backends.coreml.image_function import ImageFunctionWriter, Picture
 from satchel.backends.coreml.package import Package, version_of
 from satchel.backends.coreml.rules import SYSTEMS
+from satchel.backends.coreml.running import ABOUT, FUNCTIONS, UNITS
 from satchel.backends.target import Compiled, CompilePlan, Draft
 from satchel.graph.ir import Graph, Sym
-from satchel.program.names import KV_METHOD, PREFILL_METHOD
 from satchel.runtime.program import Program
 from satchel.sources.progress import Progress
 from satchel.units import megabytes
 
 PACKAGE, TOKENIZER = ".mlpackage", ".tokenizer.json"
 MOST_ROWS = 16384  # of a layer on the Neural Engine
-FUNCTIONS = {KV_METHOD: "kv", PREFILL_METHOD: "prefill"}
 _MEMORY = 64 << 20  # blocks of weights on their way, and the scales of the largest
 
 
@@ -55,15 +55,16 @@ class CoreMlLanguageModel:
         form = Form(draft.context, IOS[self._system], self._stateful, ane, MOST_ROWS if ane else 0)
         constants = Constants(draft.encodings, self._stateful, palettes=self._palettes)
         named = {FUNCTIONS[graph.name]: graph for graph in draft.graphs}
-        if not self._stateful:  # one function to a package: tokens one by one
+        if not self._stateful or len(named) == 1:  # the name that a function alone has
             named = {"main": named["kv"]}
         functions = {
             name: FunctionWriter(graph, form, constants).write() for name, graph in named.items()
         }
         said = {
+            ABOUT: json.dumps({**draft.about, "target": f"coreml:{self._system}"}),
             "com.satchel.recipe": draft.recipe.describe(),
             "com.satchel.context": str(draft.context),
-            "com.satchel.units": self._units,
+            UNITS: self._units,
             "com.satchel.prefill": str(_tokens(draft)),
         }
         return Package(functions, constants.file, version_of(self._system), said)
@@ -134,7 +135,11 @@ class CoreMlModule:
         writer = ImageFunctionWriter(
             draft.graphs[0], IOS[self._system], constants, picture, bool(classes)
         )
-        said = {"com.satchel.recipe": draft.recipe_name, "com.satchel.units": self._units}
+        said = {
+            ABOUT: json.dumps({**draft.about, "target": f"coreml:{self._system}"}),
+            "com.satchel.recipe": draft.recipe_name,
+            UNITS: self._units,
+        }
         version = version_of(self._system)
         return Package({"main": writer.write()}, constants.file, version, said, classes)
 

@@ -59,7 +59,11 @@ class PackageInterpreter:
             arguments = {
                 key: _found(value, known) for key, value in op.inputs.items() if value is not None
             }
-            known[op.outputs[0]] = self._run(op, arguments)
+            if op.op_type == "classify":
+                label, likely = op.outputs
+                known[label], known[likely] = _classify(arguments)
+            else:
+                known[op.outputs[0]] = self._run(op, arguments)
         return {var.name: known[var] for var in block.outputs if var in known}
 
     def _run(self, op: Any, a: Mapping[str, Any]) -> Any:
@@ -70,12 +74,17 @@ class PackageInterpreter:
             value = a["value"] if "value" in a else a["data"]
             self.states[state] = value.astype(np.float16).astype(np.float32)
             return self.states[state]
-        if op.op_type == "classify":
-            classes = [str(name) for name in a["classes"]]
-            return classes[int(np.argmax(a["probabilities"]))]
         if op.op_type == "const":
             return _constant(op.outputs[0])
         return _OPS[op.op_type](a)
+
+
+def _classify(a: Mapping[str, Any]) -> tuple[str, dict[str, float]]:
+    """The likeliest class, and how likely each is."""
+    classes = [str(name) for name in a["classes"]]
+    numbers = np.asarray(a["probabilities"]).reshape(-1)
+    likely = dict(zip(classes, map(float, numbers), strict=True))
+    return classes[int(np.argmax(numbers))], likely
 
 
 def _found(var: Any, known: Mapping[Any, Any]) -> Any:

@@ -54,13 +54,13 @@ public final class LanguageModel {
     /// `package` is the .mlpackage; it is compiled on first use, which takes a while.
     public init(package: URL, units: MLComputeUnits = .@units@) async throws {
         let compiled = try await MLModel.compileModel(at: package)
-        func load(_ function: String) throws -> MLModel {
+        func load(_ function: String?) throws -> MLModel {
             let configuration = MLModelConfiguration()
             configuration.functionName = function
             configuration.computeUnits = units
             return try MLModel(contentsOf: compiled, configuration: configuration)
         }
-        kv = try load("kv")
+        kv = try load(@kv@)
         prefill = @prefill@
         state = kv.makeState()
         let folder = Bundle.module.resourceURL!.appendingPathComponent("Resources")
@@ -208,6 +208,7 @@ def write_kit(program: Program, folder: Path, units: str) -> None:
         "block": block,
         "ends": ", ".join(map(str, program.metadata["tokenizer"]["eos_ids"])),
         "units": {"ane": "cpuAndNeuralEngine", "gpu": "cpuAndGPU"}.get(units, "all"),
+        "kv": '"kv"' if block > 1 else "nil",
         "prefill": 'try load("prefill")' if block > 1 else "kv",
     }
     (folder / "Package.swift").write_text(_PACKAGE)

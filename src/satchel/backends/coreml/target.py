@@ -31,7 +31,7 @@ from satchel.options import SWITCH, option
 from satchel.quantize.scale_form import ABOVE_ZERO
 
 if TYPE_CHECKING:
-    from satchel.runtime.program import Program
+    from satchel.runtime.program import Instance, Program
 
 NEWEST = SYSTEMS[-1]
 
@@ -151,3 +151,25 @@ class CoreMlTarget(ForeignTarget):
 
         if self.kit:
             write_kit(program, Path(self.kit), self.units)
+
+    @classmethod
+    def open_written(cls, path: Path) -> Program:
+        require_packages()
+        from satchel.backends.coreml.running import PackageProgram
+
+        return PackageProgram(path)
+
+    def open_reference(self, program: Program) -> Instance:
+        """A package's ML program in numpy; what is on its way to one, in our own reference."""
+        from satchel.backends.coreml.running import PackageProgram, interpreted
+
+        if isinstance(program, PackageProgram):
+            return interpreted(program)
+        return super().open_reference(program)
+
+    def open(self, program: Program, threads: int = 0) -> Instance:
+        from satchel.backends.coreml.running import PackageProgram, opened
+
+        if isinstance(program, PackageProgram):
+            return opened(program)
+        return super().open(program, threads)

@@ -81,6 +81,11 @@ class Child:
         message, _ = self.ask("compile", {"models": listed, "target": target, **how})
         return message
 
+    @property
+    def peak_memory(self) -> int:
+        """The most that the process has taken so far, in bytes."""
+        return int(self.ask("peak", {})[0]["peak_bytes"])
+
     def run(self, key: str, arrays: Mapping[str, Array]) -> dict[str, Array]:
         return self.ask("run", {"key": key}, arrays)[1]
 

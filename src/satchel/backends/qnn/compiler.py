@@ -133,6 +133,7 @@ class NpuCompiler:
             return_memory()  # of what was written
             answer = child.compile(models, self.chip.target, manifest.shared, self.settings)
             checked = self._check(number, child, expected)
+            peak = child.peak_memory
         files = sorted(path.name for path in folder.glob(f"shard{number}.*"))
         binaries = [folder / name for name in files if name.endswith(".bin")]
         return {
@@ -140,7 +141,7 @@ class NpuCompiler:
             "binary_bytes": sum(path.stat().st_size for path in binaries),
             "seconds": round(time.perf_counter() - started, 2),
             "processor_seconds": round(answer["processor_s"], 2),
-            "peak_memory_bytes": answer["peak_bytes"],
+            "peak_memory_bytes": peak,
             **checked,
         }
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import tempfile
 import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
+from satchel.backends.called import CalledMethod
 from satchel.backends.qnn.child import Child
 from satchel.backends.qnn.chips import find_chip
 from satchel.backends.qnn.first_run import compiling_told
@@ -26,30 +27,8 @@ from satchel.runtime.program import Instance, Method, OneSequence, Program
 from satchel.sources import cache_folder
 
 Array = NDArray[Any]
-Call = Callable[[Mapping[str, Array]], Mapping[str, Array]]  # inputs by name, to outputs
 
 EMULATOR = "emulator"
-
-
-class NpuMethod(Method):
-    """A method that is not run by the native core."""
-
-    def __init__(self, call: Call, info: Mapping[str, Any]) -> None:
-        self._call = call
-        self.describe(info)
-
-    def run(self, *arrays: ArrayLike, **named: ArrayLike) -> list[Array]:
-        given = dict(zip(self.inputs, self.convert(*arrays, **named), strict=True))
-        for array, info in zip(given.values(), self.info["inputs"], strict=True):
-            wanted = info["shape"]
-            fixed = not any(isinstance(d, tuple) for d in wanted)
-            if len(array.shape) != len(wanted) or (fixed and array.shape != tuple(wanted)):
-                raise ExecutionError(
-                    f"the input {info['name']!r} must have the shape {list(wanted)}, not "
-                    f"{list(array.shape)}"
-                )
-        results = self._call(given)
-        return [np.array(results[name]) for name in self.outputs]
 
 
 class _CompiledProgram(OneSequence, Instance):
@@ -75,7 +54,7 @@ class _CompiledProgram(OneSequence, Instance):
                 f"there is no method {name!r} in {self.program.path}",
                 f"It has {', '.join(self._infos)}.",
             )
-        return NpuMethod(partial(self._run, name), self._infos[name])
+        return CalledMethod(partial(self._run, name), self._infos[name])
 
     def _run(self, name: str, inputs: Mapping[str, Array]) -> Mapping[str, Array]:
         raise NotImplementedError
