@@ -13,9 +13,11 @@ from PIL import Image
 from transformers import CLIPImageProcessorPil
 
 import satchel
+from satchel.backends import find_targets
 from satchel.cli.conversation import Conversation
 from satchel.cli.main import main
 from satchel.errors import CheckpointError, ConfigError, InputError
+from satchel.exporter import ExportOptions, prepare_export
 from satchel.vision_language.preprocess import ClipPreprocessing
 from support.tiny_llava import ROWS, SIZE, tiny_llava
 
@@ -210,6 +212,9 @@ def test_programs_that_do_not_look_say_so(tmp_path: Path) -> None:
 def test_targets(llava: tuple[Any, Path, satchel.LLM], tmp_path: Path) -> None:
     """Those that cannot look say so."""
     _, checkpoint = tiny_llava(tmp_path)
-    for target, mode in (("qnn:SM8750", "hybrid"), ("cpu", "kv")):
-        with pytest.raises(ConfigError, match="does not run models that look"):
-            satchel.export(checkpoint, tmp_path / "x.satchel", target=target, mode=mode)
+    others = [(target, "hybrid") for target in ("qnn:SM8750", "coreml:iOS18", "executorch")]
+    for target, mode in (*others, ("cpu", "kv")):
+        named = rf"^{target} in {mode} mode does not run models that look"
+        with pytest.raises(ConfigError, match=named):
+            options = ExportOptions(target=find_targets(target), mode=mode)
+            prepare_export(checkpoint, options)

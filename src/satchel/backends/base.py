@@ -211,3 +211,15 @@ def in_integers(module: ModuleGraph, progress: Progress, plain: bool = False) ->
         kept_in_float=tuple(result.kept_in_float),
         output_snr=result.output_snr,
     )
+
+
+def refuse_experts(nodes: Sequence[Node], target: str) -> None:
+    """Refuse a mixture of experts for a target whose layers have weights that are known before."""
+    from satchel.backends import portable_names
+
+    if any(node.op == "expert_linear" for node in nodes):
+        raise ConfigError(
+            f"{target} does not run mixtures of experts: which of them a token takes is known only "
+            "when it runs",
+            f"Export it with --target {portable_names()}.",
+        )

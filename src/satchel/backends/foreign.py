@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
-from satchel.backends.base import BaseTarget
+from satchel.backends.base import BaseTarget, refuse_experts
 from satchel.backends.target import LanguageModelRequest, MethodWish, ModuleGraph, Target
 from satchel.errors import ConfigError, ExecutionError, UnsupportedOperatorError
 from satchel.graph.ir import DType, Graph, Node, Sym, largest
@@ -57,6 +57,7 @@ class ForeignTarget(BaseTarget):
 
 def require_all(target: Target, nodes: Sequence[Node]) -> None:
     """Refuse nodes that a target does not take, where nothing else could run them."""
+    refuse_experts(nodes, target.name)
     refused = [f"{node.op}: {reason}" for node in nodes if (reason := target.supports(node))]
     if refused:
         raise UnsupportedOperatorError(

@@ -108,21 +108,19 @@ def scale_rows(name: str, shape: tuple[int, int], group: int, kind: str) -> Byte
     """
     rows, groups = shape[0], shape[1] // group
 
-    def make(program: Program | None) -> Iterator[bytes]:
-        assert program is not None
-        info = _record(program, name)
-        with program.path.open("rb") as file:
-            plane = _read(file, info["scales_offset"], info["scales_size"])
-        halves = group_rows(plane.view(np.float16), groups)[:rows].astype(np.float32)
-        scales = np.where(halves == 0, np.float32(2.0**-14), halves)
-        if kind != "bfloat16":
-            yield np.ascontiguousarray(scales, kind).tobytes()
-            return
-        bits = np.ascontiguousarray(scales).view(np.uint32)
-        assert not (bits & 0xFFFF).any()  # the recipe made them so
-        yield (bits >> 16).astype(np.uint16).tobytes()
+    def make(program: Program | None) -> Iterator[memoryview]:
+        for tiles in _tiles(program, name, 2 * groups * TILE_ROWS, "scales_"):
+            halves = group_rows(tiles.view(np.float16), groups).astype(np.float32)
+            scales = np.where(halves == 0, np.float32(2.0**-14), halves)
+            if kind == "bfloat16":
+                bits = np.ascontiguousarray(scales).view(np.uint32)
+                assert not (bits & 0xFFFF).any()  # the recipe made them so
+                yield _rows_of((bits >> 16).astype(np.uint16))
+            else:
+                yield _rows_of(scales.astype(kind))
 
-    return Bytes(rows * groups * (4 if kind == "float32" else 2), make)
+    size = rows * groups * (4 if kind == "float32" else 2)
+    return Bytes(size, _cut(make, size))
 
 
 def some_rows(data: Bytes, rows: tuple[int, int] | None, row_bytes: int) -> Bytes:
@@ -160,13 +158,15 @@ def _cut(
     return cut
 
 
-def _tiles(program: Program | None, name: str, tile_bytes: int) -> Iterator[Array]:
+def _tiles(program: Program | None, name: str, tile_bytes: int, plane: str = "") -> Iterator[Array]:
+    """Some of a weight's tiles after the other; ``plane`` is ``scales_`` for those of scales."""
     assert program is not None
     info = _record(program, name)
+    offset, size = info[f"{plane}offset"], info[f"{plane}size" if plane else "codes_size"]
     step = max(1, _BLOCK // tile_bytes) * tile_bytes
     with program.path.open("rb") as file:
-        for start in range(0, info["codes_size"], step):
-            yield _read(file, info["offset"] + start, min(step, info["codes_size"] - start))
+        for start in range(0, size, step):
+            yield _read(file, offset + start, min(step, size - start))
 
 
 def _record(program: Program, name: str) -> Mapping[str, Any]:

@@ -201,18 +201,19 @@ def encode_model(opened: OpenedModel) -> EncodedModel:
     )
     wishes = tuple(options.chip.methods(asked))
     if options.embeddings and not any(wish.name == EMBEDDED_METHOD for wish in wishes):
+        named = f"{options.chip.name} in {options.mode} mode"
         if opened.tower is not None:
             raise ConfigError(
-                f"{options.target} in {options.mode} mode does not run models that look at images",
+                f"{named} does not run models that look at images",
                 f"Export it for {portable_names()}, in mode hybrid.",
             )
         raise ConfigError(
-            f"{options.target} in {options.mode} mode takes no embeddings",
+            f"{named} takes no embeddings",
             "Export with mode hybrid for cpu, or leave out embeddings.",
         )
     if options.pooling and not any(wish.name == HIDDEN_METHOD for wish in wishes):
         raise ConfigError(
-            f"{options.target} in {options.mode} mode gives no vectors of texts",
+            f"{options.chip.name} in {options.mode} mode gives no vectors of texts",
             "Export with mode hybrid for cpu, or leave out pooling.",
         )
     graphs = build_graphs(opened, wishes)

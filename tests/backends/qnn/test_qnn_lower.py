@@ -11,9 +11,10 @@ from numpy.typing import NDArray
 from models.model_rows import ROWS, ModelRow
 from satchel.backends.qnn.lowering import Lowered, MaskInput, lower
 from satchel.backends.qnn.ops import PLAIN_OPS
+from satchel.backends.qnn.place import place_program
 from satchel.backends.qnn.runner import visible_slots
 from satchel.backends.qnn.shards import cut_points, split
-from satchel.errors import GraphError
+from satchel.errors import ConfigError, GraphError
 from satchel.graph.builder import GraphBuilder
 from satchel.graph.ir import Graph, Sym, largest
 from satchel.graph.reference import ReferenceInterpreter
@@ -73,6 +74,8 @@ def test_mixtures_of_experts_are_refused(row: ModelRow) -> None:
     method = _model(row).method("kv_forward", 1, CONTEXT)
     with pytest.raises(GraphError, match="no op .*Export this model for cpu"):
         lower(method, 16, 1, CONTEXT)
+    with pytest.raises(ConfigError, match="mixtures of experts.*--target cpu or vulkan"):
+        place_program([method])
 
 
 @pytest.mark.parametrize("row", TAKEN, ids=[row.id for row in TAKEN])

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from math import prod
 from typing import Any
 
+from satchel.backends.base import refuse_experts
 from satchel.backends.qnn.ops import HOST_OPS, LAYERS, is_activation, supports
 from satchel.errors import GraphError, UnsupportedOperatorError
 from satchel.graph.ir import Graph, Node, Value, largest
@@ -122,6 +123,7 @@ def _part(graph: Graph, name: str, chosen: set[int]) -> Graph:
 def place_program(graphs: Sequence[Graph]) -> dict[str, Any]:
     """Where each node of a language model's methods runs: its host's are known beforehand."""
     nodes = [node for graph in graphs for node in graph.nodes]
+    refuse_experts(nodes, "the NPU")
     host = []
     for node in nodes:
         reason = supports(node)
