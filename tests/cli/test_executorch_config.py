@@ -115,6 +115,22 @@ def test_a_name_of_another_kind_is_refused(checkpoint: Path, capsys: Capture) ->
     assert "--target executorch" in said and ".satchel" in said
 
 
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("export --decoder_model qwen3-0_6b --compile_only", "satchel export NAME"),
+        ("export mv3 --delegate --quantize", "for --delegate leave it out"),
+        ("run --model_path=a.pte x", "satchel run FILE"),
+        ("run a.satchel x --tokenizer_path t", "the file holds it"),
+        ("export x --nonsense", "unrecognized arguments: --nonsense. satchel --help"),
+    ],
+)
+def test_flags_of_the_guides_that_are_none_here(words: str, said: str, capsys: Capture) -> None:
+    with pytest.raises(SystemExit):
+        parse_arguments(words.split())
+    assert said in capsys.readouterr().err
+
+
 def test_overrides_need_no_file(checkpoint: Path, tmp_path: Path, capsys: Capture) -> None:
     words = ["+quantization.qmode=torchao:8da4w", f"+export.output_dir={tmp_path / 'out'}"]
     assert main(["export", words[0], str(checkpoint), words[1], "--context", "64"]) == 0

@@ -157,7 +157,10 @@ def parse_arguments(words: Sequence[str]) -> argparse.Namespace:
     if arguments.command == "device" and arguments.action == "run":
         arguments.for_runner, rest = rest, []
     if rest:
-        parser.error(f"unrecognized arguments: {' '.join(rest)}")
+        from satchel.cli.guide_flags import instead_of
+
+        advice = instead_of(rest, arguments.command)
+        parser.error(f"unrecognized arguments: {' '.join(rest)}" + (advice and f"; {advice}"))
     arguments.overrides_of_groups = overrides
     return arguments
 

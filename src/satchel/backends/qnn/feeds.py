@@ -13,13 +13,14 @@ from satchel.backends.qnn.calibrate import Calibrated, Feed
 from satchel.backends.qnn.lowering import Lowered
 from satchel.backends.qnn.prepared import PreparedProgram
 from satchel.backends.qnn.runner import Host, mask_codes, visible_slots
-from satchel.backends.qnn.shards import cut_points, split
+from satchel.backends.qnn.shards import choose_cuts, cut_points, needed_shards, split
 from satchel.errors import RecipeError
-from satchel.graph.ir import DType, Graph, largest
+from satchel.graph.ir import DType, Graph, Node, largest
 from satchel.runtime.program import Instance
 
 Array = NDArray[Any]
 Example = Mapping[str, Array]
+MEASURED_AT_ONCE = 100_000_000  # bytes of a module's weights and values
 _HIDDEN = -1e9  # added to the scores of slots that are not seen
 
 
@@ -105,6 +106,12 @@ def _call(tokens: Array, position: int) -> dict[str, Array]:
     return {"tokens": tokens, "position": positions}
 
 
+def _floats_of(node: Node) -> int:
+    """The bytes of a node's weights and results as floats."""
+    weights = [v.type.max_bytes for v in node.inputs if v is not None and v.weight is not None]
+    return sum(weights) + sum(v.type.max_bytes for v in node.outputs)
+
+
 def made_up_examples(graph: Graph) -> list[Example]:
     """One call with random numbers: enough where no ranges are measured."""
     random = np.random.default_rng(0)
@@ -129,7 +136,10 @@ class ExampleFeeds:
 
     def lowered(self, prepared: PreparedProgram) -> tuple[Lowered, list[Graph]]:
         lowered = prepared.lowered[self.method]
-        return lowered, [lowered.npu]
+        graph = lowered.npu
+        # As few as can be: each is written out as floats, and gives all its values at once.
+        count = needed_shards(graph, _floats_of, MEASURED_AT_ONCE)
+        return lowered, split(graph, choose_cuts(graph, _floats_of, count))
 
     def feeds(self, prepared: PreparedProgram, lowered: Lowered) -> list[Feed]:
         return [Feed(self._given(prepared, example)) for example in self.examples]

@@ -1,0 +1,57 @@
+"""Flags of the published guides that are none here, and what to type instead."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+_FIRST = "the model is the first word: satchel {command} NAME"
+_ALWAYS = "leave it out: it is always so"
+_IN_THE_FILE = "leave it out: the file holds it"
+_INSTEAD = {
+    "--decoder-model": _FIRST,
+    "--model": _FIRST,
+    "--model-name": _FIRST,
+    "--model-path": "the file is the first word: satchel {command} FILE",
+    "--artifact": "write -o FOLDER/",
+    "--output-name": "write -o NAME",
+    "--output-dir": "write -o FOLDER/",
+    "--output-path": "write -o NAME",
+    "--soc-model": "write --target qnn:SM8750",
+    "--compile-only": "leave it out: an export compiles, and satchel run runs",
+    "--pre-gen-pte": "leave it out: satchel run FILE takes what was exported",
+    "--ci": "write --random-weights",
+    "--quantize": "write --recipe int8, or 8da4w for a language model",
+    "--force-fp16": "write --recipe fp16",
+    "--dtype": "write --recipe fp32 or fp16",
+    "--tasks": "write --calibrate task:NAME",
+    "--limit": "write --calibrate-samples N",
+    "--num-samples": "write --calibrate-samples N",
+    "--max-length": "write --calibrate-length N",
+    "--ar-len": "write --prefill-ar-len N",
+    "--vulkan": "write --target vulkan",
+    "--xnnpack": "leave it out: --target cpu is usual",
+    "--tokenizer-bin": "leave it out: --tokenizer_model is enough",
+    "--tokenizer-path": _IN_THE_FILE,
+    "--decoder-model-version": _IN_THE_FILE,
+    "--system-prompt": "write --system TEXT",
+    "--run-lm-eval": "use satchel eval FILE --tasks NAME",
+    **dict.fromkeys(
+        ("--use-kv-cache", "--use-sdpa-with-kv-cache", "--delegate", "--use-partitioner"), _ALWAYS
+    ),
+    **dict.fromkeys(
+        ("--build", "--build-folder", "--qnn-env-path"), "leave it out: nothing is built"
+    ),
+}
+
+
+def instead_of(words: Sequence[str], command: str) -> str:
+    """What to type for the first of these words that the guides have; nothing if none is theirs.
+
+    >>> instead_of(["--decoder-model", "qwen3"], "export")
+    'for --decoder-model the model is the first word: satchel export NAME'
+    """
+    for word in words:
+        flag = word.partition("=")[0]
+        if flag in _INSTEAD:
+            return f"for {flag} {_INSTEAD[flag].format(command=command)}"
+    return ""
