@@ -13,7 +13,7 @@ from torch.nn.utils.fusion import fuse_conv_bn_eval
 
 import satchel
 from satchel.graph.passes import IMPORTED, optimize
-from satchel.quantize.static import calibrate, plan_integers
+from satchel.quantize.static import calibrate, decibels, plan_integers, signal_to_noise
 from satchel.torch.capture import capture
 from satchel.torch.importer import import_program
 from satchel.torch.vision_models import read_weights
@@ -103,26 +103,56 @@ def test_all_six_are_right(
         assert classifier.program.metadata["kept_in_float"] == ["features.1.block.0.0.weight"]
 
 
+@pytest.mark.parametrize("recipe", ["int8", "fp16"])
 def test_all_six_are_right_on_an_npu(
-    module: torch.nn.Module, photographs: dict[str, np.ndarray], tmp_path: Path
+    recipe: str, module: torch.nn.Module, photographs: dict[str, np.ndarray], tmp_path: Path
 ) -> None:
     pytest.importorskip("onnxruntime_qnn", reason="pip install 'satchel[qnn]'")
     path = satchel.export(
         module,
         (torch.zeros(1, 3, 224, 224),),
         tmp_path / "x.satchel",
-        recipe="int8",
+        recipe=recipe,
         target="qnn:SM8750",
-        calibration=list(photographs.values()),
+        calibration=list(photographs.values()) if recipe == "int8" else None,
         metadata=class_metadata(PREPROCESSING, CLASSES),
     )
     classifier = Classifier(path)
+    power = [0.0, 0.0]
     for name, array in photographs.items():
-        assert classifier.classify(array)[0].label == name.split("_")[0], name
+        scores = classifier.scores(array)
+        assert CLASSES[scores.argmax()] == name.split("_")[0], name
+        with torch.no_grad():
+            pair = signal_to_noise(module(torch.from_numpy(array)).numpy()[0], scores)
+        power = [one + other for one, other in zip(power, pair, strict=True)]
     meta = classifier.program.metadata
     assert meta["placement"] == {"nodes": {"qnn": 81}, "fallbacks": []}
-    # With only the first depthwise layer in 16 bits, one of the photographs is wrong.
-    assert "features.1.block.0.0.weight" in meta["in_16_bits"] and len(meta["in_16_bits"]) > 13
+    if recipe == "int8":
+        # With only the first depthwise layer in 16 bits, one of the photographs is wrong.
+        assert "features.1.block.0.0.weight" in meta["in_16_bits"] and len(meta["in_16_bits"]) > 13
+    else:
+        assert decibels(*power) > 30
+
+
+@pytest.mark.parametrize("recipe", ["fp32", "int8"])
+def test_all_six_are_right_in_executorch(
+    recipe: str, module: torch.nn.Module, photographs: dict[str, np.ndarray], tmp_path: Path
+) -> None:
+    runtime = pytest.importorskip("executorch.runtime", reason="pip install 'satchel[executorch]'")
+    path = satchel.export(
+        module,
+        (torch.zeros(1, 3, 224, 224),),
+        tmp_path / "x.pte",
+        recipe=recipe,
+        target="executorch",
+        calibration=list(photographs.values()) if recipe == "int8" else None,
+        metadata=class_metadata(PREPROCESSING, CLASSES),
+    )
+    assert (tmp_path / "x.classes.txt").read_text().split() == CLASSES
+    forward = runtime.Runtime.get().load_program(path).load_method("forward")
+    for name, array in photographs.items():
+        scores = forward.execute([torch.from_numpy(array)])[0]
+        assert CLASSES[int(scores.argmax())] == name.split("_")[0], name
 
 
 def test_every_layer_is_the_quantised_runs_to_one_step(

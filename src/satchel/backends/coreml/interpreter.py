@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from satchel.graph.ops.elementwise import erf
 
 Array = NDArray[Any]
+_KEPT = 2 << 30  # bytes of weights that are unpacked once and not at every call
 
 
 class PackageInterpreter:
@@ -39,6 +40,8 @@ class PackageInterpreter:
             file_weights_dir=str(weights),
         )
         self.states: dict[str, Array] = {}
+        self._unpacked: dict[int, Array] = {}  # weights as floats, by the op that makes them
+        self._room = _KEPT
 
     @property
     def functions(self) -> list[str]:
@@ -76,7 +79,13 @@ class PackageInterpreter:
             return self.states[state]
         if op.op_type == "const":
             return _constant(op.outputs[0])
-        return _OPS[op.op_type](a)
+        if id(op) in self._unpacked:
+            return self._unpacked[id(op)]
+        made = _OPS[op.op_type](a)
+        if op.op_type.startswith("constexpr") and made.nbytes <= self._room:
+            self._room -= made.nbytes
+            self._unpacked[id(op)] = made
+        return made
 
 
 def _classify(a: Mapping[str, Any]) -> tuple[str, dict[str, float]]:

@@ -29,6 +29,7 @@ Array = NDArray[Any]
 ABOUT, UNITS = "com.satchel.about", "com.satchel.units"  # in what a package says of itself
 FUNCTIONS = {KV_METHOD: "kv", PREFILL_METHOD: "prefill"}
 _ALONE = ""  # stands for the function of a package that has one
+_BLOCK = 8 << 20
 _COMPUTE_UNITS = {"ane": "CPU_AND_NE", "gpu": "CPU_AND_GPU", "all": "ALL"}
 
 
@@ -62,7 +63,7 @@ class PackageProgram(Program):
 
     @property
     def units(self) -> str:
-        return self._said.get(UNITS, "all")
+        return str(self._said.get(UNITS, "all"))
 
     @property
     def size(self) -> int:
@@ -76,7 +77,8 @@ class PackageProgram(Program):
         whole = hashlib.sha256()
         for path in self._files():
             with path.open("rb") as file:
-                whole.update(hashlib.file_digest(file, "sha256").digest())
+                while block := file.read(_BLOCK):
+                    whole.update(block)
         return whole.hexdigest()
 
     def verify(self, progress: VerifyProgress | None = None) -> None:
@@ -166,7 +168,7 @@ class PackageProgram(Program):
     @property
     def takes_pictures(self) -> bool:
         first = self.spec.description.input[0].type
-        return first.WhichOneof("Type") == "imageType"
+        return bool(first.WhichOneof("Type") == "imageType")
 
     def _module_method(self) -> dict[str, Any]:
         def arrays(features: Any) -> list[dict[str, Any]]:
@@ -280,7 +282,7 @@ class PackageInstance(OneSequence, Instance):
         made = self._engine.run(function, **given)
         for name, cache in self._caches.items():
             cache[:, :, position : position + 1] = made[f"{name}_new"]
-        return np.asarray(made["logits"], np.float32)[0]
+        return _first(made["logits"])
 
     def _block(self, tokens: Array, position: int) -> Array:
         """What fills a block up is written behind the last token, where nobody sees it."""
@@ -288,7 +290,7 @@ class PackageInstance(OneSequence, Instance):
         filled[0, : len(tokens)] = tokens
         last = _whole(len(tokens) - 1)
         made = self._engine.run("prefill", tokens=filled, position=_whole(position), last=last)
-        return np.asarray(made["logits"], np.float32)[0]
+        return _first(made["logits"])
 
     def _forward(self, inputs: Mapping[str, Array]) -> Mapping[str, Array]:
         if not self.program.takes_pictures:
@@ -305,6 +307,12 @@ class PackageInstance(OneSequence, Instance):
         likely = next(value for value in made.values() if isinstance(value, Mapping))
         scores = np.array([[likely[label] for label in vision["classes"]]], np.float64)
         return {"scores": np.log(np.maximum(scores, 1e-30)).astype(np.float32)}
+
+
+def _first(logits: Any) -> Array:
+    """The row that a call gives."""
+    row: Array = np.asarray(logits, np.float32)[0]
+    return row
 
 
 def _whole(number: int) -> Array:

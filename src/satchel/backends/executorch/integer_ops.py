@@ -21,7 +21,7 @@ from satchel.runtime.program import Program
 Array = NDArray[Any]
 _LARGEST_BIAS = 2.0**30  # in steps of a layer's sums, which have 32 bits
 # By what steps of the inputs may be larger than those of the result, in XNNPACK.
-_SUMS, _PRODUCTS = (2.0**-10, 2.0**8), (2.0**-16, 2.0**8)
+_SUMS, _PRODUCTS, _MEANS = (2.0**-10, 2.0**8), (2.0**-16, 2.0**8), (2.0**-8, 2.0**8)
 
 
 def _result(part: Part, node: Node) -> int:
@@ -109,8 +109,8 @@ def _pair(kind: Any, bounds: tuple[float, float]) -> Callable[[Part, Node], int]
             return out
         # Steps that far apart are floats in between.
         shapes = [largest(v.shape) for v in node.inputs if v is not None]
-        floats = [part.as_floats(x, its) for x, its in zip((a, b), shapes, strict=True)]
-        made = part.binary(kind, *floats, shape)
+        a, b = part.as_floats(a, shapes[0]), part.as_floats(b, shapes[1])
+        made = part.binary(kind, a, b, shape)
         made = made if limits == "none" else function(part, limits, made, shape)
         return part.as_codes(made, shape, scale, attr_int(node.attrs, "out_zero", 0))
 
@@ -122,12 +122,17 @@ def _qmean(part: Part, node: Node) -> int:
     assert x is not None
     shape, number = largest(x.shape), part.input(node, 0)
     scale, zero = attr_float(node.attrs, "out_scale"), attr_int(node.attrs, "out_zero", 0)
+    small = (shape[0], 1, 1, shape[-1])
     if axes == (len(shape) - 1,):
         made = mean_of_rows(part, part.as_floats(number, shape), shape)
         out = part.as_codes(made, (*shape[:-1], 1), scale, zero)
-    else:
-        out = part.coded((shape[0], 1, 1, shape[3]), scale, zero)
+    elif _MEANS[0] <= part.graph.steps(number)[0] / scale < _MEANS[1]:
+        out = part.coded(small, scale, zero)
         part.graph.node(schema.XNNGlobalAvgPooling2d(number, out, XNN_FLAG_KEEP_DIMS))
+    else:
+        made, floats = part.graph.value(small), part.as_floats(number, shape)
+        part.graph.node(schema.XNNGlobalAvgPooling2d(floats, made, XNN_FLAG_KEEP_DIMS))
+        out = part.as_codes(made, small, scale, zero)
     return out if attr_int(node.attrs, "keepdims", 0) else part.reshape(out, node.outputs[0])
 
 

@@ -35,7 +35,9 @@ from satchel.backends.qnn.sizes import (
     compile_memory,
     context_bytes,
     estimate,
+    estimate_module,
     largest_layer,
+    measuring_memory,
     reference_memory,
     weight_bytes,
 )
@@ -73,7 +75,7 @@ class NpuPlan:
     shards: tuple[ShardEstimate, ...]
     checking: int = 0  # what the reference takes, before the compiler starts
     jobs: int = 1  # shards that are compiled at the same time
-    beside: int = 0  # what measuring ranges leaves in the process beside the compiler's
+    freed: int = 0  # what the process gives back before the compiler starts
 
     @property
     def binary_bytes(self) -> int:
@@ -82,7 +84,7 @@ class NpuPlan:
     @property
     def peak_memory(self) -> int:
         largest = sorted((shard.peak_memory for shard in self.shards), reverse=True)
-        return max(self.checking, sum(largest[: self.jobs])) + self.beside
+        return max(self.checking, sum(largest[: self.jobs]) - self.freed)
 
     @property
     def seconds(self) -> float:
@@ -271,10 +273,10 @@ class NpuModule:
         # Weights are stored in 16 bits, and the NPU's have 8, or are the same.
         share = 1 if self.bits == FLOATS else 2
         sizes = {name: size // share for name, size in self.draft.weight_bytes.items()}
-        shard = estimate(self.npu, weight_bytes(sizes), 1, 1)
-        # They are there as floats three times: of the module, of its graph, and rounded.
-        floats = 6 * sum(self.draft.weight_bytes.values())
-        return NpuPlan(self.chip.target, False, (shard,), beside=floats).told()
+        shard = estimate_module(self.npu, weight_bytes(sizes))
+        floats = 2 * sum(self.draft.weight_bytes.values())  # the module's own, until it is packed
+        checking = measuring_memory(self.npu, floats)
+        return NpuPlan(self.chip.target, False, (shard,), checking, freed=floats).told()
 
     def compile(self, program: Program, folder: Path, progress: Progress) -> Compiled:
         samples = self.draft.samples

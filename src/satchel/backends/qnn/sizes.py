@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from satchel.backends.qnn.annotate import CACHE_BITS, is_cache
@@ -21,6 +21,10 @@ _MEMORY_PER_BYTE = {"matrix_q8": 7.5, "matrix_f16": 6.0}
 _MEMORY_PER_OTHER = 11.2
 _MEMORY_PER_NODE = 250_000
 _REFERENCE_PER_BYTE = 1.8
+# Of a module, which is one method; measured with benchmarks/paper_exports.py.
+_MODULE_BASE = 150_000_000
+_MODULE_PER_BYTE = 5.0
+_MEASURING_PER_VALUE = 1.5  # of the bytes of all its values as floats
 _SECONDS_PER_NODE = 0.008
 _SECONDS_PER_BYTE = 150e-9
 
@@ -86,6 +90,19 @@ def reference_memory(piece: Graph) -> int:
     weights = [n.inputs[1] for n in piece.nodes if n.op == "linear"]
     largest = max((v.type.max_bytes for v in weights if v is not None), default=0)
     return int(largest * _REFERENCE_PER_BYTE)
+
+
+def measuring_memory(graph: Graph, floats: int) -> int:
+    """What a module's own rounding takes to measure: all weights and values as floats."""
+    values = sum(v.type.max_bytes for node in graph.nodes for v in node.outputs)
+    return int(floats + values * _MEASURING_PER_VALUE)
+
+
+def estimate_module(piece: Graph, size: NodeSize) -> ShardEstimate:
+    """A module's one shard."""
+    weights, nodes = sum(size(node) for node in piece.nodes), len(piece.nodes)
+    memory = _MODULE_BASE + int(weights * _MODULE_PER_BYTE) + nodes * _MEMORY_PER_NODE
+    return replace(estimate(piece, size, 1, 1), peak_memory=memory)
 
 
 def estimate(

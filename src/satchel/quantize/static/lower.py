@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -19,6 +19,7 @@ from satchel.quantize.static.plan import KEEP_CODES, LAYERS, PAIRS, TABULATED, I
 from satchel.quantize.static.qdq import quantize_rows
 
 Array = NDArray[Any]
+MOST_STEPS = 128.0  # of a result, to one step of the sums that it is made of
 
 
 @dataclass
@@ -161,6 +162,8 @@ class _Lowering:
         while inputs[-1] is None:
             inputs.pop()
         to_codes = self.plan.plain or id(result) not in self.read_as_float
+        if self.plan.plain:
+            self._widen(result, float(scale.max()))
         if to_codes:
             out = self.encoding(result)
             attrs["out_scale"], attrs["out_zero"] = out.scale, out.zero_point
@@ -168,6 +171,12 @@ class _Lowering:
                 attrs["out_scale"], attrs["out_zero"] = 1.0, ZERO
         made = self.builder.node(f"q{node.op}", *inputs, **attrs)
         (self.coded if to_codes else self.floats)[id(result)] = made
+
+    def _widen(self, result: Value, step: float) -> None:
+        """Give a result that is next to nothing steps that its layer's sums can be counted in."""
+        one = self.encoding(result)
+        if step > MOST_STEPS * one.scale:
+            self.plan.encodings[result.name] = replace(one, scale=step / MOST_STEPS)
 
     def _attention(self, node: Node, result: Value) -> None:
         x = node.inputs[0]
@@ -194,6 +203,7 @@ class _Lowering:
             attrs = dict(node.attrs)
             if node.op == "pad":
                 attrs["value"] = float(self.encoding(first).zero_point)
+            self.plan.encodings[result.name] = self.encoding(first)
             inputs = [self.as_codes(first), *node.inputs[1:]]
             return self.builder.node(node.op, *inputs, **attrs)
         if node.op in PAIRS:
@@ -223,7 +233,8 @@ class _Lowering:
         if have == out:
             return self.as_codes(value)
         if self.plan.plain:
-            return self.builder.quantize(self.as_float(value), scale=out.scale, zero=out.zero_point)
+            steps: dict[str, Attribute] = {"scale": out.scale, "zero": out.zero_point}
+            return self.builder.node("quantize", self.as_float(value), **steps)
         table = self._table(have, out, None)
         return self.builder.node("lookup", self.as_codes(value), table)
 
