@@ -105,10 +105,6 @@ class NpuCompiler:
         peaks = sorted((shard["peak_memory_bytes"] for shard in manifest.shards), reverse=True)
         note_children(sum(peaks[: self.jobs]))
         manifest.same_bits = self.tries_blocks and all(s["same_bits"] for s in manifest.shards)
-        for method in manifest.methods.values():
-            for one in method.shards:
-                one.binary, one.graph = compiled_graph(folder / one.model)
-        self._check_binaries(folder, manifest)
         (folder / MANIFEST).write_text(manifest.to_json())
         return {path.name: path for path in folder.iterdir()}
 
@@ -134,6 +130,7 @@ class NpuCompiler:
             answer = child.compile(models, self.chip.target, manifest.shared, self.settings)
             checked = self._check(number, child, expected)
             peak = child.peak_memory
+            self._check_binaries(number, folder, manifest, child)
         files = sorted(path.name for path in folder.glob(f"shard{number}.*"))
         binaries = [folder / name for name in files if name.endswith(".bin")]
         return {
@@ -145,26 +142,25 @@ class NpuCompiler:
             **checked,
         }
 
-    def _check_binaries(self, folder: Path, manifest: Manifest) -> None:
-        """Qualcomm's own library must find in each binary the graphs that the manifest names, with
-        these inputs and outputs: no emulator loads a binary with shared weights."""
-        with Child() as child:
-            told: dict[str, Any] = {}
-            for method in manifest.methods.values():
-                for one in method.shards:
-                    if one.binary not in told:
-                        path = str(folder / one.binary)
-                        told[one.binary] = child.ask("contents", {"binary": path})[0]
-                    graphs = told[one.binary]["graphs"]
-                    if one.graph not in graphs:
-                        wrong = [f"it has the graphs {', '.join(graphs)}"]
-                    else:
-                        wrong = differences(one.to_dict(), graphs[one.graph])
-                    if wrong:
-                        raise BackendError(
-                            f"{one.binary} is not what the manifest says: {wrong[0]}",
-                            "Nothing was written; please report the model and the chip.",
-                        )
+    def _check_binaries(self, number: int, folder: Path, manifest: Manifest, child: Child) -> None:
+        """Qualcomm's own library must find in each binary of a shard the graphs that the manifest
+        names, with these inputs and outputs: no emulator loads a binary with shared weights."""
+        told: dict[str, Any] = {}
+        for one in (method.shards[number] for method in manifest.methods.values()):
+            one.binary, one.graph = compiled_graph(folder / one.model)
+            if one.binary not in told:
+                path = str(folder / one.binary)
+                told[one.binary] = child.ask("contents", {"binary": path})[0]
+            graphs = told[one.binary]["graphs"]
+            if one.graph not in graphs:
+                wrong = [f"it has the graphs {', '.join(graphs)}"]
+            else:
+                wrong = differences(one.to_dict(), graphs[one.graph])
+            if wrong:
+                raise BackendError(
+                    f"{one.binary} is not what the manifest says: {wrong[0]}",
+                    "Nothing was written; please report the model and the chip.",
+                )
 
     def _check_size(self, number: int, work: Path) -> None:
         size = sum(path.stat().st_size for path in work.iterdir())
