@@ -120,6 +120,7 @@ def test_a_name_of_another_kind_is_refused(checkpoint: Path, capsys: Capture) ->
     [
         ("export --decoder_model qwen3-0_6b --compile_only", "satchel export NAME"),
         ("export mv3 --delegate --quantize", "for --delegate leave it out"),
+        ("export x --vulkan", "write --target vulkan"),
         ("run --model_path=a.pte x", "satchel run FILE"),
         ("run a.satchel x --tokenizer_path t", "the file holds it"),
         ("export x --nonsense", "unrecognized arguments: --nonsense. satchel --help"),

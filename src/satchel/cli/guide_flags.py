@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from satchel.backends import families
+
 _FIRST = "the model is the first word: satchel {command} NAME"
 _ALWAYS = "leave it out: it is always so"
 _IN_THE_FILE = "leave it out: the file holds it"
@@ -16,7 +18,7 @@ _INSTEAD = {
     "--output-name": "write -o NAME",
     "--output-dir": "write -o FOLDER/",
     "--output-path": "write -o NAME",
-    "--soc-model": "write --target qnn:SM8750",
+    "--soc-model": "the chip is part of --target, which satchel export --help explains",
     "--compile-only": "leave it out: an export compiles, and satchel run runs",
     "--pre-gen-pte": "leave it out: satchel run FILE takes what was exported",
     "--ci": "write --random-weights",
@@ -28,7 +30,6 @@ _INSTEAD = {
     "--num-samples": "write --calibrate-samples N",
     "--max-length": "write --calibrate-length N",
     "--ar-len": "write --prefill-ar-len N",
-    "--vulkan": "write --target vulkan",
     "--xnnpack": "leave it out: --target cpu is usual",
     "--tokenizer-bin": "leave it out: --tokenizer_model is enough",
     "--tokenizer-path": _IN_THE_FILE,
@@ -38,20 +39,23 @@ _INSTEAD = {
     **dict.fromkeys(
         ("--use-kv-cache", "--use-sdpa-with-kv-cache", "--delegate", "--use-partitioner"), _ALWAYS
     ),
-    **dict.fromkeys(
-        ("--build", "--build-folder", "--qnn-env-path"), "leave it out: nothing is built"
-    ),
+    **dict.fromkeys(("--build", "--build-folder"), "leave it out: nothing is built"),
 }
 
 
 def instead_of(words: Sequence[str], command: str) -> str:
     """What to type for the first of these words that the guides have; nothing if none is theirs.
 
+    Their switches for a backend are targets here.
+
     >>> instead_of(["--decoder-model", "qwen3"], "export")
     'for --decoder-model the model is the first word: satchel export NAME'
     """
+    targets = {f"--{family}": f"write --target {family}" for family in families()}
     for word in words:
         flag = word.partition("=")[0]
+        if flag in targets:
+            return f"for {flag} {targets[flag]}"
         if flag in _INSTEAD:
             return f"for {flag} {_INSTEAD[flag].format(command=command)}"
     return ""
