@@ -140,6 +140,8 @@ def writer_of(path: str | os.PathLike[str]) -> type[Target] | None:
     ('executorch', None)
     """
     suffix = os.path.splitext(os.fspath(path).rstrip("/"))[1]
+    if suffix in ("", PROGRAM.suffix):  # nobody has to be asked, which takes a while
+        return None
     writing = (each for each in families().values() if each.writes != PROGRAM)
     return next((each for each in writing if each.writes.suffix == suffix), None)
 
