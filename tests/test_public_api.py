@@ -56,6 +56,25 @@ def test_reprs_tell_what_it_is(program: Path) -> None:
     llm = satchel.LLM(program)
     assert "tiny" in repr(llm) and "8da4w" in repr(llm) and "64 tokens" in repr(llm)
     assert "kv_forward" in repr(llm.program) and "MB" in repr(llm.program)
+    answer = llm.generate("Hi", max_new_tokens=2)
+    assert "0 tokens, not finished" in repr(answer)
+    assert "2 tokens, max_new_tokens" in repr(answer.finish())
+    assert "Chat of 1 messages with <LLM tiny" in repr(llm.chat(system="Be brief."))
+
+
+def test_prompts_that_are_none(program: Path) -> None:
+    llm = satchel.LLM(program, threads=1)
+    for odd in (b"bytes", [1, 2], ["a", "b"]):
+        with pytest.raises(satchel.errors.ConfigError, match="a text or a list of messages"):
+            llm.generate(odd)  # type: ignore[arg-type]
+    with pytest.raises(satchel.errors.ConfigError, match="a list of texts"):
+        llm.generate_many("Hi")
+    for value in (10**400, float("inf"), "1"):
+        with pytest.raises(satchel.errors.ConfigError, match="temperature is"):
+            llm.generate("Hi", temperature=value)  # type: ignore[arg-type]
+    for stop in (["\ud800"], [4]):
+        with pytest.raises(satchel.errors.ConfigError, match="stop string is no text"):
+            llm.generate("Hi", stop=stop)  # type: ignore[list-item]
 
 
 def test_logprobs_are_those_of_the_logits(program: Path) -> None:

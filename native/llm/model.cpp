@@ -60,7 +60,8 @@ Model::Model(const std::string& path, int threads, uint64_t cache_memory)
   const auto cache =
       std::find_if(states.begin(), states.end(), [](const StateInfo& s) { return s.is_cache; });
   if (!step || cache == states.end())
-    throw ConfigError(path + " is not a language model", "Run it with --input FILE.");
+    throw ConfigError(path + " is not a language model",
+                      "satchel run --input FILE, or satchel transcribe, run other kinds.");
   context_ = cache->shape[1];
   tokenizer_ = open_tokenizer(program_);
   if (tokenizer_ == nullptr) {

@@ -82,7 +82,7 @@ class Interrupt {
 
 std::shared_ptr<Model> open_model(const Arguments& given) {
   if (given.places().empty()) throw UsageError("a program is missing");
-  const auto threads = given.whole("threads", 1);
+  const auto threads = given.whole("threads", 1, kMostThreads);
   auto model = Model::open(given.places()[0], static_cast<int>(threads.value_or(0)));
   if (given.has("verify")) llm::verify(model->program().file());
   return model;
@@ -223,10 +223,7 @@ void summarize(const Generation& generation) {
 std::string stream(Generation& generation, bool shown, const Interrupt* interrupt = nullptr) {
   std::string whole, piece;
   while (piece.clear(), generation.next(piece)) {
-    if (shown) {
-      std::fwrite(piece.data(), 1, piece.size(), stdout);
-      std::fflush(stdout);
-    }
+    if (shown) emit_answer(piece);
     whole += piece;
     if (interrupt != nullptr && interrupt->came()) break;
   }

@@ -61,15 +61,17 @@ std::optional<double> Arguments::number(const std::string& flag) const {
   return value;
 }
 
-std::optional<int64_t> Arguments::whole(const std::string& flag, int64_t least) const {
+std::optional<int64_t> Arguments::whole(const std::string& flag, int64_t least,
+                                        int64_t most) const {
   const auto given = text(flag);
   if (!given) return std::nullopt;
   int64_t value = 0;
   const char* last = given->data() + given->size();
   const auto [end, error] = std::from_chars(given->data(), last, value);
-  if (error != std::errc() || end != last || value < least) {
-    throw UsageError("--" + flag + " is a whole number from " + std::to_string(least) +
-                     " on, not '" + *given + "'");
+  if (error != std::errc() || end != last || value < least || value > most) {
+    const std::string range = most == INT64_MAX ? " on" : " to " + std::to_string(most);
+    throw UsageError("--" + flag + " is a whole number from " + std::to_string(least) + range +
+                     ", not '" + *given + "'");
   }
   return value;
 }

@@ -9,6 +9,8 @@
 
 namespace satchel::runner {
 
+constexpr int64_t kMostThreads = 1024;
+
 class Arguments {
  public:
   // Flags that take a value end with '='. Throws UsageError.
@@ -19,7 +21,8 @@ class Arguments {
   std::optional<std::string> text(const std::string& flag) const;
   std::vector<std::string> texts(const std::string& flag) const;  // of one that is repeatable
   std::optional<double> number(const std::string& flag) const;
-  std::optional<int64_t> whole(const std::string& flag, int64_t least) const;
+  std::optional<int64_t> whole(const std::string& flag, int64_t least,
+                               int64_t most = INT64_MAX) const;
 
  private:
   std::vector<std::string> places_;

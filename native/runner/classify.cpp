@@ -150,14 +150,14 @@ int classify(const Arguments& given) {
     }
     ++read;
     const std::vector<float> scores = repeats.run(classifier, image, seconds);
-    if (!json && inputs.size() > 1) std::printf("%s\n", name.c_str());
+    if (!json && inputs.size() > 1) emit(name);
     JsonList classes;
     for (const Prediction& one : top_classes(scores, top)) {
       const std::string& label = classifier.label(one.index);
       classes.push_back(JsonObject{{"label", label},
                                    {"index", static_cast<int64_t>(one.index)},
                                    {"probability", one.probability}});
-      if (!json) std::printf("%6.2f%%  %s\n", one.probability * 100, label.c_str());
+      if (!json) std::printf("%6.2f%%  %s\n", one.probability * 100, shown(label).c_str());
     }
     if (!json && !seconds.empty()) {
       std::printf("median %.2f ms, mean %.2f ms\n", seconds[0].second.number(0) * 1e3,

@@ -4,6 +4,7 @@
 
 #include <stdexcept>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "../llm/json.h"
@@ -26,9 +27,17 @@ int tokenize(int argc, char** argv);
 // The bytes of a file, or of standard input for "-".
 std::string read_file(const std::string& path);
 
-// A remark on standard error, and a JSON document on standard output.
+// A text that a terminal can show: what it could be steered with is spelled out, as names and texts
+// come from files.
+std::string shown(std::string_view text);
+// A remark on standard error; a line of the result and a JSON document on standard output.
 void say(const std::string& text);
+void emit(const std::string& text);
 void print_json(const llm::Json& document);
+// A piece of an answer: as it is to a file or a pipe, and shown on a terminal.
+void emit_answer(std::string_view piece);
+// Whether all that was printed has reached its place.
+bool is_written();
 std::string megabytes(uint64_t bytes);
 double median(std::vector<double> values);
 // The most memory that the process has had, in bytes; 0 if the system does not

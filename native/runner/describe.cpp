@@ -1,4 +1,4 @@
-// inspect, verify and tokenize, and what all commands print with.
+// inspect, verify and tokenize, and how files are read.
 #include <cstdio>
 
 #include "../llm/errors.h"
@@ -70,16 +70,6 @@ std::string read_file(const std::string& path) {
   return text;
 }
 
-void say(const std::string& text) { std::fprintf(stderr, "%s\n", text.c_str()); }
-
-void print_json(const Json& document) { std::printf("%s\n", document.dump().c_str()); }
-
-std::string megabytes(uint64_t bytes) {
-  char text[32];
-  std::snprintf(text, sizeof text, "%.1f MB", static_cast<double>(bytes) / 1e6);
-  return text;
-}
-
 int inspect(int argc, char** argv) {
   const Arguments given(argc, argv, {"json"});
   const std::string path = only_program(given);
@@ -106,22 +96,22 @@ int inspect(int argc, char** argv) {
     const std::string* found = metadata[name].text();
     return found == nullptr ? std::string("unknown") : *found;
   };
-  std::printf("%s  %s\n", path.c_str(), megabytes(file.size()).c_str());
-  std::printf("model      %s, %s\n", text("name").c_str(), text("architecture").c_str());
+  emit(path + "  " + megabytes(file.size()));
+  emit("model      " + text("name") + ", " + text("architecture"));
   if (const std::string* recipe = metadata["recipe"]["description"].text())
-    std::printf("recipe     %s\n", recipe->c_str());
+    emit("recipe     " + *recipe);
   for (const Method& method : program.methods()) {
-    std::printf("method     %s:", method.name.c_str());
+    std::string line = "method     " + method.name + ":";
     for (const uint32_t id : method.inputs) {
       const ValueInfo& value = method.values[id];
-      std::printf(" %s %s", value.name.c_str(), shape_text(method, value).c_str());
+      line += " " + value.name + " " + shape_text(method, value);
     }
-    std::printf("; %zu nodes, arena %s\n", method.nodes.size(),
-                megabytes(method.arena_size).c_str());
+    emit(line + "; " + std::to_string(method.nodes.size()) + " nodes, arena " +
+         megabytes(method.arena_size));
   }
   const bool native = file.find_section(SectionKind::text) != nullptr;
-  std::printf("tokenizer  %s\n", native ? "compiled" : "for Python only");
-  std::printf("checksum   %s\n", checksum(file).c_str());
+  emit(std::string("tokenizer  ") + (native ? "compiled" : "for Python only"));
+  emit("checksum   " + checksum(file));
   return 0;
 }
 
@@ -136,8 +126,8 @@ int verify(int argc, char** argv) {
                                {"file_size_bytes", static_cast<int64_t>(file.size())},
                                {"checksum", checksum(file)}}));
   } else {
-    std::printf("%s: %s and %zu weights are intact\nchecksum %s\n", path.c_str(),
-                megabytes(file.size()).c_str(), file.weights().size(), checksum(file).c_str());
+    emit(path + ": " + megabytes(file.size()) + " and " + std::to_string(file.weights().size()) +
+         " weights are intact\nchecksum " + checksum(file));
   }
   return 0;
 }

@@ -45,6 +45,11 @@ int failed(const char* message, const std::string& advice) {
   return 1;
 }
 
+// A result that nobody got is a failure.
+int finished(int status) {
+  return status != 0 || is_written() ? status : failed("the result could not be written", "");
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -59,18 +64,19 @@ int main(int argc, char** argv) {
   try {
     for (const Command& command : kCommands) {
       if (argc > 1 && std::strcmp(argv[1], command.name) == 0)
-        return command.execute(argc - 2, argv + 2);
+        return finished(command.execute(argc - 2, argv + 2));
     }
     throw UsageError(argc > 1 ? std::string("there is no command '") + argv[1] + "'"
                               : std::string("a command is missing"));
   } catch (const UsageError& error) {
-    say(std::string("satchel-run: ") + error.what() + "\n\n" + kUsage);
+    say(std::string("satchel-run: ") + error.what() + ". satchel-run --help shows how it is used.");
     return 2;
   } catch (const FormatError& error) {
-    if (error.section == "file") return failed(error.what(), error.advice);  // none was read
-    return failed(
-        (error.section + ", offset " + std::to_string(error.offset) + ": " + error.what()).c_str(),
-        error.advice);
+    // The beginning of the whole file is no place that would tell anyone more.
+    const bool nowhere = (error.section.empty() || error.section == "file") && error.offset == 0;
+    const std::string where =
+        " (section " + error.section + ", offset " + std::to_string(error.offset) + ")";
+    return failed((error.what() + (nowhere ? std::string() : where)).c_str(), error.advice);
   } catch (const AdvisedError& error) {
     return failed(error.what(), error.advice);
   } catch (const TokenizerError& error) {

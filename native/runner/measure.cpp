@@ -100,8 +100,8 @@ int bench(int argc, char** argv) {
   const std::chrono::duration<double> rest(given.number("cool-down").value_or(0));
 
   const Clock::time_point start = Clock::now();
-  auto model =
-      Model::open(given.places()[0], static_cast<int>(given.whole("threads", 1).value_or(0)));
+  auto model = Model::open(given.places()[0],
+                           static_cast<int>(given.whole("threads", 1, kMostThreads).value_or(0)));
   Session session(model);
   const uint32_t zero = 0;
   const size_t vocabulary = session.feed(std::span(&zero, 1)).size();

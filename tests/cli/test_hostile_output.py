@@ -123,6 +123,14 @@ def test_an_export_is_written_though_nobody_listens(
     Program(output, verify=True)
 
 
+def test_an_answer_that_nobody_can_read_is_no_bug(program: Path) -> None:
+    command = f"{' '.join(SATCHEL)} run {program} hi --max-new-tokens 2 >&-"
+    done = subprocess.run(
+        ["bash", "-c", command], capture_output=True, text=True, timeout=120, check=False
+    )
+    assert "bug in Satchel" not in done.stderr and "2 new tokens" in done.stderr
+
+
 def test_a_damaged_program_in_the_cache_is_made_again(
     checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

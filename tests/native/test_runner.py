@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import signal
 import subprocess
 from collections.abc import Callable
@@ -244,6 +245,10 @@ def test_damaged_files(program: Path, tmp_path: Path, runner: Any) -> None:
         (["run"], "there is nothing to answer"),
         (["run", "FILE", "Hi", "--fast"], "there is no option --fast"),
         (["run", "FILE", "Hi", "--top-k", "x"], "--top-k is a whole number"),
+        (
+            ["run", "FILE", "Hi", "--threads", "99999999999"],
+            "--threads is a whole number from 1 to",
+        ),
         (["run", "FILE", "Hi", "--prompt", "Ho"], "two things"),
         (["bench"], "bench takes one program"),
     ],
@@ -251,6 +256,7 @@ def test_damaged_files(program: Path, tmp_path: Path, runner: Any) -> None:
 def test_wrong_usage(arguments: list[str], why: str, program: Path, runner: Any) -> None:
     done = runner(*[str(program) if a == "FILE" else a for a in arguments])
     assert done.returncode == 2 and why in done.stderr
+    assert done.stderr.count("\n") == 1 and "satchel-run --help" in done.stderr
 
 
 @pytest.mark.parametrize(
@@ -268,3 +274,38 @@ def test_what_fails_says_what_to_do(
 ) -> None:
     done = runner(*[str(program) if a == "FILE" else a for a in arguments])
     assert done.returncode == 1 and why in done.stderr, done.stderr
+
+
+def test_control_characters_of_a_file_do_not_reach_the_terminal(
+    program: Path, tmp_path: Path, runner: Any, run_json: RunJson
+) -> None:
+    steering = "a\x1b]0;owned\x07\x9b31m\u202eb"
+    model = fm.read(program.read_bytes())
+    model.metadata = json.dumps({**json.loads(model.metadata), "name": steering}).encode()
+    path = tmp_path / "x.satchel"
+    path.write_bytes(fm.write(model))
+    hidden = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202e]")
+    done = runner("inspect", path)
+    assert done.returncode == 0 and not hidden.search(done.stdout)
+    assert r"a\x1b]0;owned\x07\x9b31m\u202eb" in done.stdout
+    assert not hidden.search(runner("inspect", path, "--json").stdout)
+    assert run_json("inspect", path)["metadata"]["name"] == steering
+    done = runner("inspect", tmp_path / f"no{steering}.satchel")
+    assert done.returncode == 1 and not hidden.search(done.stderr)
+    assert "offset 0" not in done.stderr
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no full device")
+@pytest.mark.parametrize("command", [["inspect", "FILE"], ["run", "FILE", "Hi"]])
+def test_a_result_that_is_not_written_is_a_failure(
+    command: list[str], program: Path, device: Path
+) -> None:
+    words = [str(program) if word == "FILE" else word for word in command]
+    with open("/dev/full", "wb") as full:
+        done = subprocess.run(
+            [device / "bin" / "satchel-run", *words],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            check=False,
+        )
+    assert done.returncode == 1 and b"could not be written" in done.stderr

@@ -126,7 +126,7 @@ class Conversation:
         seen = {"images": images, "on_context_full": "stop"} if images else {}
         generation = self._llm.generate(self.messages, **{**self._options, **seen})
         try:
-            if sys.stdout.isatty():
+            if sys.stdout is not None and sys.stdout.isatty():
                 _show(generation)
             else:
                 stream(generation)

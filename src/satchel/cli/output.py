@@ -31,7 +31,8 @@ def emit(text: object = "", end: str = "\n") -> None:
 
 def emit_answer(piece: str) -> None:
     """A piece of what a model says: as it is to a pipe or a file, filtered on a terminal."""
-    print(shown(piece) if sys.stdout.isatty() else piece, end="", flush=True)
+    on_terminal = sys.stdout is not None and sys.stdout.isatty()
+    print(shown(piece) if on_terminal else piece, end="", flush=True)
 
 
 class Aside(str):

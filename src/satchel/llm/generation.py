@@ -142,6 +142,10 @@ class Generation:
         chained = chain_for(session, self._sampler, self._guessing[0], self._alone)
         return chained or lookahead_for(session, self._sampler, *self._guessing)
 
+    def __repr__(self) -> str:
+        state = self.stop_reason or "not finished"
+        return f"<Generation of {len(self.tokens)} tokens, {state}: {self.text!r:.60}>"
+
     def __iter__(self) -> Iterator[str]:
         return self._pieces
 

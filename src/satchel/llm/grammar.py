@@ -160,10 +160,14 @@ class Grammars:
         if len(text) > _LONGEST:
             raise ConfigError(f"the {what} is too long: {len(text)} letters", _ADVICE)
         matcher = LLMatcher(self._tokens, text, log_level=0)
-        if matcher.is_error():
-            reason = " ".join(matcher.get_error().split())[:300]
-            raise ConfigError(f"the {what} is not supported: {reason}", _ADVICE)
-        return Grammar(matcher)
+        if not matcher.is_error():
+            first = matcher.deep_copy()
+            first.compute_bitmask()  # some fail at the first token only, as {"$ref": "#"} does
+            if not first.is_error():
+                return Grammar(matcher)
+            matcher = first
+        reason = " ".join(matcher.get_error().split("<state>", 1)[0].split())[:300]
+        raise ConfigError(f"the {what} is not supported: {reason}", _ADVICE)
 
 
 def schema_of(given: Mapping[str, Any] | str | type) -> dict[str, Any]:

@@ -172,6 +172,9 @@ class LLM:
         keep = 1
         if not prompt:
             raise ConfigError("the prompt is empty", "Give a text or a message.")
+        if not isinstance(prompt, str) and not all(isinstance(m, Mapping) for m in prompt):
+            told = f"a prompt is a text or a list of messages, not {prompt!r:.80}"
+            raise ConfigError(told, 'A message is {"role": "user", "content": "Hello"}.')
         if raw:
             if not isinstance(prompt, str):
                 raise TypeError("a raw prompt is a text")
@@ -275,6 +278,8 @@ class LLM:
         >>> [len(answer.tokens) for answer in answers]
         [4, 4]
         """
+        if isinstance(prompts, str):
+            raise ConfigError("prompts are a list of texts", "One alone is for generate().")
         options.setdefault("lookahead", "off")  # steps are as large as they should be without
         batch = Batch(self.generate(prompt, **options) for prompt in prompts)
         return batch.finish()
@@ -368,6 +373,9 @@ class Chat:
         self.messages: list[Message] = []
         if system:
             self.messages.append({"role": "system", "content": system})
+
+    def __repr__(self) -> str:
+        return f"<Chat of {len(self.messages)} messages with {self._llm!r}>"
 
     def send(self, text: str) -> Generation:
         """Say something; the answer joins the conversation when the next thing is said."""

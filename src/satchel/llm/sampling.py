@@ -90,7 +90,11 @@ class SamplingOptions:
 
 def _check(name: str, value: object, good: Callable[[Any], bool], allowed: str) -> None:
     number = isinstance(value, (int, float)) and not isinstance(value, bool)
-    if not number or not math.isfinite(value) or not good(value):  # type: ignore[arg-type]
+    try:
+        number = number and math.isfinite(value)  # type: ignore[arg-type]
+    except OverflowError:  # a whole number that no float is
+        number, value = False, "too large"
+    if not number or not good(value):
         raise ConfigError(f"The sampling option {name} is {value}", f"It must be {allowed}")
 
 

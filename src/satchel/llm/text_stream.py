@@ -31,6 +31,12 @@ class TextStream:
     ) -> None:
         if isinstance(stop, str) or not all(stop):
             raise ConfigError("A stop string is empty", "Give a list of texts, or none at all")
+        for text in stop:
+            try:
+                text.encode()
+            except (AttributeError, UnicodeEncodeError):
+                told = f"A stop string is no text: {ascii(text)[:80]}"
+                raise ConfigError(told, "Give a list of texts") from None
         self._decoder = tokenizer.decoder(after)
         self._stops = _native.StopStrings(list(stop))
 

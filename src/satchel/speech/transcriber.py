@@ -88,6 +88,10 @@ class Transcriber:
         self.options = options or SpeechOptions()
         self._lock = threading.Lock()
 
+    def __repr__(self) -> str:
+        program = self.model.program
+        return f"<Transcriber {program.about.name}, {program.path}>"
+
     def transcribe(
         self,
         audio: Audio | Recording,
