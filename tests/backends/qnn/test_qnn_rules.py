@@ -29,7 +29,7 @@ REFUSED = {
     "blocks on v68": (
         {"recipe": "16a4w", "target": "qnn:SM8350"},
         RecipeError,
-        "v68.*no 4-bit weights in blocks.*--recipe 16a8w",
+        "v68.*no 4-bit weights in blocks.*recipe 16a8w",
     ),
     "an override": (
         {"overrides": {"layers.0.*": "8da4w"}},
@@ -39,7 +39,7 @@ REFUSED = {
     "bits of activations": (
         {"activation_bits": 8},
         RecipeError,
-        "16a4w has 16.*--override PATTERN=8a8w",
+        "16a4w has 16.*overrides PATTERN=8a8w",
     ),
     "a wide cache on v69": (
         {"kv_bits": 16, "target": "qnn:SM8450"},
