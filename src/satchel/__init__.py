@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from satchel.sources.catalog import catalog
     from satchel.speech.transcriber import SpeechOptions, Transcriber
     from satchel.sweeps.public import sweep
+    from satchel.text.encoder import TextEncoder
 
     __version__: str
 
@@ -36,6 +37,7 @@ _PLACES = {
     "SamplingOptions": "satchel.llm.sampling",
     "SatchelError": "satchel.errors",
     "SpeechOptions": "satchel.speech.transcriber",
+    "TextEncoder": "satchel.text.encoder",
     "Transcriber": "satchel.speech.transcriber",
     "bench": "satchel.benchmark.public",
     "catalog": "satchel.sources.catalog",
@@ -54,6 +56,7 @@ __all__ = [
     "SamplingOptions",
     "SatchelError",
     "SpeechOptions",
+    "TextEncoder",
     "Transcriber",
     "__version__",
     "bench",

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import io
+import json
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +15,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812
 
 import satchel
+from satchel.cli.main import main
+from satchel.errors import CheckpointError
 from support.compare import assert_close
 from torch_import.module_table import Call
 
@@ -42,6 +47,54 @@ def test_what_torch_has_exported_is_taken(form: str, tmp_path: Path) -> None:
         made = torch.export.load(tmp_path / "x.pt2")
     path = satchel.export(made, inputs, tmp_path / "x.satchel")
     assert_close(satchel.load(path).method()(*(x.numpy() for x in inputs)), wanted, 1e-5)
+
+
+def test_files_of_torch_export(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    inputs = _pair()
+    sizes = {0: torch.export.Dim("batch", max=4)}
+    made = torch.export.export(Siamese().eval(), inputs, dynamic_shapes=(sizes, sizes))
+    torch.export.save(made, tmp_path / "net.pt2")
+    path = satchel.export(tmp_path / "net.pt2", tmp_path / "a.satchel")
+    assert satchel.load(path).metadata["name"] == "net"
+    asked = ["export", str(tmp_path / "net.pt2"), "-o", str(tmp_path / "b.satchel"), "--json"]
+    assert main([*asked, "--recipe", "fp16"]) == 0
+    assert json.loads(capsys.readouterr().out)["recipe"] == "fp16"
+    x, y = (torch.cat([v, v[:1]]) for v in inputs)
+    wanted = made.module()(x, y).detach().numpy()
+    for name, most in (("a", 1e-5), ("b", 1e-2)):
+        method = satchel.load(tmp_path / f"{name}.satchel").method()
+        assert_close(method(x.numpy(), y.numpy()), wanted, most)
+
+
+class Trap:
+    """What a pickle runs when it is read."""
+
+    def __init__(self, sign: Path) -> None:
+        self.sign = sign
+
+    def __reduce__(self) -> Any:
+        return Path.touch, (self.sign,)
+
+
+def test_nothing_pickled_in_a_file_is_run(tmp_path: Path) -> None:
+    torch.export.save(torch.export.export(Siamese().eval(), _pair()), tmp_path / "net.pt2")
+    trap = io.BytesIO()
+    torch.save(Trap(tmp_path / "ran"), trap)
+    with zipfile.ZipFile(tmp_path / "net.pt2") as whole:
+        parts = {name: whole.read(name) for name in whole.namelist()}
+    inputs = next(name for name in parts if "sample_inputs" in name and name.endswith(".pt"))
+    for name, content in ((inputs, trap.getvalue()), ("net/data/constants/opaque_obj_0", b"")):
+        with zipfile.ZipFile(tmp_path / "bad.pt2", "w") as changed:
+            for other, data in {**parts, name: content}.items():
+                changed.writestr(other, data)
+        with pytest.raises(CheckpointError, match="bad"):
+            satchel.export(tmp_path / "bad.pt2", tmp_path / "x.satchel")
+    assert not (tmp_path / "ran").exists()
+    (tmp_path / "text.pt2").write_text("no archive")
+    with pytest.raises(CheckpointError, match=r"no \.pt2 file"):
+        satchel.export(tmp_path / "text.pt2")
+    with pytest.raises(CheckpointError, match="does not exist"):
+        satchel.export(tmp_path / "none.pt2")
 
 
 class Recurrent(nn.Module):

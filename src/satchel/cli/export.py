@@ -9,6 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 from satchel.cli.arguments import add_export_options, export_choices, positive
 from satchel.cli.export_onnx import SUFFIX, add_onnx_options, export_onnx_file
+from satchel.cli.export_pt2 import SUFFIX as PT2
+from satchel.cli.export_pt2 import export_pt2_file
+from satchel.cli.export_text import add_text_options, export_text_folder
 from satchel.cli.export_vision import PREFIX, add_vision_options, export_vision
 from satchel.cli.output import emit, print_json, say, whole
 from satchel.cli.plan import describe_export, print_plan, report_written
@@ -28,8 +31,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "source",
         metavar="SOURCE",
         nargs="?",
-        help="a name, hf:ORG/REPO, a checkpoint's path, FILE.onnx or torchvision:NAME; may be in "
-        "--config",
+        help="a name, hf:ORG/REPO, a checkpoint's path, FILE.onnx, FILE.pt2 or torchvision:NAME; "
+        "may be in --config",
     )
     parser.add_argument(
         "-o",
@@ -46,6 +49,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_export_options(parser)
     add_vision_options(parser)
     add_onnx_options(parser)
+    add_text_options(parser)
     gate = parser.add_argument_group("what to refuse")
     gate.add_argument(
         "--max-ppl-increase",
@@ -80,6 +84,12 @@ def execute(arguments: argparse.Namespace) -> None:
         return
     if source.endswith(SUFFIX):
         export_onnx_file(arguments, source, named, choices)
+        return
+    if source.endswith(PT2):
+        export_pt2_file(arguments, source, named, choices)
+        return
+    if arguments.task:
+        export_text_folder(arguments, source, named, choices)
         return
     _refuse_options_of_modules(arguments, choices, source)
     gate = _gate(arguments)

@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from satchel.cli.export_vision import check_choices, run_module_job
+from satchel.cli.export_vision import check_choices, check_free, run_module_job
 from satchel.errors import ConfigError
 from satchel.progress import ProgressBar
 
@@ -27,10 +27,8 @@ def add_onnx_options(parser: argparse.ArgumentParser) -> None:
 def export_onnx_file(
     arguments: argparse.Namespace, source: str, output: str | None, choices: dict[str, Any]
 ) -> None:
-    from satchel.exporter.checks import is_folder
     from satchel.exporter.module_options import ModuleOptions
     from satchel.exporter.packages import onnx_package
-    from satchel.files import check_output
 
     with onnx_package():
         from satchel.onnx.job import prepare_onnx_export
@@ -41,8 +39,7 @@ def export_onnx_file(
             "an ONNX model is calibrated with arrays of its inputs",
             'From Python: satchel.export("model.onnx", recipe="int8", calibration=[…]).',
         )
-    if output and not is_folder(output) and not arguments.plan:
-        check_output(Path(output), arguments.force)
+    check_free(arguments, output)
     bar = ProgressBar()
     job = prepare_onnx_export(Path(source), options, sizes=_sizes(arguments.size), progress=bar)
     run_module_job(arguments, job, output, bar)

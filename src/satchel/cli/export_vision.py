@@ -64,6 +64,15 @@ def check_choices(source: str, choices: dict[str, Any]) -> None:
         raise ConfigError(f"--{named} is for language models, and {source} is not one")
 
 
+def check_free(arguments: argparse.Namespace, output: str | None) -> None:
+    """That nothing is in the way, before the work and not after it."""
+    from satchel.exporter.checks import is_folder
+    from satchel.files import check_output
+
+    if output and not is_folder(output) and not arguments.plan:
+        check_output(Path(output), arguments.force)
+
+
 def run_module_job(
     arguments: argparse.Namespace, job: Export, output: str | None, bar: ProgressBar
 ) -> None:

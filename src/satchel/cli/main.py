@@ -24,6 +24,7 @@ COMMANDS = (
     "chat",
     "serve",
     "transcribe",
+    "embed",
     "bench",
     "device",
     "eval",

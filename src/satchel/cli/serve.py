@@ -17,6 +17,7 @@ from satchel.errors import ConfigError, InputError, SatchelError
 if TYPE_CHECKING:
     from satchel.llm.llm import LLM
     from satchel.speech.transcriber import Transcriber
+    from satchel.text.encoder import TextEncoder
 
 HELP = "serve models to many clients, with OpenAI's API and a page to chat in"
 _UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
@@ -145,9 +146,9 @@ def execute(arguments: argparse.Namespace) -> int:
         raise ConfigError("--tls-cert and --tls-key go together", "Give both, or none.")
     keys = (*arguments.api_key, *filter(None, [os.environ.get("SATCHEL_API_KEY")]))
     listening = _listen(arguments.host, arguments.port)
-    models, speech = _open_models(arguments)
-    app = App(models, _settings(arguments, keys), speech)
-    names = [*app.models.names, *speech]
+    models, speech, encoders = _open_models(arguments)
+    app = App(models, _settings(arguments, keys), speech, encoders)
+    names = [*app.models.names, *speech, *encoders]
     address = f"[{arguments.host}]" if ":" in arguments.host else arguments.host
     scheme = "https" if arguments.tls_cert else "http"
     url = f"{scheme}://{address}:{listening.getsockname()[1]}"
@@ -235,25 +236,30 @@ def _settings(arguments: argparse.Namespace, keys: tuple[str, ...]) -> Any:
 
 def _open_models(
     arguments: argparse.Namespace,
-) -> tuple[dict[str, LLM], dict[str, Transcriber]]:
-    """Those that write, and those that hear."""
+) -> tuple[dict[str, LLM], dict[str, Transcriber], dict[str, TextEncoder]]:
+    """Those that write, those that hear, and those that make vectors."""
     from satchel.cli.programs import find_program, open_program
     from satchel.llm.llm import LLM
     from satchel.program.about import AboutSpeech
     from satchel.serve.app import model_name
     from satchel.speech.transcriber import Transcriber
+    from satchel.text.encoder import TextEncoder
 
     opened: dict[str, LLM] = {}
     hearing: dict[str, Transcriber] = {}
+    encoders: dict[str, TextEncoder] = {}
     for given in arguments.models:
         alias, equals, source = given.partition("=")
         if not equals or os.path.exists(given):
             alias, source = model_name(given), given
-        if not alias or alias in opened or alias in hearing:
+        if not alias or alias in {**opened, **hearing, **encoders}:
             raise ConfigError(f"two models are called {alias!r}", "Give each a name: NAME=MODEL.")
         program = open_program(str(find_program(source)), arguments)
         if isinstance(program.about, AboutSpeech):
             hearing[alias] = Transcriber(program, threads(arguments))
+            continue
+        if "text" in program.metadata and not program.is_language_model:
+            encoders[alias] = TextEncoder(program, threads(arguments))
             continue
         if not program.is_language_model:
             raise InputError(f"{program.path} is not a language model, so it cannot be served")
@@ -261,7 +267,7 @@ def _open_models(
         opened[alias] = LLM(program, threads(arguments), cache_memory=memory)
         if arguments.chat_template:
             opened[alias].use_chat_template(_read_text(arguments.chat_template))
-    return opened, hearing
+    return opened, hearing, encoders
 
 
 def _read_text(path: str) -> str:

@@ -101,7 +101,10 @@ def export(source: Any, *arguments: Any, **options: Any) -> Path:
     or ``hf:ORG/REPO``, and the options of :class:`~satchel.exporter.ExportOptions`.
     ``export(module, example_inputs, output, recipe=…)`` takes a ``torch.nn.Module`` and the
     options of ``satchel.torch.job.export_module``; it needs ``pip install 'satchel[torch]'``.
-    ``export("model.onnx", output, recipe=…)`` takes those of ``satchel.onnx.job.export_onnx``.
+    ``export("model.onnx", output, recipe=…)`` takes those of ``satchel.onnx.job.export_onnx``,
+    and ``export("model.pt2", output, recipe=…)`` what ``torch.export.save`` has written.
+    ``export(folder, output, task="feature-extraction")`` takes an encoder of transformers, and
+    the options of ``satchel.torch.text_job.export_text``.
     By default the file's name tells model, target, recipe, and what else was chosen.
 
     >>> export("tiny-llama", recipe="8da4w", group_size=32, context=128)
@@ -111,11 +114,28 @@ def export(source: Any, *arguments: Any, **options: Any) -> Path:
         with onnx_package():
             from satchel.onnx.job import export_onnx
         return export_onnx(Path(source), *arguments, **options)
+    if isinstance(source, (str, os.PathLike)) and os.fspath(source).endswith(".pt2"):
+        return _export_saved(Path(source), *arguments, **options)
+    if isinstance(source, (str, os.PathLike)) and options.get("task"):
+        with torch_package():
+            from satchel.torch.text_job import export_text
+        return export_text(source, *arguments, **options)
     if isinstance(source, (str, os.PathLike)):
         return _export_checkpoint(source, *arguments, **options)
     with torch_package():
         from satchel.torch.job import export_module
     return export_module(source, *arguments, **options)
+
+
+def _export_saved(
+    path: Path, output: PathLike | None = None, *, name: str | None = None, **options: Any
+) -> Path:
+    with torch_package():
+        from satchel.torch.job import export_module
+        from satchel.torch.saved_program import load_saved_program
+    program = load_saved_program(path)
+    place = None if output is None else Path(output)
+    return export_module(program, (), place, name=name or path.stem, **options)
 
 
 def _export_checkpoint(

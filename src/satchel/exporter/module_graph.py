@@ -27,6 +27,7 @@ def prepare_graph_export(
     source: str,
     calibration: Any,
     progress: Progress,
+    tokenizer: bytes = b"",
 ) -> Export:
     """An export of a graph whose weights are constants; ``source`` is where it comes from."""
     chip = options.chip
@@ -75,5 +76,6 @@ def prepare_graph_export(
             more=more,
         ),
         samples=samples,
+        tokenizer=tokenizer,
     )
     return Export.of(portable, options.targets, progress)

@@ -183,8 +183,8 @@ class ExportOptions:
     pooling: str | None = option(
         None,
         "the program also gives a vector for a text, as /v1/embeddings does: the hidden state of "
-        "its last token, or the mean of all",
-        choices=("last", "mean"),
+        "its last token, or the mean of all; of an encoder (--task) also its first, or the maxima",
+        choices=("last", "mean", "cls", "max"),
         group=MODEL,
     )
     ngram: int | None = option(
@@ -328,6 +328,10 @@ class ExportOptions:
             raise ConfigError(
                 "embeddings from elsewhere do not fit rotated hidden states",
                 "Leave out embeddings or rotate.",
+            )
+        if self.pooling not in (None, "last", "mean"):
+            raise ConfigError(
+                f"a language model has no pooling {self.pooling}", "It has last and mean."
             )
         if self.pooling and self.rotate:
             raise ConfigError("rotated hidden states are no one's", "Leave out pooling or rotate.")

@@ -51,6 +51,7 @@ SCHEMA: dict[str, Any] = {
     "provenance": {"format": str, "file": str},
     "tokenizer": dict,
     "vision": dict,
+    "text": dict,
     "images": {"token": int, "rows": int, "preprocessing": dict},
     "payloads": Each(dict, dict),
 }

@@ -26,6 +26,7 @@ from satchel.llm.llm import LLM
 from satchel.serve import chat, completions, embeddings, llamacpp, ollama
 from satchel.serve.audio import BODY_TIMES, AudioEndpoints
 from satchel.serve.chat_prompt import chat_prompt, chat_text
+from satchel.serve.encoders import Encoders, encoder_vectors, read_encoder_texts
 from satchel.serve.errors import ApiError
 from satchel.serve.fields import Fields
 from satchel.serve.guard import check, client_of
@@ -38,6 +39,7 @@ from satchel.serve.responses import Responses
 from satchel.serve.settings import Settings
 from satchel.serve.tools import read_tools
 from satchel.speech.transcriber import Transcriber
+from satchel.text.encoder import TextEncoder
 
 _log = logging.getLogger("satchel.serve")
 Endpoint = Callable[[Request], Awaitable[Response]]
@@ -57,12 +59,14 @@ class App:
         models: Source | Mapping[str, Source],
         settings: Settings | None = None,
         speech: Mapping[str, Transcriber] | None = None,
+        encoders: Mapping[str, TextEncoder] | None = None,
     ) -> None:
         self.settings = settings or Settings()
         self.metrics = Metrics()
         self._responses = Responses(self.settings.kept_responses)
         self.audio = AudioEndpoints(speech or {}, self.settings)
-        if not models and not speech:
+        self.encoders = Encoders(encoders or {})
+        if not models and not speech and not encoders:
             raise ConfigError("there is no model to serve", "Give at least one.")
         named = models if isinstance(models, Mapping) else {model_name(models): models}
         self.models = Models(named, self.settings, self.metrics)
@@ -164,10 +168,14 @@ class App:
 
         return answer
 
-    async def _read(self, request: Request) -> tuple[ServedModel, Fields]:
+    async def _fields(self, request: Request) -> Fields:
         fields = Fields(await read_body(request, self._limits))
         if self.settings.log_prompts:
             _log.info("%s %s", request.url.path, fields.document)
+        return fields
+
+    async def _read(self, request: Request) -> tuple[ServedModel, Fields]:
+        fields = await self._fields(request)
         return self.models.find(fields.get("model")), fields
 
     async def _answer(self, endpoint: Any, request: Request) -> Response:
@@ -183,7 +191,15 @@ class App:
     async def _embeddings(
         self, answer: Callable[..., Any], request: Request, name: str = "input"
     ) -> Response:
-        model, fields = await self._read(request)
+        fields = await self._fields(request)
+        encoder = self.encoders.find(fields.get("model"), alone=not self.models.names)
+        if encoder is not None:
+            most = embeddings.MOST_TEXTS
+            read = await run_in_threadpool(read_encoder_texts, encoder, fields, name, most)
+            made = run_in_threadpool(encoder_vectors, encoder, read)
+            found = await unless_gone(request.receive, asyncio.ensure_future(made))
+            return Json(answer(encoder, fields, read, found))
+        model = self.models.find(fields.get("model"))
         texts = await run_in_threadpool(embeddings.read_texts, model, fields, self.settings, name)
         working = asyncio.ensure_future(embeddings.embed(model, texts))
         found = await unless_gone(request.receive, working)
@@ -232,12 +248,16 @@ class App:
 
     async def _list_models(self, _request: Request) -> Response:
         listed = [self.models.describe(name) for name in self.models.names]
-        return Json({"object": "list", "data": [*listed, *self.audio.describe()]})
+        return Json({"object": "list", "data": [*listed, *self._without_text()]})
 
     async def _describe_model(self, request: Request) -> Response:
         name = request.path_params["name"]
-        hearing = next((one for one in self.audio.describe() if one["id"] == name), None)
-        return Json(hearing or self.models.describe(name))
+        other = next((one for one in self._without_text() if one["id"] == name), None)
+        return Json(other or self.models.describe(name))
+
+    def _without_text(self) -> list[dict[str, Any]]:
+        """The models that do not write: those that hear, and those that make vectors."""
+        return [*self.audio.describe(), *self.encoders.describe()]
 
     async def _tell(
         self, about: Callable[[ServedModel, Settings], Any], request: Request

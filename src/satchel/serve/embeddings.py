@@ -12,12 +12,13 @@ import numpy as np
 from satchel.errors import SatchelError
 from satchel.llm.text_vectors import Vector, pooling_of, text_vector, unit
 from satchel.serve import completions
+from satchel.serve.encoders import ServedEncoder
 from satchel.serve.errors import ApiError
 from satchel.serve.fields import Fields
 from satchel.serve.models import ServedModel
 from satchel.serve.settings import Settings
 
-_MOST_TEXTS = 2048  # as OpenAI has it
+MOST_TEXTS = 2048  # as OpenAI has it
 
 
 def read_texts(
@@ -30,7 +31,7 @@ def read_texts(
         raise ApiError(
             400, error.on_command_line, param="model", code="model_not_supported"
         ) from None
-    return completions.read_prompts(model, fields, settings, name, _MOST_TEXTS)
+    return completions.read_prompts(model, fields, settings, name, MOST_TEXTS)
 
 
 def vectors(model: ServedModel, texts: list[list[int]]) -> Generator[None, None, list[Vector]]:
@@ -48,7 +49,7 @@ async def embed(model: ServedModel, texts: list[list[int]]) -> list[Vector]:
 
 
 def openai_answer(
-    model: ServedModel, fields: Fields, texts: list[list[int]], found: list[Vector]
+    model: ServedModel | ServedEncoder, fields: Fields, texts: list[list[int]], found: list[Vector]
 ) -> dict[str, Any]:
     """As OpenAI tells them; ``dimensions`` keeps the first numbers of each."""
     form = fields.choice("encoding_format", ("float", "base64"), "float")
@@ -74,7 +75,7 @@ def _written(vector: Vector, form: str) -> str | list[float]:
 
 
 def ollama_answer(
-    model: ServedModel, fields: Fields, texts: list[list[int]], found: list[Vector]
+    model: ServedModel | ServedEncoder, fields: Fields, texts: list[list[int]], found: list[Vector]
 ) -> dict[str, Any]:
     """As Ollama tells them."""
     return {

@@ -27,6 +27,7 @@ def prepare_module_export(
     dynamic_shapes: Any = None,
     calibration: Any = None,
     progress: Progress | None = None,
+    tokenizer: bytes = b"",
 ) -> Export:
     """A module's export, which has been checked and can be planned or run."""
     captured = capture(module, example_inputs, kwargs, dynamic_shapes)
@@ -39,6 +40,7 @@ def prepare_module_export(
         source="pytorch",
         calibration=calibration,
         progress=progress or usual_progress(),
+        tokenizer=tokenizer,
     )
 
 
