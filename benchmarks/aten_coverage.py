@@ -25,18 +25,22 @@ from torch.utils import _pytree as pytree
 import satchel
 from satchel.errors import ImportModuleError, SatchelError, UnsupportedOperatorError
 from satchel.torch.operators import OPERATORS
+from satchel.torch.operators.complex_numbers import COMPLEX
 
 DTYPES = (torch.float32, torch.int64, torch.bool)
+# What has no numbers to compare with, and what becomes of it.
+_SEED = ("yes, by a seed", "other numbers than torch's: functions of the program's input seed")
+_ZEROS = ("yes", "memory that nobody has written: zeros")
 NO_ORACLE = {
-    "rand": "random numbers",
-    "randn": "random numbers",
-    "randperm": "random numbers",
-    "native_dropout": "random numbers",
-    "resize_": "changes the memory of its input",
-    "nonzero": "as many results as there are numbers that are not 0",
-    "_local_scalar_dense": "a number of the host, made of a tensor",
-    "empty": "memory that nobody has written",
-    "empty_strided": "memory that nobody has written",
+    "rand": _SEED,
+    "randn": _SEED,
+    "randperm": _SEED,
+    "native_dropout": _SEED,
+    "resize_": ("refused", "changes the memory of its input"),
+    "nonzero": ("refused", "as many results as there are numbers that are not 0"),
+    "_local_scalar_dense": ("yes", "stays a tensor, and what is computed with it takes one"),
+    "empty": _ZEROS,
+    "empty_strided": _ZEROS,
 }
 
 
@@ -142,21 +146,21 @@ def try_sample(op: Any, sample: Any, folder: Path, compared: int = 99) -> tuple[
         wanted, _ = pytree.tree_flatten(module(*(x.clone() for x in tensors)))
     wanted = [x for x in wanted if isinstance(x, torch.Tensor)]
     everything = (*tensors, *wanted)
-    if not tensors or any(x.numel() == 0 or x.is_complex() for x in everything):
-        return "left out", "no tensors, empty ones or complex numbers"
+    if not tensors or any(x.numel() == 0 for x in everything):
+        return "left out", "no tensors, or empty ones"
     path = folder / "sample.satchel"
     try:
         satchel.export(module, tuple(x.clone() for x in tensors), path, overwrite=True)
     except (UnsupportedOperatorError, ImportModuleError) as error:
         return "refused", str(error).split("not supported: ")[-1].split(" at aten_coverage")[0]
     try:
-        got = satchel.load(path).method().run(*(x.numpy() for x in tensors))
+        got = satchel.load(path).method().run(*map(as_array, tensors))
     except SatchelError as error:
         return "wrong", str(error)
     if len(got) != len(wanted):
         return "wrong", f"{len(got)} outputs, not {len(wanted)}"
     for mine, theirs in list(zip(got, wanted, strict=True))[:compared]:
-        want = theirs.resolve_conj().numpy().astype(np.float64)
+        want = as_array(theirs).astype(np.float64)
         have = mine.astype(np.float64)
         if have.shape != want.shape:
             return "wrong", f"the shape {have.shape}, not {want.shape}"
@@ -165,9 +169,17 @@ def try_sample(op: Any, sample: Any, folder: Path, compared: int = 99) -> tuple[
     return "right", ""
 
 
+def as_array(tensor: torch.Tensor) -> np.ndarray:
+    """Complex numbers are pairs in a program."""
+    whole = tensor.resolve_conj()
+    array: np.ndarray = (torch.view_as_real(whole) if whole.is_complex() else whole).numpy()
+    return array
+
+
 def try_operator(name: str, most: int, folder: Path) -> Found:
     found = Found()
-    for dtype in DTYPES:
+    more = (torch.complex64,) if name.startswith("_fft_c2") else ()
+    for dtype in (*DTYPES, *more):
         for number, (op, sample) in enumerate(samples_of(name, dtype)):
             if number >= most:
                 break
@@ -184,13 +196,14 @@ def try_operator(name: str, most: int, folder: Path) -> Found:
 
 def line(name: str, found: Found) -> str:
     if name in NO_ORACLE:
-        return f"| `{name}` | refused | | {NO_ORACLE[name]} |"
+        status, why = NO_ORACLE[name]
+        return f"| `{name}` | {status} | | {why} |"
     status = found.status
     if status == "not tried":
         # Sizes are worked out where a module is exported.
-        known = name in OPERATORS or name.startswith("sym_")
+        known = name in OPERATORS or name in COMPLEX or name.startswith("sym_")
         status = "yes, without a sample" if known else "refused, without a sample"
-    elif status in ("yes", "mostly") and name not in OPERATORS:
+    elif status in ("yes", "mostly") and name not in {**OPERATORS, **COMPLEX}:
         status = f"{status}, decomposed"
     counts = ", ".join(f"{n} {kind}" for kind, n in sorted(found.counts.items()))
     why = found.reasons.most_common(1)[0][0][:160].replace("|", "/") if found.reasons else ""
@@ -220,8 +233,8 @@ def main() -> None:
             "",
             "Made by `python benchmarks/aten_coverage.py --write docs/aten.md`: PyTorch's own",
             "samples (float32, int64, bool), run natively against torch. *Decomposed*: torch",
-            "writes it with operators that have a counterpart here. Empty tensors and complex",
-            "numbers are left out.",
+            "writes it with operators that have a counterpart here. Empty tensors are left out;",
+            "complex numbers are pairs.",
             "",
             f"{len(lines)} operators: {summary}. Samples of each type: at most {arguments.most}.",
             "",

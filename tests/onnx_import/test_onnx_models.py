@@ -173,3 +173,20 @@ def test_int8_on_the_command_line_is_for_python(
     assert "calibrated with arrays" in capsys.readouterr().err
     with pytest.raises(RecipeError, match="int9"):
         satchel.export(path, recipe="int9")
+
+
+def test_an_attribute_that_nobody_reads_is_refused(tmp_path: Path) -> None:
+    """Unless it is the usual one, or changes nothing."""
+
+    def model(**attributes: Any) -> Path:
+        x = helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, 3, 4])
+        y = helper.make_tensor_value_info("y", TensorProto.FLOAT, [1, 3, 4])
+        node = helper.make_node("Relu", ["x"], ["y"], **attributes)
+        graph = helper.make_graph([node], "g", [x], [y])
+        made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8)
+        onnx.save(made, tmp_path / "m.onnx")
+        return tmp_path / "m.onnx"
+
+    with pytest.raises(UnsupportedOperatorError, match="Relu.*the attribute steepness=2"):
+        satchel.export(model(steepness=2), tmp_path / "a.satchel")
+    satchel.export(model(consumed_inputs=[0]), tmp_path / "b.satchel")

@@ -95,7 +95,6 @@ class Function(nn.Module):
 
 REFUSED = {
     "nine dimensions": (lambda x: x[None, None, None, None, None, None, None] * 2, "9 dimensions"),
-    "random": (lambda x: nn.functional.dropout(x, 0.5, training=True), "dropout that is left on"),
     "linalg": (torch.linalg.inv, "aten.linalg_inv_ex"),
     "loop": (
         lambda x: torch.while_loop(lambda x: x.sum() < 9, lambda x: (x + 1,), (x,))[0],

@@ -12,7 +12,7 @@ from satchel.cli.export_onnx import SUFFIX, add_onnx_options, export_onnx_file
 from satchel.cli.export_pt2 import SUFFIX as PT2
 from satchel.cli.export_pt2 import export_pt2_file
 from satchel.cli.export_text import add_text_options, export_text_folder
-from satchel.cli.export_vision import PREFIX, add_vision_options, export_vision
+from satchel.cli.export_vision import PREFIX, TIMM, add_vision_options, export_vision
 from satchel.cli.output import emit, print_json, say, whole
 from satchel.cli.plan import describe_export, print_plan, report_written
 from satchel.errors import ConfigError, UsageError
@@ -31,8 +31,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "source",
         metavar="SOURCE",
         nargs="?",
-        help="a name, hf:ORG/REPO, a checkpoint's path, FILE.onnx, FILE.pt2 or torchvision:NAME; "
-        "may be in --config",
+        help="a name, hf:ORG/REPO, a checkpoint's path, FILE.onnx, FILE.pt2, torchvision:NAME "
+        "or timm:NAME; may be in --config",
     )
     parser.add_argument(
         "-o",
@@ -79,7 +79,7 @@ def execute(arguments: argparse.Namespace) -> None:
         raise ConfigError("there is nothing to export", "Give SOURCE, or source: in --config.")
     if not Path(source).exists():
         source = vision_source(source)
-    if source.startswith(PREFIX):
+    if source.startswith((PREFIX, TIMM)):
         export_vision(arguments, source, named, choices)
         return
     if source.endswith(SUFFIX):

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from satchel.exporter import Export
 
 PREFIX = "torchvision:"
+TIMM = "timm:"
 _SHOWN_LAYERS = 8
 _OTHER = {
     "calibrate",
@@ -107,6 +108,7 @@ def _job(
 
     with torch_package():
         from satchel.torch.job import prepare_module_export
+        from satchel.torch.timm_models import TimmModel
         from satchel.torch.vision_models import VisionModel
     from satchel.exporter.module_options import ModuleOptions
     from satchel.vision.classifier import class_metadata
@@ -122,7 +124,9 @@ def _job(
     images = _images(folder, wanted) if folder else None
     # A plan needs the shapes only.
     unread = arguments.random_weights or (arguments.plan and arguments.weights is None)
-    model = VisionModel(source, arguments.weights, arguments.classes, unread, bar)
+    given = arguments.weights, arguments.classes, unread
+    timm = source.startswith(TIMM)
+    model = TimmModel(source, *given) if timm else VisionModel(source, *given, bar)
     examples = None
     if images is not None:
         examples = [model.preprocessing.prepare(image) for image in images]
@@ -134,7 +138,7 @@ def _job(
                 "(--calibrate FOLDER) give better ones."
             )
     metadata = {
-        "architecture": f"{PREFIX}{model.name}",
+        "architecture": f"{TIMM if timm else PREFIX}{model.name}",
         **class_metadata(model.preprocessing, model.classes),
     }
     return prepare_module_export(

@@ -36,6 +36,18 @@ _TYPE_NAMES = {
 
 
 # What may be larger than its type holds; all else is as small as what it was made of.
+# Attributes that change nothing here: of training, of other types, or told by the shapes as well.
+_ANYWHERE_WITHOUT_EFFECT = {"consumed_inputs", "broadcast", "is_test", "#types"}
+_WITHOUT_EFFECT = {
+    "BatchNormalization": {"momentum", "spatial"},
+    "Cast": {"saturate", "round_mode"},
+    "CastLike": {"saturate", "round_mode"},
+    "Constant": {"value", "value_float", "value_floats", "value_int", "value_ints"},
+    "Dropout": {"ratio", "seed"},
+    "QuantizeLinear": {"saturate"},
+    **{name: {"hidden_size", "output_sequence"} for name in ("LSTM", "GRU", "RNN")},
+    **{name: {"kernel_shape"} for name in ("Conv", "ConvTranspose", "ConvInteger", "QLinearConv")},
+}
 _MAY_LEAVE_RANGE = frozenset(
     "Add Sub Mul Neg Abs Pow Sum BitShift BitwiseNot CumSum MatMul ReduceSum ReduceProd ReduceL1 "
     "ReduceSumSquare".split()
@@ -208,7 +220,28 @@ class _Importer:
             return self._written_out(node)
         self.low.operator = node.op_type
         made = function(self.low, call, *inputs)
+        self._refuse_unread(node, call)
         return list(made) if isinstance(made, (list, tuple)) else [made]
+
+    def _refuse_unread(self, node: Any, call: Call) -> None:
+        """An attribute that nobody has read would be ignored: then it must be the usual one."""
+        without = _WITHOUT_EFFECT.get(node.op_type, set())
+        for attribute in node.attribute:
+            if attribute.name in call.asked | without | _ANYWHERE_WITHOUT_EFFECT:
+                continue
+            value = _attribute(attribute)
+            if value != self._usual(node.op_type, attribute.name):
+                raise OperatorError(f"with the attribute {attribute.name}={value!r}")
+
+    def _usual(self, operator: str, name: str) -> Any:
+        """What an attribute is by ONNX's definition where it is not given."""
+        try:
+            schema: Any = onnx.defs.get_schema(operator, self.version, "")
+        except onnx.defs.SchemaError:
+            return None
+        described = schema.attributes.get(name)
+        usual = described.default_value if described is not None else None
+        return _attribute(usual) if usual is not None and usual.name else None
 
     def _branch(self, call: Call, condition: Value | None) -> list[Value | None]:
         """One of two graphs, if it is known which."""

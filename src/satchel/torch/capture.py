@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import warnings
 from collections.abc import Mapping, Sequence
 from functools import cache
@@ -36,7 +37,7 @@ def capture(
                 exported = torch.export.export(
                     module, tuple(example_inputs), dict(kwargs or {}), dynamic_shapes=dynamic_shapes
                 )
-            return exported.run_decompositions(_decompositions())
+            return exported.run_decompositions(_decompositions("torchao" in sys.modules))
     except ImportModuleError:
         raise
     except Exception as error:  # torch raises many kinds of its own
@@ -55,8 +56,11 @@ def _is_exported(module: torch.nn.Module) -> bool:
 
 
 @cache
-def _decompositions() -> Any:
-    """Torch's own, less those of operators that we know as a whole."""
+def _decompositions(_torchao: bool) -> Any:
+    """Torch's own, less those of operators that we know as a whole.
+
+    Once more when torchao has been imported, which brings operators of its own.
+    """
     table = torch.export.default_decompositions()
     for operator in list(table.keys()):
         namespace, _, name = operator.name().partition("::")

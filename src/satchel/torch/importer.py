@@ -17,10 +17,12 @@ from torch.export.graph_signature import InputKind, OutputKind
 
 from satchel.errors import GraphError, ImportModuleError, UnsupportedOperatorError
 from satchel.graph.builder import GraphBuilder
-from satchel.graph.ir import Dim, DType, Graph, Shape, Sym, TensorType, Value
+from satchel.graph.ir import DType, Graph, Sym, TensorType, Value
 from satchel.torch.lowering import Lowering
 from satchel.torch.names import output_names
+from satchel.torch.operators.complex_numbers import COMPLEX, Pair, join_pair, split_pair
 from satchel.torch.operators.registry import OperatorError, find_operator
+from satchel.torch.sizes import Sizes
 
 Array = NDArray[Any]
 
@@ -53,7 +55,7 @@ class _Importer:
         self.low = Lowering(self.builder)
         self.values: dict[Any, Any] = {}
         self.problems: dict[str, None] = {}  # in order, each once
-        self.symbols: dict[str, Sym] = {}
+        self.sizes = Sizes(program)
         signature = program.graph_signature
         self.specs = {spec.arg.name: spec for spec in signature.input_specs}
         self.changed = {s.target for s in signature.output_specs if s.kind in _CHANGES}
@@ -74,12 +76,14 @@ class _Importer:
 
     # --- inputs, parameters, outputs ---
 
-    def _placeholder(self, node: Any) -> Value | None:
+    def _placeholder(self, node: Any) -> Value | Pair | None:
         spec = self.specs[node.name]
         name, target = node.name, spec.target
         if spec.kind in (InputKind.PARAMETER, InputKind.BUFFER, InputKind.CONSTANT_TENSOR):
             stored = self.program.state_dict
             tensor = stored[target] if target in stored else self.program.constants[target]
+            if tensor.is_complex():
+                return self._complex_constant(target, tensor)
             array = _array(target, tensor)
             if target in self.changed:
                 return self.builder.state(target, array.shape, _dtype(tensor.dtype), array)
@@ -88,12 +92,19 @@ class _Importer:
         if spec.kind == InputKind.TOKEN or not isinstance(example, torch.Tensor):
             return None  # a number, None or an order of effects: part of the program
         try:
-            value = self.builder.input(name, self._shape(example), _dtype(example.dtype))
+            pairs = (2,) if example.is_complex() else ()  # the real and the imaginary part
+            shape = (*self.sizes.shape(example), *pairs)
+            value = self.builder.input(name, shape, _result_dtype(example))
         except (OperatorError, GraphError) as error:
             raise ImportModuleError(f"the input {name}: {error}") from None
         if any(isinstance(d, Sym) for d in value.shape) and self.low.symbolic is None:
             self.low.symbolic = value
-        return value
+        return split_pair(self.low, value) if pairs else value
+
+    def _complex_constant(self, name: str, tensor: torch.Tensor) -> Pair:
+        parts = torch.view_as_real(tensor.resolve_conj())
+        arrays = [_array(name, parts[..., i]) for i in range(2)]
+        return Pair(*(self.low.constant(array, name) for array in arrays))
 
     def _outputs(self, node: Any) -> None:
         """What the module returns, and then, when all has been read, what it changes."""
@@ -106,6 +117,8 @@ class _Importer:
             if value is None:
                 continue
             own = self.low.constant(np.asarray(value)) if isinstance(value, (int, float)) else value
+            if isinstance(own, Pair):
+                own = join_pair(self.low, own)
             if not isinstance(own, Value):
                 self._problem(node, f"the output {name} is {value!r} and not a tensor")
                 continue
@@ -150,14 +163,23 @@ class _Importer:
         name = full.split(".")[0]
         if namespace == "aten" and name in _NOTHING:
             return example
-        function = find_operator(str(target)[len("aten.") :]) if namespace == "aten" else None
+        if namespace == "aten":
+            function = find_operator(str(target)[len("aten.") :])
+        else:
+            function = find_operator(f"{namespace}::{full}")
+        complex_numbers = _has_complex(example) or _has_complex(
+            [a.meta.get("val") for a in node.all_input_nodes]
+        )
+        if namespace == "aten" and complex_numbers:
+            function = COMPLEX.get(name)
         if function is None:
-            self._problem(node, "", target)
+            self._problem(node, "of complex numbers" if complex_numbers else "", target)
             return self._stand_in(example)
         first = example[0] if isinstance(example, (tuple, list)) else example
         try:
             if isinstance(first, torch.Tensor):
-                self.low.shape, self.low.dtype = self._shape(first), _dtype(first.dtype)
+                self.low.shape, self.low.dtype = self.sizes.shape(first), _result_dtype(first)
+                self.low.complex_result = first.is_complex()
             self.low.operator = name
             given = [a.meta.get("val") for a in args if isinstance(a, torch.fx.Node)]
             self.low.examples = [v for v in given if isinstance(v, torch.Tensor)]
@@ -235,7 +257,11 @@ class _Importer:
     def _argument(self, value: Any) -> Any:
         if isinstance(value, torch.fx.Node):
             found = self.values[value]
-            return self._dim(found) if isinstance(found, torch.SymInt) else found
+            if isinstance(found, torch.SymFloat):
+                return self.sizes.number(found)
+            if isinstance(found, torch.SymBool):
+                raise OperatorError("a choice by sizes that are not known")
+            return self.sizes.size(found) if isinstance(found, torch.SymInt) else found
         if isinstance(value, (list, tuple)):
             return [self._argument(v) for v in value]
         return value
@@ -246,8 +272,10 @@ class _Importer:
             return [self._stand_in(e) for e in example]
         if not isinstance(example, torch.Tensor):
             return example
+        if example.is_complex():
+            return Pair(*(self._stand_in(part) for part in (example.real, example.imag)))
         try:
-            return Value("unknown", TensorType(self._shape(example), _dtype(example.dtype)))
+            return Value("unknown", TensorType(self.sizes.shape(example), _dtype(example.dtype)))
         except (OperatorError, GraphError, ImportModuleError):
             return Value("unknown", TensorType((1,)))
 
@@ -259,33 +287,6 @@ class _Importer:
         if path:
             text += f" in {path}"
         self.problems[text + (f" at {line}" if line else "")] = None
-
-    # --- shapes ---
-
-    def _shape(self, tensor: torch.Tensor) -> Shape:
-        return tuple(self._dim(d) for d in tensor.shape)
-
-    def _dim(self, size: Any) -> Dim:
-        if isinstance(size, int):
-            return size
-        expression = size.node.expr
-        if expression.is_integer and expression.is_number:
-            return int(expression)
-        name = str(expression)
-        if name not in self.symbols:
-            if not expression.is_symbol:
-                raise OperatorError(f"a size that is computed from a symbolic one: {name}")
-            bounds = self.program.range_constraints.get(expression)
-            # Without a bound, torch has an infinity of its own kind, or a number near 2^63.
-            finite = bounds is not None and bounds.upper < 1 << 31
-            most = int(bounds.upper) if finite else 0
-            if most < 1:
-                raise ImportModuleError(
-                    f"the symbolic size {name} has no largest value",
-                    'Give one: torch.export.Dim("batch", max=8).',
-                )
-            self.symbols[name] = Sym(name, most)
-        return self.symbols[name]
 
 
 def _array(name: str, tensor: torch.Tensor) -> Array:
@@ -330,6 +331,17 @@ def _dtype(dtype: torch.dtype) -> DType:
     if dtype not in _DTYPES:
         raise ImportModuleError(f"{dtype} is not supported", "Use floats, whole numbers or bool.")
     return _DTYPES[dtype]
+
+
+def _result_dtype(tensor: torch.Tensor) -> DType:
+    """Complex numbers are pairs of floats."""
+    return DType.f32 if tensor.is_complex() else _dtype(tensor.dtype)
+
+
+def _has_complex(example: Any) -> bool:
+    if isinstance(example, (list, tuple)):
+        return any(map(_has_complex, example))
+    return isinstance(example, torch.Tensor) and example.is_complex()
 
 
 def _renamed(function: Any, keywords: Mapping[str, Any]) -> dict[str, Any]:

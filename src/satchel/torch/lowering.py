@@ -35,6 +35,9 @@ class Lowering:
         self.examples: list[Any] = []
         self.used: set[int] = set()
         self.symbolic: Value | None = None
+        self.complex_result = False  # whether the operator makes complex numbers
+        self.seed: Value | None = None  # the input that random numbers are made of
+        self.random_operators = 0
         self._names: set[str] = set()
 
     def __getattr__(self, op: str) -> Callable[..., Value]:

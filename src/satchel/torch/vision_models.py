@@ -21,7 +21,8 @@ PREFIX = "torchvision:"
 _undefined: list[torch.library.Library] = []  # kept: what it declares ends with it
 
 
-def _library() -> Any:
+def torchvision_models() -> Any:
+    """The module ``torchvision.models``."""
     try:
         try:
             from torchvision import models
@@ -57,7 +58,7 @@ class VisionModel:
         random_weights: bool = False,
         progress: Progress | None = None,
     ) -> None:
-        models = _library()
+        models = torchvision_models()
         self.name = name.removeprefix(PREFIX)
         if self.name not in models.list_models(module=models):
             known = "mobilenet_v3_small, resnet50, vit_b_16, swin_t"
@@ -79,21 +80,23 @@ class VisionModel:
             self.name, weights=None, **({} if count is None else {"num_classes": count})
         ).eval()
         if state is not None:
-            _load(self.module, state, self.name)
-        self.classes = self._class_names(classes, count or 1000)
+            fill_weights(self.module, state, self.name)
+        usual = list(self.entry.meta.get("categories", []))
+        self.classes = class_names(classes, count or 1000, usual)
 
     def example(self) -> torch.Tensor:
         return torch.zeros(1, 3, *self.preprocessing.crop)
 
-    def _class_names(self, file: str | Path | None, count: int) -> list[str]:
-        if file is not None:
-            names = [n.strip() for n in Path(file).read_text(encoding="utf-8").splitlines()]
-            names = [n for n in names if n]
-            if len(names) != count:
-                raise ConfigError(f"{file} names {len(names)} classes, and the model has {count}")
-            return names
-        usual = list(self.entry.meta.get("categories", []))
-        return usual if len(usual) == count else [f"class {i}" for i in range(count)]
+
+def class_names(file: str | Path | None, count: int, usual: list[str]) -> list[str]:
+    """Those of a file, else the usual ones, else numbers."""
+    if file is not None:
+        names = [n.strip() for n in Path(file).read_text(encoding="utf-8").splitlines()]
+        names = [n for n in names if n]
+        if len(names) != count:
+            raise ConfigError(f"{file} names {len(names)} classes, and the model has {count}")
+        return names
+    return usual if len(usual) == count else [f"class {i}" for i in range(count)]
 
 
 def read_weights(path: Path) -> dict[str, torch.Tensor]:
@@ -133,7 +136,8 @@ def _class_count(models: Any, name: str, state: Mapping[str, torch.Tensor]) -> i
     return int(state[last].shape[0]) if last in state else None
 
 
-def _load(module: torch.nn.Module, state: Mapping[str, torch.Tensor], name: str) -> None:
+def fill_weights(module: torch.nn.Module, state: Mapping[str, torch.Tensor], name: str) -> None:
+    """Exactly these weights; CheckpointError says which one is missing, unknown or does not fit."""
     wanted = module.state_dict()
     counters = {k for k in wanted if k.endswith("num_batches_tracked")}
     missing = [k for k in wanted if k not in state and k not in counters]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 import numpy as np
@@ -29,8 +29,10 @@ class Call:
     attributes: dict[str, Any]  # numbers, texts, lists, arrays and graphs
     version: int  # of the operators' set
     outputs: int  # how many someone reads, counted from the first
+    asked: set[str] = field(default_factory=set)  # which attributes have been read
 
     def get(self, name: str, default: Any = None) -> Any:
+        self.asked.add(name)
         return self.attributes.get(name, default)
 
 

@@ -11,7 +11,9 @@ from satchel.torch.lowering import Lowering, Number
 from satchel.torch.operators.registry import OperatorError, aten
 
 
-def _filled(low: Lowering, value: Number) -> Value:
+def _filled(low: Lowering, value: Number | Value) -> Value:
+    if isinstance(value, Value):
+        return low.expand(low.cast(value, low.dtype), low.shape, low.symbolic)
     one = low.constant(np.asarray(value, low.dtype.numpy), "number")
     if any(isinstance(d, Sym) for d in low.shape):
         return low.expand(one, low.shape, low.symbolic)
@@ -29,7 +31,7 @@ def full_like(low: Lowering, like: Value, value: Number, **_options: Any) -> Val
     return _filled(low, value)
 
 
-@aten("zeros", "zeros_like", "new_zeros", "empty", "empty_like", "new_empty")
+@aten("zeros", "zeros_like", "new_zeros", "empty", "empty_like", "new_empty", "empty_strided")
 def zeros(low: Lowering, *_arguments: Any, **_options: Any) -> Value:
     return _filled(low, 0)
 
@@ -52,6 +54,12 @@ def arange(low: Lowering, *bounds: Any, **_options: Any) -> Value:
     if isinstance(start, Sym) or start != 0 or step != 1:
         raise OperatorError("counting to a size that is symbolic, from another number than 0")
     return low.cast(low.count(low.shape[0]), low.dtype)
+
+
+@aten("_local_scalar_dense", "item")
+def number_of(low: Lowering, x: Value) -> Value:
+    """A number of the host stays where it is: what is computed with it takes a tensor as well."""
+    return low.reshape(x, ())
 
 
 @aten("linspace")

@@ -29,7 +29,7 @@ def _combine(low: Lowering, op: str, a: Operand, b: Operand) -> Value:
     dtype = low.dtype
     if dtype == DType.boolean:
         dtype = DType.i32
-    if dtype == DType.f32 and isinstance(a, Value) and not isinstance(b, Value):
+    if dtype == DType.f32 and isinstance(a, Value) and isinstance(b, (int, float)):
         x, n = low.floats(a), float(b)
         if op == "add" and math.isfinite(n):
             return low.affine(x, shift=n)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -53,6 +55,37 @@ def batch_norm(
     if training:
         raise OperatorError("batch norm in training; call module.eval() first")
     return _batch_norm(low, x, weight, bias, mean, variance, eps)
+
+
+@aten("_native_batch_norm_legit_functional", "_native_batch_norm_legit")
+def batch_norm_training(low: Lowering, x: Value, *given: Any) -> list[Value | None]:
+    """By the batch's own mean and variance, and what these make of the running ones."""
+    weight, bias, *running, training, momentum, eps = given
+    if not training:
+        made = _batch_norm(low, x, weight, bias, running[0], running[1], eps)
+        return [made, None, None, *running]
+    axes = tuple(i for i in range(len(x.shape)) if i != 1)
+    mean = low.reduce_mean(x, axes=axes, keepdims=1)
+    apart = low.sub(x, mean)
+    variance = low.reduce_mean(low.mul(apart, apart), axes=axes, keepdims=1)
+    root = low.sqrt(low.affine(variance, shift=float(eps)))
+    result = low.div(apart, root)
+    if weight is not None:
+        result = low.mul(result, _by_channel(low, weight, len(x.shape)))
+    if bias is not None:
+        result = low.add(result, _by_channel(low, bias, len(x.shape)))
+    flat = [low.reshape(v, (x.shape[1],)) for v in (mean, variance, root)]
+    inverse = low.div(low.number(1.0), flat[2])
+    if not running:
+        return [result, flat[0], inverse]
+    count = math.prod(low.known(x.shape[i], "batch norm") for i in axes)
+    unbiased = low.affine(flat[1], scale=count / max(count - 1, 1))
+    shares = float(momentum), 1 - float(momentum)
+    moved = [
+        low.add(low.affine(new, scale=shares[0]), low.affine(old, scale=shares[1]))
+        for new, old in zip((flat[0], unbiased), running, strict=True)
+    ]
+    return [result, flat[0], inverse, *moved]
 
 
 @aten("_native_batch_norm_legit_no_training")

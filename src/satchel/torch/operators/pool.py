@@ -154,9 +154,10 @@ def _target(low: Lowering, x: Value, wanted: Sequence[int | None]) -> list[tuple
     "_adaptive_avg_pool3d",
 )
 def adaptive_avg_pool(low: Lowering, x: Value, wanted: Sequence[int | None]) -> Value:
+    if all(want == 1 for want in wanted):
+        first = len(x.shape) - len(wanted)
+        return low.reduce_mean(x, axes=tuple(range(first, len(x.shape))), keepdims=1)
     target = _target(low, x, wanted)
-    if all(want == 1 for _, _, want in target):
-        return low.reduce_mean(x, axes=tuple(axis for axis, _, _ in target), keepdims=1)
     if len(target) < 3 and all(size % want == 0 for _, size, want in target):
         kernel = [size // want for _, size, want in target]
         low.operator = f"avg_pool{len(target)}d"

@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 from satchel.torch.operator_error import OperatorError
 
-__all__ = ["OPERATORS", "Operator", "OperatorError", "aten", "find_operator"]
+__all__ = ["OPERATORS", "Operator", "OperatorError", "aten", "find_operator", "of_namespace"]
 
 Operator = Callable[..., Any]  # (Lowering, *arguments of the operator) -> Value or list of values
 
@@ -27,6 +27,11 @@ def aten(*names: str) -> Callable[[AnyOperator], AnyOperator]:
         return function
 
     return register
+
+
+def of_namespace(namespace: str) -> Callable[..., Callable[[AnyOperator], AnyOperator]]:
+    """The same for operators of another namespace, which are kept as ``NAMESPACE::NAME``."""
+    return lambda *names: aten(*(f"{namespace}::{name}" for name in names))
 
 
 def find_operator(name: str) -> Operator | None:

@@ -23,13 +23,6 @@ def same(low: Lowering, x: Value, *_rest: Any, **_options: Any) -> Value:
     return x
 
 
-@aten("dropout", "native_dropout")
-def dropout(low: Lowering, x: Value, share: float, train: bool | None = True) -> Any:
-    if train and share:
-        raise OperatorError("dropout that is left on (training=True): its numbers are random")
-    return [x, None] if low.operator == "native_dropout" else x
-
-
 @aten("_to_copy", "to", "type_as", "_assert_tensor_metadata")
 def convert(low: Lowering, x: Value, *_rest: Any, **_options: Any) -> Value:
     return low.cast(x, low.dtype)
