@@ -5,6 +5,7 @@
 
 A step reads the weights once for the next token of all, so that few sequences are limited by the
 memory (as many times as fast as one alone), and many by arithmetic, which reading a prompt shows.
+What memory gives changes with the machine's neighbours, so it is measured around each number.
 With --peer, the interpreter of an environment with llama-cpp-python, llama.cpp does the same in
 turns with Satchel, each time in a process of its own; the table has the medians.
 
@@ -85,18 +86,24 @@ def measure(
         first.feed(prompt)
         seconds.append(clock() - started)
     prefill = context / typical(seconds)
-    rates = {}
+    rates, limits = {}, {}
+
+    def memory_steps() -> float:
+        """Steps a second that memory allows at this moment."""
+        return float(_native.kernels.measure_read_bandwidth(instance.threads)) / step_bytes(program)
+
     for count in counts:
+        before = memory_steps()
         sessions = [first.fork(context) for _ in range(count)]
         step_seconds(sessions, 3, clock)
         rates[count] = count / typical(step_seconds(sessions, steps, clock))
         for session in sessions:
             session.close()
-    bandwidth = _native.kernels.measure_read_bandwidth(instance.threads)
+        limits[count] = (before + memory_steps()) / 2
     return {
         "prefill_tok_s": prefill,
         "together_tok_s": rates,
-        "memory_limit_steps_s": bandwidth / step_bytes(program),
+        "memory_limit_steps_s": limits,
         "threads": instance.threads,
     }
 
@@ -117,30 +124,27 @@ def in_turns(given: argparse.Namespace) -> dict[str, Any]:
                 found[name].append(run_json(command, Path(logs) / f"{name}.log"))
 
     def median(of: list[dict[str, Any]]) -> dict[str, Any]:
-        limits = [one["memory_limit_steps_s"] for one in of if "memory_limit_steps_s" in one]
-        return {
-            "prefill_tok_s": statistics.median(one["prefill_tok_s"] for one in of),
-            "together_tok_s": {
-                n: statistics.median(one["together_tok_s"][n] for one in of)
-                for n in of[0]["together_tok_s"]
-            },
-            **({"memory_limit_steps_s": max(limits)} if limits else {}),
+        by_count = {
+            field: {n: statistics.median(one[field][n] for one in of) for n in of[0][field]}
+            for field in ("together_tok_s", "memory_limit_steps_s")
+            if field in of[0]
         }
+        return {"prefill_tok_s": statistics.median(one["prefill_tok_s"] for one in of), **by_count}
 
     return {name: median(of) for name, of in found.items()}
 
 
 def print_table(own: dict[str, Any], peer: dict[str, Any] | None, context: int) -> None:
-    prefill, memory = own["prefill_tok_s"], own["memory_limit_steps_s"]
-    line = f"prompt of {context} tokens: {prefill:.0f} tok/s; memory allows {memory:.1f} steps/s"
+    prefill = own["prefill_tok_s"]
+    line = f"prompt of {context} tokens: {prefill:.0f} tok/s"
     if peer:
         line += f"; llama.cpp's prompt: {peer['prefill_tok_s']:.0f} tok/s"
     print(line)
     for count, rate in own["together_tok_s"].items():
+        memory = own["memory_limit_steps_s"][count]
         line = f"{int(count):3d} sequences: {rate:7.1f} tok/s, "
-        line += (
-            f"{rate / (int(count) * memory):.0%} of memory's limit, {rate / prefill:.0%} of prefill"
-        )
+        line += f"{rate / (int(count) * memory):4.0%} of the {memory:.1f} steps/s memory allows, "
+        line += f"{rate / prefill:.0%} of prefill"
         if peer:
             other = peer["together_tok_s"][count]
             line += f"; llama.cpp {other:7.1f} tok/s, {rate / other:.2f} x"
