@@ -3,6 +3,7 @@
 #include <map>
 
 #include "cpu_op.h"
+#include "errors.h"
 #include "program.h"
 
 namespace satchel {
@@ -29,6 +30,8 @@ std::vector<Tensor> make_tensors(const Program& program, const Method& method) {
 std::vector<int64_t> largest_sizes(const Method& method) {
   std::vector<int64_t> sizes;
   for (const SymbolInfo& symbol : method.symbols) sizes.push_back(symbol.maximum);
+  if (!compute_sizes(method.symbols, sizes))
+    throw ExecutionError(method.name + " has a size that is above its maximum");
   return sizes;
 }
 
@@ -70,7 +73,9 @@ void check_nodes_at(const Method& method, std::vector<Tensor>& tensors,
 void check_nodes(const Program& program, const Method& method) {
   std::vector<Tensor> tensors = make_tensors(program, method);
   check_nodes_at(method, tensors, largest_sizes(method));
-  check_nodes_at(method, tensors, std::vector<int64_t>(method.symbols.size(), 1));
+  std::vector<int64_t> smallest(method.symbols.size(), 1);
+  // Where something computed would have no entries, that size is refused when it is bound.
+  if (compute_sizes(method.symbols, smallest)) check_nodes_at(method, tensors, smallest);
 }
 
 BoundMethod::BoundMethod(const Program& program, const Method& method)

@@ -116,6 +116,7 @@ std::vector<int64_t> Instance::take_inputs(BoundMethod& bound,
                          " inputs, not " + std::to_string(inputs.size()));
   }
   std::vector<int64_t> sizes(method.symbols.size(), 0);
+  std::vector<std::pair<size_t, int64_t>> computed;  // sizes of inputs that others decide
   for (size_t i = 0; i < inputs.size(); ++i) {
     const ValueInfo& value = method.values[method.inputs[i]];
     const ArrayView& given = inputs[i];
@@ -124,6 +125,8 @@ std::vector<int64_t> Instance::take_inputs(BoundMethod& bound,
       const int64_t want = value.shape[d], have = given.shape[d];
       if (want >= 0) {
         fits = want == have;
+      } else if (method.symbols[static_cast<size_t>(-1 - want)].base >= 0) {
+        computed.emplace_back(static_cast<size_t>(-1 - want), have);
       } else {
         int64_t& size = sizes[static_cast<size_t>(-1 - want)];
         fits = have >= 1 && have <= method.symbols[static_cast<size_t>(-1 - want)].maximum &&
@@ -143,6 +146,9 @@ std::vector<int64_t> Instance::take_inputs(BoundMethod& bound,
     bound.tensor(method.inputs[i]).data = static_cast<uint8_t*>(const_cast<void*>(given.data));
   }
   for (int64_t& size : sizes) size = std::max<int64_t>(size, 1);  // a symbol that no input has
+  bool fits = compute_sizes(method.symbols, sizes);
+  for (const auto& [symbol, have] : computed) fits = fits && sizes[symbol] == have;
+  if (!fits) throw ExecutionError(method.name + " cannot be computed for inputs of these sizes");
   return sizes;
 }
 

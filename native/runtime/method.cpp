@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <charconv>
 #include <cmath>
 #include <map>
 #include <set>
@@ -64,6 +65,34 @@ class ArenaContents {
 // What a weight is called that a state begins as.
 constexpr std::string_view kInitial = "initial/";
 
+// "s +1 /2" is computed from the symbol s, which is among those before it.
+void read_steps(SymbolInfo& symbol, const std::vector<SymbolInfo>& before) {
+  constexpr int64_t kLargestNumber = 1 << 20;
+  constexpr size_t kMostSteps = 64;
+  std::string_view rest = symbol.name;
+  const size_t end = rest.find(' ');
+  if (end == std::string_view::npos) return;
+  const std::string_view base = rest.substr(0, end);
+  for (size_t i = 0; i < before.size(); ++i) {
+    if (before[i].name == base && before[i].base < 0) symbol.base = static_cast<int64_t>(i);
+  }
+  bool fits = symbol.base >= 0;
+  for (rest.remove_prefix(end); fits && !rest.empty();) {
+    SymbolInfo::Step step{'\0', 0};
+    fits = rest.size() >= 3 && symbol.steps.size() < kMostSteps;
+    if (!fits) break;
+    step.kind = rest[1];
+    const std::string_view kinds = "*+-/";
+    const char* last = rest.data() + rest.size();
+    const auto [at, error] = std::from_chars(rest.data() + 2, last, step.number);
+    fits = kinds.find(step.kind) != std::string_view::npos && error == std::errc() &&
+           step.number >= 1 && step.number <= kLargestNumber && (at == last || *at == ' ');
+    rest.remove_prefix(static_cast<size_t>(at - rest.data()));
+    symbol.steps.push_back(step);
+  }
+  if (!fits) symbol.steps.clear(), symbol.base = -2;
+}
+
 class MethodReader {
  public:
   MethodReader(const ProgramFile& file, const SectionRecord& record)
@@ -124,6 +153,8 @@ class MethodReader {
       if (!names.insert(symbol.name).second) in_.fail("the symbol " + symbol.name + " is repeated");
       if (symbol.maximum < 1 || symbol.maximum > kMaxDim)
         in_.fail("the symbol " + symbol.name + " has a bad bound");
+      read_steps(symbol, m.symbols);
+      if (symbol.base < -1) in_.fail("the symbol " + symbol.name + " cannot be computed");
       m.symbols.push_back(std::move(symbol));
     }
     const uint32_t values = in_.count(2 + 1 + 1 + 8 + 2);  // a name has a byte at least
@@ -338,6 +369,24 @@ class MethodReader {
 };
 
 }  // namespace
+
+bool compute_sizes(const std::vector<SymbolInfo>& symbols, std::vector<int64_t>& sizes) {
+  for (size_t i = 0; i < symbols.size(); ++i) {
+    const SymbolInfo& symbol = symbols[i];
+    if (symbol.base < 0) continue;
+    int64_t size = sizes[static_cast<size_t>(symbol.base)];
+    for (const auto& [kind, number] : symbol.steps) {
+      if (kind == '*') size *= number;
+      if (kind == '+') size += number;
+      if (kind == '-') size -= number;
+      if (kind == '/') size = size / number - (size % number < 0);
+      if (size < -kMaxDim || size > kMaxDim) return false;  // so that no product is too large
+    }
+    if (size < 1 || size > symbol.maximum) return false;
+    sizes[i] = size;
+  }
+  return true;
+}
 
 MethodTable read_methods(const ProgramFile& file) {
   return MethodReader(file, file.section(SectionKind::methods)).read();

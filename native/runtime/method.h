@@ -46,9 +46,20 @@ struct StateInfo {
 };
 
 struct SymbolInfo {
+  struct Step {
+    char kind;  // one of * + - /
+    int64_t number;
+  };
+
   std::string name;
   int64_t maximum;
+  // Of a size that is computed from another one: which, and what is done with it in turn.
+  int64_t base = -1;
+  std::vector<Step> steps = {};
 };
+
+// Computes the sizes that others decide; false if one is below 1 or above its maximum.
+bool compute_sizes(const std::vector<SymbolInfo>& symbols, std::vector<int64_t>& sizes);
 
 enum class Storage : uint8_t { input = 0, arena = 1, weight = 2, state = 3 };
 

@@ -44,6 +44,8 @@ def _reshape_rows() -> list[OpCase]:
             shape=(0, 3, 2),
         )
     )
+    joined = lambda t, x: x.reshape(-1, 3)  # noqa: E731
+    rows.append(_exact("reshape", "joined", [Input((S, 6))], joined, calls=calls, shape=(-1, 3)))
     return rows
 
 

@@ -215,6 +215,9 @@ def _count_rows() -> list[OpCase]:
     first = lambda t, x: t.arange(x.shape[0], dtype=t.int32)  # noqa: E731
     calls = [[normal(n, 4)] for n in (9, 1, 5)]
     rows.append(_exact("count", "symbolic", [Input((S, 4))], first, calls=calls, axis=0))
+    halved = lambda t, x: t.arange((x.shape[0] + 3) // 2 * 3 - 1, dtype=t.int32)  # noqa: E731
+    steps = (1, 3, 2, 3, -1, 1)
+    rows.append(_exact("count", "steps", [Input((S, 4))], halved, calls=calls, axis=0, steps=steps))
     return rows
 
 

@@ -62,6 +62,11 @@ def _many_symbols(m: Method) -> None:
     m.symbols += [(f"T{i}", 2) for i in range(64)]
 
 
+def _computed(name: str, maximum: int = 1 << 20) -> Change:
+    """A size that is computed from another one."""
+    return lambda f, m: m.symbols.append((name, maximum))
+
+
 # What is changed, and what the loader says about it.
 LIES: dict[str, tuple[Change, str]] = {
     # names
@@ -82,6 +87,11 @@ LIES: dict[str, tuple[Change, str]] = {
     "bound of 0": (lambda f, m: _set(m, symbols=[("S", 0)]), "bad bound"),
     "bound below 0": (lambda f, m: _set(m, symbols=[("S", -5)]), "bad bound"),
     "bound too large": (lambda f, m: _set(m, symbols=[("S", 1 << 41)]), "bad bound"),
+    **{
+        f"size computed by {text!r}": (_computed(text), "cannot be computed")
+        for text in ("T +1", "S ", "S +", "S +0", "S 2", "S +1/2", "S +-1", "S +1 ", "S /0", "S x3")
+    },
+    "size computed above its maximum": (_computed("S +1", 3), "above its maximum"),
     "too many symbols": (lambda f, m: _many_symbols(m), "too many symbols"),
     "dimension of 0": (lambda f, m: _set(m.values[0], shape=[0]), "bad dimension 0"),
     "dimension too large": (lambda f, m: _set(m.values[0], shape=[1 << 41]), "bad dimension"),

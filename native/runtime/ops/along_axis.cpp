@@ -209,13 +209,25 @@ void run_cumulate(const NodeCall& call, const Workspace& work) {
 }
 
 // --- count(like): 0, 1, 2, … as many as an axis has entries, of which only the number counts ---
+// With steps, as many as (a * size + b) / c, rounded down, makes of that number in turn.
 
 void check_count(NodeCall& call) {
   const Tensor &x = call.in(0), &y = *call.output;
   require_array(call, y, DType::i32);
-  const size_t axis = axis_of(call, x);
-  require(y.rank == 1 && y.shape[0] == x.shape[axis] && y.shape[0] <= INT32_MAX, call,
-          "the output does not fit");
+  int64_t size = x.shape[axis_of(call, x)];
+  constexpr int64_t kMost = 1 << 20;
+  const auto steps =
+      call.info->attributes.find("steps") ? ints_attribute(call, "steps") : std::vector<int64_t>();
+  require(steps.size() % 3 == 0, call, "bad steps");
+  for (size_t i = 0; i < steps.size(); i += 3) {
+    const int64_t times = steps[i], plus = steps[i + 1], over = steps[i + 2];
+    require(times >= 1 && times <= kMost && std::abs(plus) <= kMost && over >= 1 && over <= kMost,
+            call, "bad steps");
+    size = size * times + plus;
+    size = size / over - (size % over < 0);
+    require(std::abs(size) <= kMaxDim, call, "bad steps");
+  }
+  require(y.rank == 1 && y.shape[0] == size && size <= INT32_MAX, call, "the output does not fit");
 }
 
 void run_count(const NodeCall& call, const Workspace&) {
@@ -223,7 +235,7 @@ void run_count(const NodeCall& call, const Workspace&) {
 }
 
 const OpDef kOps[] = {
-    {{"count", 1, 1, false, {"axis"}, check_count}, {run_count}},
+    {{"count", 1, 1, false, {"axis", "steps"}, check_count}, {run_count}},
     {{"scatter", 3, 3, false, {"axis", "kind"}, check_scatter}, {run_scatter}},
     {{"argsort", 1, 1, false, {"axis", "descending"}, check_argsort},
      {run_argsort, argsort_scratch}},

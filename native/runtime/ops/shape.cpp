@@ -24,6 +24,7 @@ void check_reshape(NodeCall& call) {
   require(shape.size() == y.rank, call, "the output does not fit");
   for (size_t i = 0; i < y.rank; ++i) {
     const int64_t kept = i < x.rank ? x.shape[i] : 0;  // 0 keeps the input's dimension
+    if (shape[i] == -1) continue;                      // what is left
     require(y.shape[i] == (shape[i] == 0 ? kept : shape[i]), call, "the output does not fit");
   }
 }

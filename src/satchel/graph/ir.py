@@ -152,9 +152,9 @@ class Graph:
         return list({v.weight.name: v.weight for v in self.values() if v.weight}.values())
 
     def symbols(self) -> list[Sym]:
-        """Every symbolic dimension, in the order of first use."""
+        """Every symbolic dimension, in the order of first use; computed ones behind the others."""
         dims = (d for v in self.values() for d in v.shape if isinstance(d, Sym))
-        return list(dict.fromkeys(dims))
+        return sorted(dict.fromkeys(dims), key=lambda d: d.base != d.name)
 
     def check(self) -> None:
         """Raise GraphError unless every node obeys its op's rules and reads what exists."""
@@ -192,7 +192,10 @@ class Graph:
             if len(set(names)) != len(names):
                 raise GraphError(f"{self.name}: two inputs or outputs have one name: {names}")
         bounds: dict[str, int] = {}
+        given = {d.name for v in self.inputs for d in v.shape if isinstance(d, Sym)}
         for sym in self.symbols():
+            if sym.base != sym.name and sym.base not in given:
+                raise GraphError(f"{self.name}: no input has the size {sym.base}")
             if bounds.setdefault(sym.name, sym.maximum) != sym.maximum:
                 raise GraphError(f"{self.name}: the size {sym.name} has two maxima")
 

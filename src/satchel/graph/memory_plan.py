@@ -15,7 +15,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from satchel.graph.ir import DType, Graph, Value
+from satchel.graph.ir import DType, Graph, Value, attr_ints
 
 ALIGNMENT = 256  # as in the file
 SLOTS_MAY_COST = 1.25  # times the memory of the tightest plan
@@ -51,7 +51,9 @@ def shared_storage(graph: Graph) -> dict[int, Value]:
         source, result = node.inputs[0], node.outputs[0]
         if node.op != "reshape" or source is None or not needs_memory(source):
             continue
-        if id(source) not in own and id(result) not in own:
+        # Joined with others, a symbolic size is another one, and the loader cannot tell.
+        joins = -1 in attr_ints(node.attrs, "shape")
+        if id(source) not in own and id(result) not in own and not joins:
             shared[id(result)] = shared.get(id(source), source)
     return shared
 

@@ -97,6 +97,8 @@ def check_shape(value: Value, shape: tuple[int, ...], sizes: dict[str, int]) -> 
     """Bind the symbols of an input's type to a real shape, or say what does not fit."""
     fits = len(shape) == len(value.shape)
     for want, have in zip(value.shape, shape, strict=False):
+        if isinstance(want, Sym) and want.base != want.name:
+            continue  # what it is computed from decides
         if isinstance(want, Sym):
             fits = fits and 1 <= have <= want.maximum and sizes.setdefault(want.name, have) == have
         else:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
@@ -38,7 +39,14 @@ class DType(Enum):
 
 @dataclass(frozen=True)
 class Sym:
-    """A dimension that is known only when a method is called: 1 ≤ size ≤ maximum."""
+    """A dimension that is known only when a method is called: 1 ≤ size ≤ maximum.
+
+    One that is computed from another says how in its name, from left to right: ``s +1 /2`` is
+    ``(s + 1) // 2``. Equal sizes have equal names, because there is one way to write each.
+
+    >>> Sym("s", 9) - 1, (Sym("s", 9) - 1) // 2 + 1
+    (Sym(name='s -1', maximum=8), Sym(name='s +1 /2', maximum=5))
+    """
 
     name: str
     maximum: int
@@ -49,6 +57,96 @@ class Sym:
 
     def __str__(self) -> str:
         return f"{self.name}≤{self.maximum}"
+
+    @property
+    def base(self) -> str:
+        """The name of the size that this one is computed from, or its own."""
+        return self.name.split(" ", 1)[0]
+
+    @property
+    def steps(self) -> list[SizeStep]:
+        """What is done with the base, one after the other."""
+        return _read_steps(self.name.split(" ")[1:])
+
+    def then(self, times: int, plus: int, over: int) -> Dim:
+        """``(times * size + plus) // over``, for a factor and a divisor above 0."""
+        if times < 1 or over < 1:
+            raise GraphError(f"a size that falls as {self.base} grows")
+        steps = self.steps
+        latest = [SizeStep(times, plus, over).reduced()]
+        while steps and len(latest) == 1:  # joined with the one before, and that with its own
+            latest = [each.reduced() for each in steps.pop().followed_by(latest[0])]
+        texts = map(str, [*steps, *latest])
+        maximum = (times * self.maximum + plus) // over
+        return Sym(" ".join([self.base, *filter(None, texts)]), maximum)
+
+    def __add__(self, other: Dim) -> Dim:
+        if isinstance(other, int):
+            return self.then(1, other, 1)
+        mine, others = self.steps, other.steps
+        linear = all(len(s) <= 1 and all(each.over == 1 for each in s) for s in (mine, others))
+        if self.base != other.base or not linear:
+            raise GraphError(f"the sum of the sizes {self.name} and {other.name}")
+        first, second = (s[0] if s else SizeStep(1, 0, 1) for s in (mine, others))
+        times, plus = first.times + second.times, first.plus + second.plus
+        maximum = (self.maximum - first.plus) // first.times
+        return Sym(self.base, maximum).then(times, plus, 1)
+
+    __radd__ = __add__
+
+    def __sub__(self, other: int) -> Dim:
+        return self.then(1, -other, 1)
+
+    def __mul__(self, other: int) -> Dim:
+        return self.then(other, 0, 1)
+
+    __rmul__ = __mul__
+
+    def __floordiv__(self, other: int) -> Dim:
+        return self.then(1, 0, other)
+
+
+@dataclass(frozen=True)
+class SizeStep:
+    """``(times * size + plus) // over``."""
+
+    times: int
+    plus: int
+    over: int
+
+    def followed_by(self, after: SizeStep) -> list[SizeStep]:
+        """This step and another one: as one where that is possible, else with as much as possible
+        of what is added in the first."""
+        if self.over == 1:
+            times = after.times * self.times
+            return [SizeStep(times, after.times * self.plus + after.plus, after.over)]
+        whole, rest = divmod(after.plus, after.times)
+        first = SizeStep(self.times, self.plus + whole * self.over, self.over)
+        if after.times == 1:
+            return [SizeStep(first.times, first.plus, first.over * after.over)]
+        return [first, SizeStep(after.times, rest, after.over)]
+
+    def reduced(self) -> SizeStep:
+        common = math.gcd(self.times, self.over)
+        return SizeStep(self.times // common, self.plus // common, self.over // common)
+
+    def __str__(self) -> str:
+        parts = [f"*{self.times}"] if self.times != 1 else []
+        parts += [f"{self.plus:+}"] if self.plus else []
+        return " ".join([*parts, f"/{self.over}"] if self.over != 1 else parts)
+
+
+def _read_steps(words: list[str]) -> list[SizeStep]:
+    """From a name: at most one factor, one sum and one divisor to a step, in this order."""
+    steps: list[SizeStep] = []
+    while words:
+        numbers = {"*": 1, "+": 0, "/": 1}
+        for kind in numbers:
+            if words and ("+" if words[0][0] == "-" else words[0][0]) == kind:
+                word = words.pop(0)
+                numbers[kind] = int(word if kind == "+" else word[1:])
+        steps.append(SizeStep(numbers["*"], numbers["+"], numbers["/"]))
+    return steps
 
 
 Dim = int | Sym

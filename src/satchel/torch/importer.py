@@ -55,7 +55,7 @@ class _Importer:
         self.low = Lowering(self.builder)
         self.values: dict[Any, Any] = {}
         self.problems: dict[str, None] = {}  # in order, each once
-        self.sizes = Sizes(program)
+        self.sizes = Sizes(program, self.low)
         signature = program.graph_signature
         self.specs = {spec.arg.name: spec for spec in signature.input_specs}
         self.changed = {s.target for s in signature.output_specs if s.kind in _CHANGES}
@@ -119,6 +119,8 @@ class _Importer:
             own = self.low.constant(np.asarray(value)) if isinstance(value, (int, float)) else value
             if isinstance(own, Pair):
                 own = join_pair(self.low, own)
+            if isinstance(own, Sym):
+                own = self.low.operand(own, DType.i64)
             if not isinstance(own, Value):
                 self._problem(node, f"the output {name} is {value!r} and not a tensor")
                 continue

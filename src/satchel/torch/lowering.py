@@ -71,8 +71,10 @@ class Lowering:
                 raise OperatorError(f"the number {value} needs more than {8 * dtype.size} bits")
         return self.builder.constant("number", np.asarray(value, dtype.numpy))
 
-    def operand(self, value: Value | Number, dtype: DType) -> Value:
-        """A value or number as an input of that dtype."""
+    def operand(self, value: Value | Number | Sym, dtype: DType) -> Value:
+        """A value, a number or a symbolic size as an input of that dtype."""
+        if isinstance(value, Sym):
+            return self.cast(self.reshape(self.size(value), ()), dtype)
         return self.cast(value, dtype) if isinstance(value, Value) else self.number(value, dtype)
 
     def cast(self, value: Value, dtype: DType) -> Value:
@@ -105,6 +107,8 @@ class Lowering:
                 wanted.append(d)
             elif i < len(value.shape) and value.shape[i] == d:
                 wanted.append(0)
+            elif -1 not in wanted and d not in value.shape:
+                wanted.append(-1)  # joined with known sizes, or divided
             else:
                 raise OperatorError(
                     f"the symbolic size {d.name} may not change its place from "
@@ -151,6 +155,8 @@ class Lowering:
             # Any input that has all of these sizes tells them as well.
             known = [v for v in self.builder.graph.inputs if symbols <= set(v.shape)]
             like = known[0] if symbols and known else like
+            if symbols and not known:
+                return self._expand_in_turn(value, shape)
         sizes = []
         for d in shape:
             if isinstance(d, Sym):
@@ -164,14 +170,39 @@ class Lowering:
             raise OperatorError("a constant has no symbolic size")
         return self.emit("expand", *inputs, shape=tuple(sizes))
 
+    def _expand_in_turn(self, value: Value, shape: Shape) -> Value:
+        """One symbolic size after the other, by taking the one entry as often; then known ones."""
+        ones = len(shape) - len(value.shape)
+        value = self.reshape(value, (*(1 for _ in range(ones)), *value.shape))
+        for axis, size in enumerate(shape):
+            if isinstance(size, Sym) and value.shape[axis] == 1:
+                first = self.emit("mul", self.count(size), self.number(0, DType.i32))
+                value = self.emit("take", value, first, axis=axis)
+        if value.shape == shape:
+            return value
+        sizes = tuple(-1 - i if isinstance(d, Sym) else d for i, d in enumerate(shape))
+        return self.emit("expand", value, value, shape=sizes)
+
     def count(self, size: Dim) -> Value:
-        """0, 1, 2, … up to a size, as i32; a symbolic one is that of an input."""
+        """0, 1, 2, … up to a size, as i32; a symbolic one comes from an input's."""
         if not isinstance(size, Sym):
             return self.constant(np.arange(size, dtype=np.int32), "count")
         for value in self.builder.graph.inputs:
             if size in value.shape:
                 return self.emit("count", value, axis=value.shape.index(size))
+        for value in self.builder.graph.inputs:
+            for axis, found in enumerate(value.shape):
+                if isinstance(found, Sym) and found.name == size.base:
+                    steps = [n for s in size.steps for n in (s.times, s.plus, s.over)]
+                    return self.emit("count", value, axis=axis, steps=tuple(steps))
         raise OperatorError(f"no input has the symbolic size {size.name}")
+
+    def size(self, size: Dim) -> Value:
+        """A size as a number, i32 [1]."""
+        if not isinstance(size, Sym):
+            return self.constant(np.array([size], np.int32), "size")
+        last = self.emit("reduce_max", self.count(size), axes=(0,), keepdims=1)
+        return self.emit("add", last, self.number(1, DType.i32))
 
     def pad(self, value: Value, before: Sequence[int], after: Sequence[int], fill: Number) -> Value:
         """Pad, or cut off where a width is negative."""

@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
+import operator
+from functools import reduce
 from typing import Any
 
 import torch
 
 from satchel.errors import ImportModuleError
-from satchel.graph.ir import Dim, Shape, Sym
+from satchel.graph.ir import Dim, DType, Shape, Sym, Value
+from satchel.torch.lowering import Lowering
 from satchel.torch.operators.registry import OperatorError
+
+_ARITHMETIC = {"Add": "add", "Mul": "mul", "Pow": "pow", "FloatPow": "pow"}
+_ARITHMETIC |= {"IntTrueDiv": "div", "FloatTrueDiv": "div"}
 
 
 class Sizes:
     """The symbols of an exported program."""
 
-    def __init__(self, program: Any) -> None:
+    def __init__(self, program: Any, low: Lowering) -> None:
         self._bounds = program.range_constraints
+        self._low = low
         self._symbols: dict[str, Sym] = {}
 
     def shape(self, tensor: torch.Tensor) -> Shape:
@@ -25,20 +32,26 @@ class Sizes:
         """Of torch's int or SymInt."""
         return size if isinstance(size, int) else self._computed(size.node.expr)
 
-    def number(self, value: torch.SymFloat) -> float:
-        """What is computed from sizes in floats, if it is known."""
-        expression = value.node.expr
-        if not expression.is_number:
-            raise OperatorError(f"a number that is computed from symbolic sizes: {expression}")
-        return float(expression)
+    def number(self, value: torch.SymFloat) -> Value | float:
+        """What is computed from sizes in floats: a number, or a tensor without dimensions."""
+        return self._float(value.node.expr)
 
     def _computed(self, expression: Any) -> Dim:
-        """Torch computes with sizes; ours are given by the inputs."""
+        """From torch's arithmetic on sizes to ours, which knows less of it."""
         if expression.is_integer and expression.is_number:
             return int(expression)
         if expression.is_symbol:
             return self._symbol(expression)
-        raise OperatorError(f"a size that is computed from a symbolic one: {expression}")
+        parts = [self._computed(part) for part in expression.args]
+        kind = type(expression).__name__
+        symbolic = [part for part in parts if isinstance(part, Sym)]
+        if kind == "Add":
+            return reduce(operator.add, parts)
+        if kind == "Mul" and len(symbolic) == 1:
+            return reduce(operator.mul, parts)
+        if kind in ("FloorDiv", "CleanDiv") and isinstance(parts[1], int):
+            return parts[0] // parts[1]
+        raise OperatorError(f"a size that is computed from symbolic ones: {expression}")
 
     def _symbol(self, expression: Any) -> Sym:
         name = str(expression)
@@ -54,3 +67,16 @@ class Sizes:
                 )
             self._symbols[name] = Sym(name, most)
         return self._symbols[name]
+
+    def _float(self, expression: Any) -> Value | float:
+        if expression.is_number:
+            return float(expression)
+        kind = type(expression).__name__
+        if expression.is_symbol or kind in ("FloorDiv", "CleanDiv"):
+            return self._low.operand(self._computed(expression), DType.f32)
+        parts = [self._low.operand(self._float(part), DType.f32) for part in expression.args]
+        if kind == "ToFloat":
+            return parts[0]
+        if kind not in _ARITHMETIC:
+            raise OperatorError(f"a number that is computed from symbolic sizes: {expression}")
+        return reduce(lambda a, b: self._low.emit(_ARITHMETIC[kind], a, b), parts)

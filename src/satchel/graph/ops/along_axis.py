@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from satchel.graph.ops.elementwise import WHOLE
 from satchel.graph.ops.registry import Arrays, Attrs, Types, check_rows, define, require
-from satchel.graph.types import DType, TensorType, attr_int, attr_str
+from satchel.graph.types import DType, TensorType, attr_int, attr_ints, attr_str
 
 Array = NDArray[Any]
 NUMBERS = (DType.f32, *WHOLE)
@@ -127,9 +127,12 @@ class Cumulate:
         return [made.astype(x.dtype)]
 
 
-@define("count", 1, "axis")
+@define("count", 1, "axis", "steps")
 class Count:
-    """0, 1, 2, …: as many as an axis of x has entries, of which only the number counts."""
+    """0, 1, 2, …: as many as an axis of x has entries, of which only the number counts.
+
+    With ``steps``, three numbers for each: as many as these make of it, ``(a * size + b) // c``.
+    """
 
     @staticmethod
     def types(types: Types, attrs: Attrs) -> list[TensorType]:
@@ -137,8 +140,22 @@ class Count:
         assert x
         axis = attr_int(attrs, "axis")
         require(0 <= axis < len(x.shape), "count", f"no axis {axis}", types)
-        return [TensorType((x.shape[axis],), DType.i32)]
+        size = x.shape[axis]
+        for times, plus, over in _size_steps(attrs):
+            size = (size * times + plus) // over
+        return [TensorType((size,), DType.i32)]
 
     @staticmethod
     def run(arrays: Arrays, attrs: Attrs) -> list[Array]:
-        return [np.arange(arrays[0].shape[attr_int(attrs, "axis")], dtype=np.int32)]
+        size = arrays[0].shape[attr_int(attrs, "axis")]
+        for times, plus, over in _size_steps(attrs):
+            size = (size * times + plus) // over
+        return [np.arange(size, dtype=np.int32)]
+
+
+def _size_steps(attrs: Attrs) -> list[tuple[int, int, int]]:
+    flat = attr_ints(attrs, "steps") if "steps" in attrs else ()
+    steps = [(flat[i], flat[i + 1], flat[i + 2]) for i in range(0, len(flat) - 2, 3)]
+    fits = 3 * len(steps) == len(flat) and all(a >= 1 and c >= 1 for a, _, c in steps)
+    require(fits, "count", f"bad steps {flat}")
+    return steps

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from satchel.graph.ops.activation import activate, check_activation
 from satchel.graph.ops.registry import Arrays, Attrs, Trait, Types, define, require
-from satchel.graph.ops.window import Window, groups_of, image_size, image_type
+from satchel.graph.ops.window import Size, Window, groups_of, image_size, image_type
 from satchel.graph.types import DType, TensorType, attr_int
 
 Array = NDArray[Any]
@@ -155,9 +155,10 @@ class ConvTranspose2d:
         return [activate(result, attrs)]
 
 
-def _spread_size(window: Window, height: int, width: int) -> tuple[int, int]:
+def _spread_size(window: Window, height: Size, width: Size) -> tuple[Size, Size]:
     top, bottom, left, right = window.padding
-    rows = (height - 1) * window.stride[0] + window.reach[0] - top - bottom
-    columns = (width - 1) * window.stride[1] + window.reach[1] - left - right
-    require(rows >= 1 and columns >= 1, "conv_transpose2d", "the padding leaves nothing")
+    rows = (height - 1) * window.stride[0] + (window.reach[0] - top - bottom)
+    columns = (width - 1) * window.stride[1] + (window.reach[1] - left - right)
+    some = all(not isinstance(size, int) or size >= 1 for size in (rows, columns))
+    require(some, "conv_transpose2d", "the padding leaves nothing")
     return rows, columns

@@ -13,7 +13,6 @@ from satchel.graph.ops.registry import Arrays, Attrs, Trait, Types, check_rows, 
 from satchel.graph.types import (
     Dim,
     DType,
-    Sym,
     TensorType,
     attr_float,
     attr_int,
@@ -148,7 +147,7 @@ class Gather:
 
 @define("pad", 1, "before", "after", "value", traits=[Trait.keeps_codes])
 class Pad:
-    """Put a number around: ``before`` and ``after`` each axis, whose size is then known."""
+    """Put a number around: ``before`` and ``after`` each axis."""
 
     @staticmethod
     def types(types: Types, attrs: Attrs) -> list[TensorType]:
@@ -166,8 +165,7 @@ class Pad:
         require(whole, "pad", f"{value} is no {x.dtype.name}", types)
         shape: list[Dim] = []
         for size, first, last in zip(x.shape, before, after, strict=True):
-            require(isinstance(size, int) or first + last == 0, "pad", "the axis is symbolic")
-            shape.append(size if isinstance(size, Sym) else size + first + last)
+            shape.append(size + (first + last))
         return [TensorType(tuple(shape), x.dtype)]
 
     @staticmethod

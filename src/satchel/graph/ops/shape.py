@@ -2,31 +2,49 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from satchel.graph.ops.registry import Arrays, Attrs, Trait, Types, check_rows, define, require
-from satchel.graph.types import DType, Shape, Sym, TensorType, attr_int, attr_ints, same_elements
+from satchel.graph.types import (
+    Dim,
+    DType,
+    Shape,
+    Sym,
+    TensorType,
+    attr_int,
+    attr_ints,
+    same_elements,
+)
 
 Array = NDArray[Any]
 
 
 @define("reshape", 1, "shape", traits=[Trait.moves, Trait.keeps_codes])
 class Reshape:
-    """New shape, same elements. In ``shape``, 0 keeps the input's dimension at that place."""
+    """New shape, same elements. In ``shape``, 0 keeps the input's dimension at that place.
+
+    One dimension may be -1: what is left, where a symbolic size is joined with others or divided.
+    """
 
     @staticmethod
     def types(types: Types, attrs: Attrs) -> list[TensorType]:
         (x,) = types
         assert x
         wanted = attr_ints(attrs, "shape")
-        require(all(d >= 0 for d in wanted), "reshape", f"bad shape {wanted}")
+        fits = all(d >= -1 for d in wanted) and wanted.count(-1) <= 1
+        require(fits, "reshape", f"bad shape {wanted}")
         for i, d in enumerate(wanted):
             require(d != 0 or i < len(x.shape), "reshape", f"nothing to keep at {i}", types)
-        shape: Shape = tuple(x.shape[i] if d == 0 else d for i, d in enumerate(wanted))
-        require(same_elements(x.shape, shape), "reshape", f"{shape} has another size", types)
+        rest = _rest(x, wanted, types) if -1 in wanted else 0
+        shape: Shape = tuple(
+            x.shape[i] if d == 0 else rest if d == -1 else d for i, d in enumerate(wanted)
+        )
+        same = -1 in wanted or same_elements(x.shape, shape)
+        require(same, "reshape", f"{shape} has another size", types)
         return [TensorType(shape, x.dtype)]
 
     @staticmethod
@@ -34,6 +52,16 @@ class Reshape:
         x = arrays[0]
         wanted = attr_ints(attrs, "shape")
         return [x.reshape([x.shape[i] if d == 0 else d for i, d in enumerate(wanted)]).copy()]
+
+
+def _rest(x: TensorType, wanted: tuple[int, ...], types: Types) -> Dim:
+    """The one symbolic size that is not kept, times what it is joined with."""
+    free = [d for i, d in enumerate(x.shape) if i >= len(wanted) or wanted[i] != 0]
+    symbols = [d for d in free if isinstance(d, Sym)]
+    require(len(symbols) == 1, "reshape", "one symbolic size must be left", types)
+    times = math.prod(d for d in free if isinstance(d, int))
+    over = math.prod(d for d in wanted if d > 0)
+    return symbols[0].then(times, 0, over)
 
 
 @define("transpose", 1, "perm", traits=[Trait.moves, Trait.keeps_codes])
@@ -78,7 +106,7 @@ class Slice:
 
 @define("concat", (1, 8), "axis", traits=[Trait.moves, Trait.one_axis])
 class Concat:
-    """One to eight inputs after each other along one axis of known size."""
+    """One to eight inputs after each other along one axis."""
 
     @staticmethod
     def types(types: Types, attrs: Attrs) -> list[TensorType]:
@@ -87,15 +115,13 @@ class Concat:
         require(len(parts) == len(types), "concat", "an input is missing", types)
         first = parts[0]
         require(0 <= axis < len(first.shape), "concat", f"no axis {axis}", types)
-        total = 0
+        total: Dim = 0
         for part in parts:
-            size = part.shape[axis] if len(part.shape) == len(first.shape) else None
-            require(isinstance(size, int), "concat", "the ranks differ or a size is symbolic")
-            assert isinstance(size, int)
+            require(len(part.shape) == len(first.shape), "concat", "the ranks differ", types)
             rest = (*part.shape[:axis], *part.shape[axis + 1 :])
             same = rest == (*first.shape[:axis], *first.shape[axis + 1 :])
             require(same and part.dtype == first.dtype, "concat", "the inputs differ", types)
-            total += size
+            total = total + part.shape[axis]
         return [TensorType((*first.shape[:axis], total, *first.shape[axis + 1 :]), first.dtype)]
 
     @staticmethod

@@ -14,6 +14,7 @@ from satchel.graph.types import TensorType, attr_int, attr_ints
 
 Array = NDArray[Any]
 
+Size = Any  # a number, or a symbolic size, which is computed with alike
 LARGEST = 1 << 20  # of a kernel, stride, padding or dilation
 
 
@@ -50,11 +51,11 @@ class Window:
         (kh, kw), (dh, dw) = self.kernel, self.dilation
         return dh * (kh - 1) + 1, dw * (kw - 1) + 1
 
-    def padded(self, height: int, width: int) -> tuple[int, int]:
+    def padded(self, height: Size, width: Size) -> tuple[Size, Size]:
         top, bottom, left, right = self.padding
-        return height + top + bottom, width + left + right
+        return height + (top + bottom), width + (left + right)
 
-    def output(self, op: str, height: int, width: int, ceil: bool = False) -> tuple[int, int]:
+    def output(self, op: str, height: Size, width: Size, ceil: bool = False) -> tuple[Size, Size]:
         """Rows and columns of the result; with ``ceil`` the last window may reach over the edge."""
         before = (self.padding[0], self.padding[2])
         sizes = []
@@ -62,7 +63,9 @@ class Window:
             zip((height, width), self.padded(height, width), strict=True)
         ):
             rest, stride = padded - self.reach[axis], self.stride[axis]
-            require(rest >= 0, op, "the kernel is larger than the image")
+            known = isinstance(rest, int)
+            require(not known or rest >= 0, op, "the kernel is larger than the image")
+            require(known or not ceil, op, "the image's size is symbolic, with ceil_mode")
             count = rest // stride + 1
             # One more, if it starts within the image or the padding before it.
             if ceil and rest % stride and count * stride < size + before[axis]:
@@ -86,19 +89,18 @@ class Window:
                 yield padded[:, rows, columns]
 
 
-def image_size(op: str, types: Types) -> tuple[int, int, int]:
-    """Height, width and channels of the first input, [N, H, W, C]; N may be symbolic."""
+def image_size(op: str, types: Types) -> tuple[Size, Size, int]:
+    """Height, width and channels of the first input, [N, H, W, C]; all but C may be symbolic."""
     x = types[0]
     assert x
     require(len(x.shape) == 4, op, "x must be [N, H, W, C]", types)
     _, height, width, channels = x.shape
-    known = isinstance(height, int) and isinstance(width, int) and isinstance(channels, int)
-    require(known, op, "only the batch may be symbolic", types)
-    assert isinstance(height, int) and isinstance(width, int) and isinstance(channels, int)
+    require(isinstance(channels, int), op, "the channels are symbolic", types)
+    assert isinstance(channels, int)
     return height, width, channels
 
 
-def image_type(x: TensorType, size: tuple[int, int], channels: int) -> TensorType:
+def image_type(x: TensorType, size: tuple[Size, Size], channels: int) -> TensorType:
     return TensorType((x.shape[0], *size, channels), x.dtype)
 
 

@@ -51,9 +51,14 @@ def arange(low: Lowering, *bounds: Any, **_options: Any) -> Value:
     start, stop, step = (0, *bounds, 1) if len(bounds) == 1 else (*bounds, 1)[:3]
     if all(isinstance(b, (int, float)) for b in (start, stop, step)):
         return low.constant(np.arange(start, stop, step).astype(low.dtype.numpy), "arange")
-    if isinstance(start, Sym) or start != 0 or step != 1:
-        raise OperatorError("counting to a size that is symbolic, from another number than 0")
-    return low.cast(low.count(low.shape[0]), low.dtype)
+    if isinstance(step, Sym):
+        raise OperatorError("counting by steps of a size that is symbolic")
+    numbers = low.cast(low.count(low.shape[0]), low.dtype)
+    if step != 1:
+        numbers = low.mul(numbers, low.number(step, low.dtype))
+    if not isinstance(start, Sym) and start == 0:
+        return numbers
+    return low.add(numbers, low.operand(start, low.dtype))
 
 
 @aten("_local_scalar_dense", "item")

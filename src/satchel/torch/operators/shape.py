@@ -80,14 +80,31 @@ def piece(
     axis = axis_of(dim, len(x.shape))
     if low.shape == x.shape:
         return x
-    if isinstance(stop, Sym) and not start and step == 1:
-        return low.emit("take", x, low.count(low.shape[axis]), axis=axis)
-    if isinstance(start, Sym) or isinstance(stop, Sym):
-        raise OperatorError("a slice that begins at a size that is symbolic")
+    if any(isinstance(v, Sym) for v in (x.shape[axis], start, low.shape[axis])):
+        return _symbolic_piece(low, x, axis, start or 0, step)
+    if isinstance(stop, Sym):  # far enough to reach the end
+        stop = None
     first, last = _bounds(low, x, axis, start, stop)
     if step == 1:
         return low.slice(x, axis, first, last)
     return low.take(x, np.arange(first, last, step), axis)
+
+
+def _symbolic_piece(low: Lowering, x: Value, axis: int, start: Any, step: int) -> Value:
+    """As many entries as torch says, counted from the start, which may lie before the end."""
+    places = low.count(low.shape[axis])
+    if step != 1:
+        places = low.mul(places, low.number(step, DType.i32))
+    if isinstance(start, int) and start < 0:
+        size = low.size(x.shape[axis])
+        # A negative start that is before the first entry is the first.
+        first = low.maximum(low.add(size, low.number(start, DType.i32)), low.number(0, DType.i32))
+        places = low.add(places, first)
+    elif isinstance(start, Sym):
+        places = low.add(places, low.size(start))
+    elif start:
+        places = low.add(places, low.number(start, DType.i32))
+    return low.emit("take", x, places, axis=axis)
 
 
 @aten("slice_scatter")
@@ -224,6 +241,9 @@ def pad(
         return constant_pad(low, x, widths, value or 0)
     for i in range(len(widths) // 2):
         axis = len(x.shape) - 1 - i
+        if isinstance(x.shape[axis], Sym):
+            x = _pad_symbolic(low, x, axis, widths[2 * i], widths[2 * i + 1], mode)
+            continue
         size = low.known(x.shape[axis], "padding")
         places = np.arange(-widths[2 * i], size + widths[2 * i + 1])
         if mode == "reflect":
@@ -236,6 +256,25 @@ def pad(
         if places.size != size:
             x = low.take(x, places, axis)
     return x
+
+
+def _pad_symbolic(low: Lowering, x: Value, axis: int, before: int, after: int, mode: str) -> Value:
+    """As above, with places that are computed."""
+    if mode not in ("reflect", "replicate"):
+        raise OperatorError(f"padding a symbolic size by {mode}")
+
+    def number(value: int) -> Value:
+        return low.number(value, DType.i32)
+
+    last = low.sub(low.size(x.shape[axis]), number(1))
+    places = low.sub(low.count(x.shape[axis] + (before + after)), number(before))
+    if mode == "replicate":
+        places = low.minimum(low.maximum(places, number(0)), last)
+    else:
+        places = low.maximum(places, low.sub(number(0), places))
+        beyond = low.sub(last, places)
+        places = low.sub(last, low.maximum(beyond, low.sub(number(0), beyond)))
+    return low.emit("take", x, places, axis=axis)
 
 
 @aten("reflection_pad1d", "reflection_pad2d", "reflection_pad3d")

@@ -1,0 +1,242 @@
+"""Sizes that are computed from symbolic ones: torch's own numbers at every size."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.export import Dim
+from torch.nn import functional as F  # noqa: N812
+
+import satchel
+from satchel.errors import GraphError, SatchelError
+from satchel.graph.types import Sym
+from support.compare import assert_close
+from torch_import.module_table import Call
+
+LENGTHS = (6, 7, 16, 33, 40)
+
+
+def test_equal_sizes_have_equal_names() -> None:
+    s = Sym("s", 100)
+    assert (s - 1) // 2 + 1 == (s + 1) // 2
+    assert ((s + 1) // 2 + 1) // 2 == (s + 3) // 4
+    assert s * 6 // 4 == s * 3 // 2
+    assert (s + 1) - 1 == s and s * 2 // 2 == s and s + s == s * 2
+    assert s // 2 * 2 != s and (s - 5) // 4 * 2 + 2 == (s - 1) // 4 * 2
+    for size in (s - 1, (s * 3 + 1) // 4, (s // 2 * 3 - 2) // 5 + 7):
+        assert isinstance(size, Sym)
+        again = s
+        for step in size.steps:
+            again = again.then(step.times, step.plus, step.over)  # type: ignore[assignment]
+        assert again == size
+    for wrong in (lambda: s * -1, lambda: s // 2 + s, lambda: s + Sym("t", 4)):
+        with pytest.raises(GraphError):
+            wrong()
+
+
+def check(module: Any, tmp_path: Path, axes: dict[int, Any], shape: list[int], sizes: Any) -> None:
+    """Export with symbolic axes, and run with each of the sizes for them."""
+    torch.manual_seed(4)
+    module = (module if isinstance(module, nn.Module) else Call(module)).eval()
+    path = satchel.export(
+        module,
+        (torch.randn(shape),),
+        tmp_path / "m.satchel",
+        dynamic_shapes=((axes,),) if isinstance(module, Call) else (axes,),
+    )
+    method = satchel.load(path).method()
+    for given in sizes:
+        own = list(shape)
+        for axis, size in zip(axes, given if isinstance(given, tuple) else (given,), strict=True):
+            own[axis] = size
+        x = torch.randn(own)
+        with torch.no_grad():
+            wanted = module(x).numpy()
+        made = method(x.numpy())
+        assert made.shape == wanted.shape
+        assert_close(made, wanted, 1e-5)
+
+
+class Audio(nn.Module):
+    """As Whisper begins: convolutions halve the length, and positions are cut to it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = nn.Conv1d(4, 8, 3, padding=1)
+        self.second = nn.Conv1d(8, 8, 3, stride=2, padding=1)
+        self.positions = nn.Parameter(torch.randn(20, 8))
+        self.parts = nn.ModuleList(nn.Linear(8, 8) for _ in range(3))
+
+    def forward(self, x: Tensor) -> Tensor:
+        seen = F.gelu(self.second(F.gelu(self.first(x)))).transpose(1, 2)
+        seen = seen + self.positions[: seen.shape[1]]
+        heads = [part(seen).unflatten(2, (2, 4)).transpose(1, 2) for part in self.parts]
+        made = F.scaled_dot_product_attention(heads[0], heads[1], heads[2], is_causal=True)
+        return made.transpose(1, 2).flatten(2) / seen.shape[1] ** 0.5
+
+
+def test_convolutions_halve_a_length(tmp_path: Path) -> None:
+    check(Audio(), tmp_path, {2: Dim("length", min=6, max=40)}, [1, 4, 10], LENGTHS)
+
+
+class Image(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.body = nn.Sequential(
+            nn.Conv2d(3, 8, 3, stride=2, padding=1),
+            nn.BatchNorm2d(8),
+            nn.ReLU(),
+            nn.MaxPool2d(3, 2, 1),
+            nn.Conv2d(8, 8, 3, padding=1, groups=8),
+            nn.AvgPool2d(2, 1),
+            nn.ConvTranspose2d(8, 4, 2, stride=2),
+        )
+
+    def forward(self, x: Tensor) -> Tensor:
+        seen: Tensor = self.body(x)
+        return seen
+
+
+def test_height_and_width(tmp_path: Path) -> None:
+    axes = {2: Dim("height", min=16, max=64), 3: Dim("width", min=16, max=64)}
+    check(Image(), tmp_path, axes, [1, 3, 32, 24], [(32, 24), (16, 16), (17, 63), (64, 18)])
+
+
+class Scores(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.body, self.head = Image(), nn.Linear(4, 5)
+
+    def forward(self, x: Tensor) -> Tensor:
+        scores: Tensor = self.head(F.adaptive_avg_pool2d(self.body(x), 1).flatten(1))
+        return scores
+
+
+def test_a_classifier_of_any_size(tmp_path: Path) -> None:
+    axes = {0: Dim("batch", max=3), 2: Dim("h", min=16, max=40), 3: Dim("w", min=16, max=40)}
+    check(Scores(), tmp_path, axes, [2, 3, 32, 24], [(2, 32, 24), (1, 19, 16), (3, 40, 17)])
+
+
+def differences(x: Tensor) -> Tensor:
+    return torch.diff(x, dim=1, prepend=x[:, :1] - 1)
+
+
+def halves(x: Tensor) -> Tensor:
+    return x[:, 1::2][:, :-1] * 2
+
+
+def counted(x: Tensor) -> Tensor:
+    length = x.shape[1]
+    mask = torch.triu(torch.full((length, length), -5.0), 1)
+    numbers = torch.arange(2, 2 * length + 2, 2) / length
+    return (x[:, :, None] * mask[None]).sum(1) + numbers
+
+
+def padded(x: Tensor) -> Tensor:
+    wide = F.pad(x[:, None], (2, 1), mode="reflect")[:, 0]
+    return F.pad(F.pad(wide[:, None], (1, 3), mode="replicate")[:, 0], (0, 2))
+
+
+def joined(x: Tensor) -> Tensor:
+    pairs = torch.stack([x, -x], 2)  # [2, s, 2]
+    return pairs.reshape(2, 2 * x.shape[1]).unflatten(1, (x.shape[1], 2)).flatten(1)
+
+
+def last_three(x: Tensor) -> Tensor:
+    return x[:, -3:] * x.shape[1] + x[:, x.shape[1] - 2 :].sum(1, keepdim=True) / x.shape[1]
+
+
+@pytest.mark.parametrize("function", [differences, halves, counted, padded, joined, last_three])
+def test_arithmetic_on_sizes(function: Any, tmp_path: Path) -> None:
+    check(function, tmp_path, {1: Dim("s", min=6, max=40)}, [2, 8], LENGTHS)
+
+
+def test_a_size_that_leaves_nothing_is_refused_when_it_comes(tmp_path: Path) -> None:
+    module = nn.Conv1d(2, 2, 4).eval()
+    sizes = {2: Dim("s", min=6, max=9)}
+    x = torch.randn(1, 2, 8)
+    path = satchel.export(module, (x,), tmp_path / "m.satchel", dynamic_shapes=(sizes,))
+    method = satchel.load(path).method()
+    assert method(np.zeros((1, 2, 4), np.float32)).shape == (1, 2, 1)
+    with pytest.raises(SatchelError, match="sizes"):
+        method(np.zeros((1, 2, 3), np.float32))
+    with pytest.raises(SatchelError, match="fit"):
+        method(np.zeros((1, 2, 10), np.float32))
+
+
+def test_products_of_two_sizes_are_refused(tmp_path: Path) -> None:
+    sizes = {0: Dim("a", min=2, max=9), 1: Dim("b", min=2, max=9)}
+    with pytest.raises(SatchelError, match="computed from symbolic ones"):
+        satchel.export(
+            nn.Flatten(0).eval(), (torch.randn(3, 4),), tmp_path / "m", dynamic_shapes=(sizes,)
+        )
+
+
+class Decoder(nn.Module):
+    """A decoder of transformers, as people wrap one."""
+
+    def __init__(self, kind: str) -> None:
+        import transformers
+
+        super().__init__()
+        if kind == "whisper":
+            config = transformers.WhisperConfig(
+                vocab_size=60,
+                d_model=16,
+                decoder_layers=2,
+                decoder_attention_heads=2,
+                decoder_ffn_dim=32,
+                max_target_positions=40,
+                encoder_layers=1,
+                encoder_attention_heads=2,
+                encoder_ffn_dim=32,
+                pad_token_id=0,
+                bos_token_id=1,
+                eos_token_id=2,
+                decoder_start_token_id=1,
+            )
+            self.model = transformers.WhisperModel(config).decoder
+        else:
+            config = transformers.AutoConfig.for_model(
+                kind,
+                vocab_size=60,
+                hidden_size=16,
+                num_hidden_layers=2,
+                num_attention_heads=2,
+                num_key_value_heads=2,
+                intermediate_size=32,
+                max_position_embeddings=64,
+                head_dim=8,
+                pad_token_id=0,
+            )
+            self.model = transformers.AutoModel.from_config(config)
+        self.heard = kind == "whisper"
+
+    def forward(self, ids: Tensor, states: Tensor) -> Tensor:
+        more = {"encoder_hidden_states": states} if self.heard else {}
+        found: Tensor = self.model(input_ids=ids, use_cache=False, **more).last_hidden_state
+        return found + 0 * states.sum()
+
+
+@pytest.mark.parametrize("kind", ["whisper", "llama"])
+def test_decoders_take_any_length(kind: str, tmp_path: Path) -> None:
+    torch.manual_seed(2)
+    module = Decoder(kind).eval()
+    states = torch.randn(1, 6, 16)
+    path = satchel.export(
+        module,
+        (torch.randint(3, 60, (1, 8)), states),
+        tmp_path / "m.satchel",
+        dynamic_shapes=({1: Dim("tokens", min=2, max=40)}, None),
+    )
+    method = satchel.load(path).method()
+    for length in (2, 5, 8, 40):
+        ids = torch.randint(3, 60, (1, length))
+        with torch.no_grad():
+            wanted = module(ids, states).numpy()
+        assert_close(method(ids.numpy(), states.numpy()), wanted, 1e-4)
