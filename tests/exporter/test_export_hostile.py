@@ -52,8 +52,8 @@ def _plan_seconds(layers: int) -> float:
 
 def test_planning_takes_time_in_proportion_to_the_layers() -> None:
     """Ten times the layers took a hundred times as long."""
-    _plan_seconds(4)
-    assert _plan_seconds(120) < 25 * max(_plan_seconds(12), 0.005)
+    best = {layers: min(_plan_seconds(layers) for _ in range(3)) for layers in (12, 120)}
+    assert best[120] < 25 * max(best[12], 0.005)
 
 
 def test_many_names_with_one_twice(tmp_path: Path) -> None:

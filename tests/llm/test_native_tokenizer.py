@@ -209,6 +209,22 @@ def test_what_is_not_done_is_named(parts: Mapping[str, Any], reason: str) -> Non
         compile_tokenizer(TokenizerSpec(json=changed(**parts)))
 
 
+@pytest.mark.parametrize(
+    ("written", "meant"),
+    [
+        (["x"], {"type": "Prepend", "prepend": "x"}),
+        ([[{"type": "NFC"}]], {"type": "Sequence", "normalizers": [{"type": "NFC"}]}),
+    ],
+)
+def test_lists_in_the_place_of_objects_are_read_as_the_library_does(
+    written: Any, meant: Mapping[str, Any]
+) -> None:
+    sections = [
+        compile_tokenizer(TokenizerSpec(json=changed(normalizer=one))) for one in (written, meant)
+    ]
+    assert sections[0] == sections[1]
+
+
 @pytest.mark.parametrize("pattern", ["(?<=ab)c", "[[a]b]", r"\b", "(", "a{1001}", r"(\1)", "(?:)*"])
 def test_patterns_that_are_not_done(pattern: str) -> None:
     with pytest.raises(NotCompiled, match="regular expression"):

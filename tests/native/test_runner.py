@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import signal
 import subprocess
@@ -188,10 +189,18 @@ def test_an_interrupt_ends_an_answer_and_not_the_conversation(device: Path, prog
         assert process.stdin and process.stdout and process.stderr
         for _ in range(2):
             process.stdin.write(b"Hello\n")
-            assert process.stdout.read(64)
+            answer = b""
+            while len(answer) < 64:
+                piece = process.stdout.read(64)
+                assert piece
+                answer += piece
             process.send_signal(signal.SIGINT)
             while b"tok/s" not in (line := process.stderr.readline()):  # what the answer took
                 assert line
+            os.set_blocking(process.stdout.fileno(), False)
+            while process.stdout.read(1 << 16):  # the end of the answer before the next one begins
+                pass
+            os.set_blocking(process.stdout.fileno(), True)
         _, rest = process.communicate(timeout=30)
     assert process.returncode == 0, rest
 

@@ -55,13 +55,16 @@ class Reshape:
 
 
 def _rest(x: TensorType, wanted: tuple[int, ...], types: Types) -> Dim:
-    """The one symbolic size that is not kept, times what it is joined with."""
+    """What is not kept, joined, and divided by the sizes that are given."""
     free = [d for i, d in enumerate(x.shape) if i >= len(wanted) or wanted[i] != 0]
     symbols = [d for d in free if isinstance(d, Sym)]
-    require(len(symbols) == 1, "reshape", "one symbolic size must be left", types)
+    require(len(symbols) <= 1, "reshape", "more than one symbolic size is left", types)
     times = math.prod(d for d in free if isinstance(d, int))
     over = math.prod(d for d in wanted if d > 0)
-    return symbols[0].then(times, 0, over)
+    if symbols:
+        return symbols[0].then(times, 0, over)
+    require(times % over == 0, "reshape", f"{wanted} has another size", types)
+    return times // over
 
 
 @define("transpose", 1, "perm", traits=[Trait.moves, Trait.keeps_codes])

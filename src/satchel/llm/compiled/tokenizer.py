@@ -47,7 +47,16 @@ def compile_tokenizer(spec: TokenizerSpec) -> bytes:
         section = compile_tokenizer(read_tokenizer(TokenizerSource("huggingface", folder)))
         NativeTokenizer(section).encode("Hello")
     """
-    whole = json.loads(spec.json)
+    try:
+        return _compile(spec, json.loads(spec.json))
+    except (AttributeError, KeyError, TypeError, ValueError):
+        # The library also reads lists in the place of objects, and the like: its own words for it.
+        from tokenizers import Tokenizer
+
+        return _compile(spec, json.loads(Tokenizer.from_str(spec.json).to_str()))
+
+
+def _compile(spec: TokenizerSpec, whole: Mapping[str, Any]) -> bytes:
     for name in ("truncation", "padding"):
         if whole.get(name):
             raise NotCompiled(f"{name} in the tokenizer's JSON")
