@@ -3,14 +3,20 @@
     python benchmarks/aten_coverage.py                    # all samples, prints the table
     python benchmarks/aten_coverage.py --most 2 add topk  # at most 2 samples of each type, of some
     python benchmarks/aten_coverage.py --write docs/aten.md
+    python benchmarks/aten_coverage.py --journal aten.jsonl --for 400   # in pieces
+    python benchmarks/aten_coverage.py --all --most 2     # every operator that has samples
 
-The samples are those of ``torch.testing._internal`` (OpInfo), for float32, int64 and bool.
+Each operator has a process of its own; with --journal a command that was interrupted goes on.
+
+The samples are those of ``torch.testing._internal`` (OpInfo), for float32, int32 and bool.
 """
 
 from __future__ import annotations
 
 import argparse
 import tempfile
+import textwrap
+import time
 import warnings
 from collections import Counter
 from collections.abc import Iterator
@@ -20,6 +26,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from apart import Journal, TrialError, run_apart
 from torch.utils import _pytree as pytree
 
 import satchel
@@ -27,7 +34,7 @@ from satchel.errors import ImportModuleError, SatchelError, UnsupportedOperatorE
 from satchel.torch.operators import OPERATORS
 from satchel.torch.operators.complex_numbers import COMPLEX
 
-DTYPES = (torch.float32, torch.int64, torch.bool)
+DTYPES = (torch.float32, torch.int32, torch.bool)
 # What has no numbers to compare with, and what becomes of it.
 _SEED = ("yes, by a seed", "other numbers than torch's: functions of the program's input seed")
 _ZEROS = ("yes", "memory that nobody has written: zeros")
@@ -37,7 +44,6 @@ NO_ORACLE = {
     "randperm": _SEED,
     "native_dropout": _SEED,
     "resize_": ("refused", "changes the memory of its input"),
-    "nonzero": ("refused", "as many results as there are numbers that are not 0"),
     "_local_scalar_dense": ("yes", "stays a tensor, and what is computed with it takes one"),
     "empty": _ZEROS,
     "empty_strided": _ZEROS,
@@ -210,33 +216,68 @@ def line(name: str, found: Found) -> str:
     return f"| `{name}` | {status} | {counts} | {why} |"
 
 
+def sampled_operators() -> list[str]:
+    """Every operator that PyTorch has samples of, without those of random numbers."""
+    from torch.testing._internal.common_methods_invocations import op_db
+
+    return sorted({info.name for info in op_db if not info.name.startswith(("_refs.", "ops."))})
+
+
+def try_apart(name: str, most: int, arguments: Any) -> list[Any]:
+    """An operator's counts and reasons, found in a process of its own."""
+
+    def trial() -> list[Any]:
+        torch.set_num_threads(1)
+        with tempfile.TemporaryDirectory() as folder:
+            found = try_operator(name, most, Path(folder))
+        return [dict(found.counts), dict(found.reasons)]
+
+    try:
+        made: list[Any] = run_apart(trial, arguments.seconds, arguments.megabytes)
+        return made
+    except TrialError as error:
+        return [{"wrong": 1}, {str(error): 1}]
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
-    parser.add_argument("names", nargs="*", help="some operators; all of them if left out")
+    parser.add_argument("names", nargs="*", help="some operators; all of Core ATen if left out")
+    parser.add_argument("--all", action="store_true", help="every operator that has samples")
     parser.add_argument("--most", type=int, default=1000, help="samples of each type")
     parser.add_argument("--write", metavar="FILE", help="the table as Markdown")
+    parser.add_argument("--journal", metavar="FILE", type=Path, help="where results are kept")
+    parser.add_argument("--for", dest="spend", type=float, default=1e9, help="seconds in all")
+    parser.add_argument("--seconds", type=float, default=120, help="of each operator")
+    parser.add_argument("--megabytes", type=int, default=4000, help="of each operator")
     arguments = parser.parse_args()
     warnings.simplefilter("ignore")
+    ends = time.monotonic() + arguments.spend
+    journal = Journal(arguments.journal)
     lines, states = [], Counter[str]()
-    with tempfile.TemporaryDirectory() as folder:
-        for name in arguments.names or core_operators():
-            known = name in NO_ORACLE
-            found = Found() if known else try_operator(name, arguments.most, Path(folder))
-            lines.append(line(name, found))
-            states[lines[-1].split("|")[2].strip()] += 1
-            print(lines[-1], flush=True)
+    everything = sampled_operators() if arguments.all else core_operators()
+    for name in arguments.names or everything:
+        key = f"{name} {arguments.most}"
+        if name not in NO_ORACLE and key not in journal:
+            if time.monotonic() > ends:
+                raise SystemExit("The time is over. Run the same command again to go on.")
+            journal.add(key, try_apart(name, arguments.most, arguments))
+        counts, reasons = ({}, {}) if name in NO_ORACLE else journal[key]
+        lines.append(line(name, Found(Counter(counts), Counter(reasons))))
+        states[lines[-1].split("|")[2].strip()] += 1
+        print(lines[-1], flush=True)
     summary = ", ".join(f"{count} {state}" for state, count in states.most_common())
     print(summary)
     if arguments.write:
+        some = f" --most {arguments.most}" if arguments.most < 1000 else ""
         head = [
             "# Core ATen, operator by operator",
             "",
-            "Made by `python benchmarks/aten_coverage.py --write docs/aten.md`: PyTorch's own",
-            "samples (float32, int64, bool), run natively against torch. *Decomposed*: torch",
-            "writes it with operators that have a counterpart here. Empty tensors are left out;",
-            "complex numbers are pairs.",
+            f"Made by `python benchmarks/aten_coverage.py{some} --write docs/aten.md`:",
+            "PyTorch's own samples (float32, int32, bool), run natively against torch.",
+            "*Decomposed*: torch writes it with operators that have a counterpart here. Empty",
+            "tensors are left out; complex numbers are pairs.",
             "",
-            f"{len(lines)} operators: {summary}. Samples of each type: at most {arguments.most}.",
+            *textwrap.wrap(f"{len(lines)} operators: {summary}.", 99),
             "",
             "| operator | | samples | most often |",
             "|---|---|---|---|",

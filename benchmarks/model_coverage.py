@@ -3,18 +3,23 @@
     python benchmarks/model_coverage.py transformers                  # 60 architectures, tiny ones
     python benchmarks/model_coverage.py timm torchvision --int8       # int8's signal-to-noise too
     python benchmarks/model_coverage.py transformers bert whisper     # some of them
-    python benchmarks/model_coverage.py transformers --write docs/coverage.md
+    python benchmarks/model_coverage.py transformers --int8 --write docs/coverage.md
+    python benchmarks/model_coverage.py timm --journal timm.jsonl --for 400   # in pieces
 
 Weights are random. Of each model: whether it is exported, the largest difference to torch relative
 to the largest number, and with --int8 the signal-to-noise ratio of its outputs. --write puts the
-table of a family into a file, in the place of an earlier one.
+table of a family into a file, in the place of an earlier one. Each model has a process of its own
+with --seconds and --megabytes; with --journal a command that was interrupted goes on.
 """
 
 from __future__ import annotations
 
 import argparse
+import functools
+import importlib
 import re
 import tempfile
+import time
 import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -23,6 +28,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from apart import Journal, TrialError, run_apart
 from torch import nn
 
 import satchel
@@ -59,6 +65,11 @@ SMALL = {
     "max_target_positions": 40,
     "image_size": 64,
 }
+ONE_STAGE = (
+    "retinanet_resnet50_fpn retinanet_resnet50_fpn_v2 fcos_resnet50_fpn ssd300_vgg16".split()
+)
+ONE_STAGE += ["ssdlite320_mobilenet_v3_large"]
+LIBRARIES: list[torch.library.Library] = []  # definitions last as long as these
 SPECIAL = ("pad_token_id", "bos_token_id", "eos_token_id", "decoder_start_token_id")
 
 
@@ -138,14 +149,54 @@ def torchvision_case(name: str) -> Case:
     from satchel.torch.vision_models import torchvision_models
 
     models = torchvision_models()
-    model = models.get_model(name, weights=None).eval()
+    options = {"weights_backbone": None} if "rcnn" in name or name in ONE_STAGE else {}
+    model = models.get_model(name, weights=None, **options).eval()
     parts = type(model).__module__.split(".")
     size = 299 if name == "inception_v3" else 224
     shape = (1, 3, 8, 112, 112) if "video" in parts else (1, 3, size, size)
+    if "detection" in parts:
+        return Case(Detector(model), {"x": torch.rand(3, size, size)})
     if "optical_flow" in parts:
         names = ["image1", "image2"]
         return Case(First(model, names), {n: torch.randn(1, 3, 128, 128) for n in names})
     return Case(First(model, [_first_input(model)]), {"x": torch.randn(shape)})
+
+
+class Detector(nn.Module):
+    """What a detector finds in one image."""
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.model = model
+        define_nms()
+
+    def forward(self, image: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        found = self.model([image])[0]
+        return tuple(found[name] for name in sorted(found) if found[name].is_floating_point())
+
+
+def define_nms() -> None:
+    """torchvision's own operator is missing where it is built for another torch."""
+    from torchvision.ops import boxes
+
+    if torch._C._dispatch_has_kernel_for_dispatch_key("torchvision::nms", "CPU"):
+        return
+    boxes._assert_has_ops = lambda: None
+    library = torch.library.Library("torchvision", "IMPL")
+    library.impl("nms", _keep_best, "CPU")
+    LIBRARIES.append(library)
+
+
+def _keep_best(dets: torch.Tensor, scores: torch.Tensor, iou_threshold: float) -> torch.Tensor:
+    from torchvision.ops import box_iou
+
+    order = scores.argsort(descending=True, stable=True)
+    over = box_iou(dets[order], dets[order]) > iou_threshold
+    keep = torch.ones(len(order), dtype=torch.bool)
+    for i in range(len(order)):
+        if keep[i]:
+            keep[i + 1 :] &= ~over[i, i + 1 :]
+    return order[keep]
 
 
 def _first_input(model: nn.Module) -> str:
@@ -178,7 +229,7 @@ def fill_empty(module: nn.Module) -> None:
 
 def outcome(case: Case, folder: Path, int8: bool) -> tuple[str, str]:
     """The largest relative difference, and int8's ratio in dB."""
-    fill_empty(case.module)
+    fill_empty(case.module.eval())
     inputs = tuple(case.inputs.values())
     with torch.no_grad():
         wanted = case.module(*(x.clone() for x in inputs))
@@ -205,24 +256,38 @@ def outcome(case: Case, folder: Path, int8: bool) -> tuple[str, str]:
     return f"{worst:.0e}", ratio
 
 
-def rows(family: str, names: list[str], int8: bool) -> Iterator[str]:
-    make = FAMILIES[family][1]
-    with tempfile.TemporaryDirectory() as folder:
-        for name in names:
-            torch.manual_seed(0)
+def row(family: str, name: str, int8: bool) -> str:
+    """A model's line of the table."""
+    torch.manual_seed(0)
+    torch.set_num_threads(1)
+    try:
+        case = FAMILIES[family][1](name)
+    except Exception as error:  # the library itself cannot make it this small
+        reason = " ".join(str(error).split())[:80].replace("|", "/")
+        return f"| {name} | not made | | {type(error).__name__}: {reason} |"
+    try:
+        with tempfile.TemporaryDirectory() as folder:
+            worst, ratio = outcome(case, Path(folder), int8)
+        return f"| {name} | {worst} | {ratio} | |"
+    except Exception as error:
+        reason = " ".join(str(error).split())
+        reason = reason.split("not supported: ")[-1][:140].replace("|", "/")
+        return f"| {name} | **no** | | {type(error).__name__}: {reason} |"
+
+
+def rows(family: str, names: list[str], journal: Journal, arguments: Any) -> Iterator[str]:
+    ends = time.monotonic() + arguments.spend
+    for name in names:
+        key = f"{family} {name}" + (" int8" if arguments.int8 else "")
+        if key not in journal:
+            if time.monotonic() > ends:
+                raise SystemExit("The time is over. Run the same command again to go on.")
+            trial = functools.partial(row, family, name, arguments.int8)
             try:
-                case = make(name)
-            except Exception as error:  # the library itself cannot make it this small
-                reason = " ".join(str(error).split())[:80].replace("|", "/")
-                yield f"| {name} | not made | | {type(error).__name__}: {reason} |"
-                continue
-            try:
-                worst, ratio = outcome(case, Path(folder), int8)
-                yield f"| {name} | {worst} | {ratio} | |"
-            except Exception as error:
-                reason = " ".join(str(error).split())
-                reason = reason.split("not supported: ")[-1][:110].replace("|", "/")
-                yield f"| {name} | **no** | | {type(error).__name__}: {reason} |"
+                journal.add(key, run_apart(trial, arguments.seconds, arguments.megabytes))
+            except TrialError as error:
+                journal.add(key, f"| {name} | **no** | | {error} |")
+        yield journal[key]
 
 
 def write(path: Path, family: str, lines: list[str], command: str) -> None:
@@ -248,20 +313,20 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("names", nargs="+", help=f"{', '.join(FAMILIES)}, and models of the last")
     parser.add_argument("--int8", action="store_true")
-    parser.add_argument(
-        "--part", metavar="I/N", default="1/1", help="every N-th model, from the I-th"
-    )
     parser.add_argument("--write", metavar="FILE", type=Path)
+    parser.add_argument("--journal", metavar="FILE", type=Path, help="where results are kept")
+    parser.add_argument("--for", dest="spend", type=float, default=1e9, help="seconds in all")
+    parser.add_argument("--seconds", type=float, default=240, help="of each model")
+    parser.add_argument("--megabytes", type=int, default=4000, help="of each model")
     arguments = parser.parse_args()
     warnings.simplefilter("ignore")
     families = [n for n in arguments.names if n in FAMILIES]
     chosen = [n for n in arguments.names if n not in FAMILIES]
-    first, step = map(int, arguments.part.split("/"))
+    journal = Journal(arguments.journal)
     for family in families:
+        importlib.import_module(family)  # once, for all that are forked
         lines = []
-        for line in rows(
-            family, (chosen or FAMILIES[family][0]())[first - 1 :: step], arguments.int8
-        ):
+        for line in rows(family, chosen or FAMILIES[family][0](), journal, arguments):
             print(line, flush=True)
             lines.append(line)
         if arguments.write:

@@ -73,6 +73,30 @@ class StepRun {
   int64_t to_next_scales_;
 };
 
+// 8 columns of T tiles for M rows.
+template <int M, int T>
+[[gnu::always_inline]] inline void add_step(const QuantizedRows& x, const int8_t* activations,
+                                            const StepRun<T>& run, int64_t step,
+                                            __m512i (&dots)[T][M]) {
+  const __m512i nibble = _mm512_set1_epi8(15);
+  __m512i first[M], second[M];
+  SATCHEL_UNROLL
+  for (int m = 0; m < M; ++m) {
+    first[m] = broadcast4(activations + m * x.stride + step * 8);
+    second[m] = broadcast4(activations + m * x.stride + step * 8 + 4);
+  }
+  SATCHEL_UNROLL
+  for (int t = 0; t < T; ++t) {
+    const __m512i bytes = run.codes(t, step);
+    const __m512i low = _mm512_and_si512(bytes, nibble);
+    const __m512i high = _mm512_and_si512(_mm512_srli_epi16(bytes, 4), nibble);
+    SATCHEL_UNROLL
+    for (int m = 0; m < M; ++m) accumulate(dots[t][m], low, first[m]);
+    SATCHEL_UNROLL
+    for (int m = 0; m < M; ++m) accumulate(dots[t][m], high, second[m]);
+  }
+}
+
 // The sums of a run's products for M rows. Where a group has as many steps of 8 columns as
 // kGroupSteps says, no loop is left in it.
 template <int M, int T, int kGroupSteps>
@@ -80,7 +104,6 @@ inline void add_run(const QuantizedRows& x, const int8_t* activations, const int
                     const StepRun<T>& run, int64_t groups, int64_t group, CodesAhead& ahead,
                     __m512i (*totals)[M]) {
   const int64_t all_groups = x.cols / group, group_steps = group / Q4::kColumns;
-  const __m512i nibble = _mm512_set1_epi8(15);
   const StreamsAhead streams(x);
   for (int64_t g = 0; g < groups; ++g) {
     if constexpr (M > 1) ahead.ask();
@@ -92,29 +115,14 @@ inline void add_run(const QuantizedRows& x, const int8_t* activations, const int
       SATCHEL_UNROLL
       for (int t = 0; t < T; ++t) dots[t][m] = start;
     }
-    const auto add = [&](int64_t step) {
-      __m512i first[M], second[M];
-      SATCHEL_UNROLL
-      for (int m = 0; m < M; ++m) {
-        first[m] = broadcast4(activations + m * x.stride + step * 8);
-        second[m] = broadcast4(activations + m * x.stride + step * 8 + 4);
-      }
-      SATCHEL_UNROLL
-      for (int t = 0; t < T; ++t) {
-        const __m512i bytes = run.codes(t, step);
-        const __m512i low = _mm512_and_si512(bytes, nibble);
-        const __m512i high = _mm512_and_si512(_mm512_srli_epi16(bytes, 4), nibble);
-        SATCHEL_UNROLL
-        for (int m = 0; m < M; ++m) accumulate(dots[t][m], low, first[m]);
-        SATCHEL_UNROLL
-        for (int m = 0; m < M; ++m) accumulate(dots[t][m], high, second[m]);
-      }
-    };
     if constexpr (kGroupSteps > 0) {
       SATCHEL_UNROLL
-      for (int i = 0; i < kGroupSteps; ++i) add(g * kGroupSteps + i);
+      for (int i = 0; i < kGroupSteps; ++i)
+        add_step<M, T>(x, activations, run, g * kGroupSteps + i, dots);
     } else {
-      for (int64_t step = g * group_steps; step < (g + 1) * group_steps; ++step) add(step);
+      for (int64_t step = g * group_steps; step < (g + 1) * group_steps; ++step) {
+        add_step<M, T>(x, activations, run, step, dots);
+      }
     }
     SATCHEL_UNROLL
     for (int t = 0; t < T; ++t) {

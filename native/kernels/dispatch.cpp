@@ -93,6 +93,8 @@ bool is_intel() {
          vendor.c == signature_INTEL_ecx;
 }
 
+#ifdef SATCHEL_AVX512
+
 #ifdef _WIN32
 
 std::string try_amx(bool (*)()) { return "the self-test cannot be guarded on Windows"; }
@@ -150,6 +152,15 @@ bool amx_multiplies_floats() {
   return amx_problem().empty() && features().amx_bf16 && try_amx(amx_bf16_self_test).empty();
 }
 
+#else
+
+const std::string& amx_problem() {
+  static const std::string problem = "this build has no kernels for it";
+  return problem;
+}
+
+#endif  // SATCHEL_AVX512
+
 #endif
 
 // A table that differs from another in its name and the quantised linear layers.
@@ -170,6 +181,8 @@ std::vector<const KernelTable*> find_kernels() {
   std::vector<const KernelTable*> tables{&portable_table};
 #ifdef SATCHEL_X86_64
   if (features().avx2) tables.push_back(&avx2_table);
+#endif
+#ifdef SATCHEL_AVX512
   if (features().avx512) tables.push_back(&avx512_table);
   static const KernelTable amx = [] {
     KernelTable table = derived_table(avx512_table, "amx", amx_linear_q4, amx_linear_q8,

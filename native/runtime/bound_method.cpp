@@ -1,5 +1,6 @@
 #include "bound_method.h"
 
+#include <algorithm>
 #include <map>
 
 #include "cpu_op.h"
@@ -42,6 +43,15 @@ void set_sizes(std::vector<Tensor>& tensors, const std::vector<int64_t>& sizes) 
       t.shape[i] = dim < 0 ? sizes[static_cast<size_t>(-1 - dim)] : dim;
     }
   }
+}
+
+// Whether there is nothing to do, because the result has no elements.
+bool leaves_out(const NodeCall& call) {
+  if (call.output->elements() == 0) return true;
+  const auto empty = [](const Tensor* t) { return t && t->elements() == 0; };
+  if (!call.info->op->takes_empty && std::any_of(call.inputs.begin(), call.inputs.end(), empty))
+    reject(call, "nothing was chosen, and of nothing there is no result");
+  return false;
 }
 
 void bind_node(NodeCall& call, const NodeInfo& node, std::vector<Tensor>& tensors) {
@@ -116,11 +126,13 @@ void BoundMethod::count_uses() {
     for (Tensor& t : tensors_) t.uses += 2;
 }
 
-bool BoundMethod::bind(const std::vector<int64_t>& sizes) {
+bool BoundMethod::bind(const std::vector<int64_t>& sizes, size_t until) {
   if (sizes == bound_ && is_bound_) return false;
   is_bound_ = false;  // so that a failure half-way is not taken for done
   set_sizes(tensors_, sizes);
-  for (NodeCall& call : calls_) call.info->op->check(call);
+  for (size_t n = 0; n < std::min(until, calls_.size()); ++n) {
+    if (!leaves_out(calls_[n])) calls_[n].info->op->check(calls_[n]);
+  }
   bound_ = sizes;
   is_bound_ = true;
   return true;

@@ -19,8 +19,10 @@ class BoundMethod {
   BoundMethod(const Program& program, const Method& method);
   BoundMethod(BoundMethod&&) = default;  // and no copy: calls point to tensors
 
-  // Sets the symbols' sizes and checks every node; false if the sizes are those of the last call.
-  bool bind(const std::vector<int64_t>& sizes);
+  // Sets the symbols' sizes and checks the nodes, all or those before a number, behind which sizes
+  // are not known yet; false if the sizes are those of the last call.
+  bool bind(const std::vector<int64_t>& sizes, size_t until = SIZE_MAX);
+  const std::vector<int64_t>& sizes() const { return bound_; }
   void unbind() { is_bound_ = false; }  // what follows a bind has failed
   void bind_largest();
 

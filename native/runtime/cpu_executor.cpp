@@ -7,6 +7,7 @@
 
 #include "errors.h"
 #include "last_rows.h"
+#include "likeliest.h"
 
 namespace satchel {
 
@@ -78,7 +79,8 @@ class CpuPart : public Part {
     for (size_t i = 0; i < calls().size(); ++i) {
       NodeCall& call = calls()[i];
       call.params = method_.calls()[info_.first + i].params;
-      call.scratch = call.cpu->scratch ? call.cpu->scratch(call, threads) : 0;
+      const bool needs = call.cpu->scratch && call.output->elements() > 0;
+      call.scratch = needs ? call.cpu->scratch(call, threads) : 0;
       scratch_ = std::max(scratch_, call.scratch);
     }
     join_calls(calls());
@@ -111,12 +113,44 @@ class CpuPart : public Part {
     std::optional<Profile>& profile = executor_.profile_;
     for (size_t i = 0; i < chosen.size(); i += 1 + chosen[i].joined) {
       const NodeCall& call = chosen[i];
+      if (call.output->elements() == 0) continue;  // nothing was chosen
       const NodeGuard guard(executor_.guarded_, call);
       const Profile::Clock::time_point started =
           profile ? Profile::Clock::now() : Profile::Clock::time_point{};
       call.cpu->run(call, work);
       if (profile) profile->add(call, Profile::Clock::now() - started);
     }
+  }
+
+  // The likeliest tokens only: where chance decides, the host's sampler has the last bit.
+  std::vector<int32_t> run_chain(Sequences& sequences, Chain& chain) override {
+    const Tensor& logits = method_.tensor(method_.method().outputs[0]);
+    const size_t count = chain.tokens.size();
+    const auto vocabulary = static_cast<size_t>(logits.last());
+    const bool by_chance = std::any_of(chain.temperatures.begin(), chain.temperatures.end(),
+                                       [](float temperature) { return temperature > 0; });
+    if (executor_.beside_ || by_chance || logits.dtype != DType::f32 ||
+        static_cast<size_t>(logits.elements()) != count * vocabulary)
+      return {};
+    std::vector<int32_t> chosen;
+    for (size_t done = 0; done < chain.runs(); ++done) {
+      try {
+        run(sequences);
+      } catch (const ExecutionError&) {
+        if (done == 0) throw;
+        break;  // the end of the context or of the caches' memory: the run that begins here tells
+      }
+      bool meaningful = true;
+      for (size_t i = 0; i < count; ++i) {
+        chain.tokens[i] =
+            static_cast<int32_t>(likeliest({logits.f32() + i * vocabulary, vocabulary}));
+        ++chain.positions[i];
+        meaningful &= chain.tokens[i] >= 0;
+      }
+      chosen.insert(chosen.end(), chain.tokens.begin(), chain.tokens.end());
+      if (!meaningful) break;
+    }
+    return chosen;
   }
 
  private:

@@ -59,6 +59,7 @@ inline size_t scratch_apart(size_t bytes, int threads) {
 }
 
 std::span<const OpDef> along_axis_ops();
+std::span<const OpDef> choose_ops();
 std::span<const OpDef> conv_ops();
 std::span<const OpDef> expert_ops();
 std::span<const OpDef> integer_ops();

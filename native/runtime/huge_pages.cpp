@@ -15,7 +15,7 @@ namespace satchel {
 
 namespace {
 
-constexpr uint64_t kHugePage = uint64_t{2} << 20;
+constexpr uint64_t kHugePage = MappedFile::kHugePage;
 constexpr uint64_t kChunk = 2 * kHugePage;  // moved at a time
 
 bool switched_off() {
@@ -70,10 +70,11 @@ uint64_t available_memory() {
   return std::min<uint64_t>(kilobytes << 10, group_limit());
 }
 
-// Reads the whole range or says that it cannot.
-bool read_all(int file, uint64_t offset, uint8_t* out, uint64_t size) {
+// Reads the whole range, as far as the file goes, or says that it cannot.
+bool read_all(const MappedFile& file, uint64_t offset, uint8_t* out, uint64_t size) {
+  size = std::min(size, file.size() - offset);
   while (size > 0) {
-    const ssize_t got = ::pread(file, out, size, static_cast<off_t>(offset));
+    const ssize_t got = ::pread(file.descriptor(), out, size, static_cast<off_t>(offset));
     if (got <= 0) return false;
     out += got;
     offset += static_cast<uint64_t>(got);
@@ -82,9 +83,10 @@ bool read_all(int file, uint64_t offset, uint8_t* out, uint64_t size) {
   return true;
 }
 
-// `target` and `size` are whole huge pages. The copy takes the mapping's place in one call of the
+// `offset` and `size` are whole huge pages. The copy takes the mapping's place in one call of the
 // system, so that no reader ever sees anything but the file's bytes.
-void move_chunk(int file, uint64_t offset, uint8_t* target, uint64_t size) {
+void move_chunk(const MappedFile& file, uint64_t offset, uint64_t size) {
+  uint8_t* target = const_cast<uint8_t*>(file.data()) + offset;
   const uint64_t space = size + kHugePage;
   void* address = ::mmap(nullptr, space, PROT_READ | PROT_WRITE,
                          MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
@@ -109,15 +111,14 @@ HugePageMover::~HugePageMover() {
   if (thread_.joinable()) thread_.join();
 }
 
-void HugePageMover::start(int file, uint64_t offset, const uint8_t* data, uint64_t size) {
-  const uint64_t before = -reinterpret_cast<uintptr_t>(data) % kHugePage;
-  if (size < before + kHugePage || switched_off() || !system_has_them()) return;
+void HugePageMover::start(const MappedFile& file, uint64_t offset, uint64_t size) {
+  const uint64_t begin = offset / kHugePage * kHugePage;
+  const uint64_t end = (offset + size + kHugePage - 1) / kHugePage * kHugePage;
+  if (size < kHugePage || end > file.room() || switched_off() || !system_has_them()) return;
   if (available_memory() / 2 < size) return;
-  uint8_t* target = const_cast<uint8_t*>(data) + before;
-  const uint64_t whole = (size - before) / kHugePage * kHugePage;
-  const auto move = [=, this] {
-    for (uint64_t at = 0; at < whole && !stop_.load(); at += kChunk) {
-      move_chunk(file, offset + before + at, target + at, std::min(kChunk, whole - at));
+  const auto move = [=, this, &file] {
+    for (uint64_t at = begin; at < end && !stop_.load(); at += kChunk) {
+      move_chunk(file, at, std::min(kChunk, end - at));
     }
   };
   try {
@@ -133,7 +134,7 @@ void HugePageMover::start(int file, uint64_t offset, const uint8_t* data, uint64
 namespace satchel {
 
 HugePageMover::~HugePageMover() = default;
-void HugePageMover::start(int, uint64_t, const uint8_t*, uint64_t) {}
+void HugePageMover::start(const MappedFile&, uint64_t, uint64_t) {}
 
 }  // namespace satchel
 

@@ -6,6 +6,8 @@
 #include <cstdint>
 #include <thread>
 
+#include "memory.h"
+
 namespace satchel {
 
 // Puts copies in huge pages in the place of a part of a mapped file, at the same addresses, on a
@@ -17,9 +19,10 @@ class HugePageMover {
   HugePageMover(const HugePageMover&) = delete;
   HugePageMover& operator=(const HugePageMover&) = delete;
 
-  // `size` bytes of the file from `offset` on are mapped at `data`. Does what it can: nothing where
-  // the system has no huge pages or little memory left, or SATCHEL_HUGE_PAGES is 0.
-  void start(int file, uint64_t offset, const uint8_t* data, uint64_t size);
+  // `size` bytes of the file from `offset` on, and what lies in the same huge pages. Does what it
+  // can: nothing where the system has no huge pages or little memory left, or SATCHEL_HUGE_PAGES
+  // is 0.
+  void start(const MappedFile& file, uint64_t offset, uint64_t size);
 
  private:
   std::thread thread_;

@@ -15,6 +15,11 @@ namespace {
 // so that the first answer does not wait for it.
 constexpr uint64_t kCallsBeforeSettling = 2;
 
+// Whether a size is found out at the end of a part.
+bool decides(const Method& method, const PartInfo& part) {
+  return method.nodes[part.last - 1].op->decides_size;
+}
+
 // Arena and outputs. States are not counted: a cache fills token by token.
 uint64_t memory_of(const Method& method) {
   uint64_t bytes = method.arena_size;
@@ -59,7 +64,7 @@ uint64_t Program::weight_bytes_read(const Method& method) const {
 void Program::settle() const {
   std::call_once(settled_, [this] {
     const SectionRecord& weights = file_.section(SectionKind::weights);
-    mover_.start(file_.descriptor(), weights.offset, file_.bytes(weights), weights.size);
+    mover_.start(file_.mapped(), weights.offset, weights.size);
   });
 }
 
@@ -145,24 +150,47 @@ std::vector<int64_t> Instance::take_inputs(BoundMethod& bound,
     }
     bound.tensor(method.inputs[i]).data = static_cast<uint8_t*>(const_cast<void*>(given.data));
   }
-  for (int64_t& size : sizes) size = std::max<int64_t>(size, 1);  // a symbol that no input has
+  for (size_t i = 0; i < sizes.size(); ++i) {
+    // What no input has: at first the most that there can be, if a node will tell.
+    const SymbolInfo& symbol = method.symbols[i];
+    if (sizes[i] == 0) sizes[i] = symbol.decided_by >= 0 ? symbol.maximum : 1;
+  }
   bool fits = compute_sizes(method.symbols, sizes);
   for (const auto& [symbol, have] : computed) fits = fits && sizes[symbol] == have;
   if (!fits) throw ExecutionError(method.name + " cannot be computed for inputs of these sizes");
   return sizes;
 }
 
-void Instance::bind(size_t number, const std::vector<ArrayView>& inputs) {
-  BoundMethod& bound = methods_.at(number);
-  if (bound.bind(take_inputs(bound, inputs))) {
-    try {
-      for (const auto& part : parts_[number]) part->bind();
-    } catch (...) {
-      bound.unbind();
-      throw;
-    }
+void Instance::bind_parts(size_t number, size_t first, const std::vector<int64_t>& sizes) {
+  BoundMethod& bound = methods_[number];
+  const std::vector<PartInfo>& infos = placement_.parts[number];
+  size_t last = first;  // one behind the last part whose sizes are known
+  while (last < infos.size() && (last == first || !decides(bound.method(), infos[last - 1])))
+    ++last;
+  if (!bound.bind(sizes, last > 0 ? infos[last - 1].last : 0)) return;
+  try {
+    for (size_t p = first; p < last; ++p) parts_[number][p]->bind();
+  } catch (...) {
+    bound.unbind();
+    throw;
   }
+}
+
+void Instance::bind(size_t number, const std::vector<ArrayView>& inputs) {
+  bind_parts(number, 0, take_inputs(methods_.at(number), inputs));
   if (++calls_ == kCallsBeforeSettling) program_->settle();
+}
+
+void Instance::bind_decided(size_t number, size_t part) {
+  BoundMethod& bound = methods_[number];
+  const Method& method = bound.method();
+  const uint32_t result = method.nodes[placement_.parts[number][part].last - 1].output;
+  std::vector<int64_t> sizes = bound.sizes();
+  bound.unbind();  // until all fits: the result has another shape than it was bound to
+  sizes[static_cast<size_t>(-1 - method.values[result].shape[0])] = bound.tensor(result).shape[0];
+  if (!compute_sizes(method.symbols, sizes))
+    throw ExecutionError(method.name + " cannot be computed for as many as were chosen");
+  bind_parts(number, part + 1, sizes);
 }
 
 std::vector<int32_t> Instance::run_chain(size_t number, Chain chain) {
@@ -201,6 +229,7 @@ std::vector<ArrayView> Instance::run(size_t number, const std::vector<ArrayView>
     for (const uint32_t id : infos[p].takes) part.take(id, bound.tensor(id).data);
     part.run(*sequences_);
     for (const uint32_t id : infos[p].gives) part.give(id, bound.tensor(id).data);
+    if (decides(method, infos[p])) bind_decided(number, p);
   }
   program_->file().require_intact();
   std::vector<ArrayView> outputs;

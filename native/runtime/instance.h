@@ -51,6 +51,11 @@ class Instance {
  private:
   // Binds the method to inputs.
   void bind(size_t method, const std::vector<ArrayView>& inputs);
+  // The method has these sizes from here on, and so have its parts from the first to the one that
+  // finds out another size.
+  void bind_parts(size_t method, size_t first, const std::vector<int64_t>& sizes);
+  // A part has found out a size: what is behind it is bound to that.
+  void bind_decided(size_t method, size_t part);
   // The sizes that the inputs give to the method's symbols.
   std::vector<int64_t> take_inputs(BoundMethod& bound, const std::vector<ArrayView>& inputs);
 

@@ -122,7 +122,7 @@ void join_calls(std::vector<NodeCall>& calls) {
     NodeCall& call = calls[i];
     const CpuOp* op = call.cpu;
     call.joined = 0;
-    while (op->joins && i + 1 + call.joined < calls.size() &&
+    while (op->joins && call.output->elements() > 0 && i + 1 + call.joined < calls.size() &&
            op->joins({&call, call.joined + 1}, calls[i + 1 + call.joined])) {
       ++call.joined;
     }

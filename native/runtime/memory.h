@@ -9,8 +9,12 @@
 
 namespace satchel {
 
+// A file in memory, from an address on where a huge page could lie, and with the last one's room
+// behind it: so that all of its bytes can be moved into huge pages (huge_pages.h).
 class MappedFile {
  public:
+  static constexpr uint64_t kHugePage = uint64_t{2} << 20;
+
   // Throws FormatError when the file cannot be opened or is empty.
   explicit MappedFile(const std::string& path);
   ~MappedFile();
@@ -19,13 +23,15 @@ class MappedFile {
 
   const uint8_t* data() const { return data_; }
   uint64_t size() const { return size_; }
+  // Bytes of address space that are its own, at least `size`.
+  uint64_t room() const { return room_; }
   int descriptor() const { return descriptor_; }  // open for reading; -1 on Windows
   // Throws FormatError if bytes were missing when they were read: somebody has cut the file short.
   void require_intact() const;
 
  private:
   const uint8_t* data_ = nullptr;
-  uint64_t size_ = 0;
+  uint64_t size_ = 0, room_ = 0;
   int descriptor_ = -1;
   std::string path_;
   WatchedMapping watched_;

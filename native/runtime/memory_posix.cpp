@@ -12,6 +12,24 @@
 
 namespace satchel {
 
+namespace {
+
+// `size` bytes of address space that nothing else uses, in whole huge pages; null if there are
+// none.
+uint8_t* reserve_huge_pages(uint64_t size) {
+  constexpr uint64_t kPage = MappedFile::kHugePage;
+  void* address =
+      ::mmap(nullptr, size + kPage, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (address == MAP_FAILED) return nullptr;
+  auto* begin = static_cast<uint8_t*>(address);
+  const uint64_t before = -reinterpret_cast<uintptr_t>(begin) % kPage;
+  if (before > 0) ::munmap(begin, before);
+  ::munmap(begin + before + size, kPage - before);
+  return begin + before;
+}
+
+}  // namespace
+
 MappedFile::MappedFile(const std::string& path) : path_(path) {
   // Without O_NONBLOCK, opening a pipe would wait for a writer.
   const int file = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
@@ -27,8 +45,12 @@ MappedFile::MappedFile(const std::string& path) : path_(path) {
                       "Give a program, as satchel export writes it.");
   }
   size_ = static_cast<uint64_t>(info.st_size);
-  void* address = ::mmap(nullptr, size_, PROT_READ, MAP_SHARED, file, 0);
+  room_ = (size_ + kHugePage - 1) / kHugePage * kHugePage;
+  uint8_t* place = reserve_huge_pages(room_);
+  if (!place) room_ = size_;
+  void* address = ::mmap(place, size_, PROT_READ, MAP_SHARED | (place ? MAP_FIXED : 0), file, 0);
   if (address == MAP_FAILED) {
+    if (place) ::munmap(place, room_);
     ::close(file);
     throw FormatError("file", 0, "cannot map " + path + ": " + std::strerror(errno),
                       "Is there enough address space?");
@@ -40,7 +62,7 @@ MappedFile::MappedFile(const std::string& path) : path_(path) {
 
 MappedFile::~MappedFile() {
   watched_.stop();
-  ::munmap(const_cast<uint8_t*>(data_), size_);
+  ::munmap(const_cast<uint8_t*>(data_), room_);
   ::close(descriptor_);
 }
 

@@ -65,30 +65,54 @@ class ArenaContents {
 // What a weight is called that a state begins as.
 constexpr std::string_view kInitial = "initial/";
 
+// The number of a symbol that is not computed itself; -1: there is none of that name.
+int64_t find_symbol(const std::vector<SymbolInfo>& symbols, std::string_view name) {
+  for (size_t i = 0; i < symbols.size(); ++i) {
+    if (symbols[i].name == name && symbols[i].base < 0) return static_cast<int64_t>(i);
+  }
+  return -1;
+}
+
+// "+1", "*s" or "+s*t*2": what is done with a size, by a number and other symbols.
+bool read_step(std::string_view word, const std::vector<SymbolInfo>& before,
+               SymbolInfo::Step& step) {
+  constexpr int64_t kLargestNumber = 1 << 20;
+  constexpr std::string_view kinds = "*+-/";
+  if (word.size() < 2 || kinds.find(word[0]) == std::string_view::npos) return false;
+  step = {word[0], 1};
+  for (word.remove_prefix(1); !word.empty();) {
+    const size_t end = std::min(word.find('*'), word.size());
+    const std::string_view factor = word.substr(0, end);
+    word.remove_prefix(std::min(end + 1, word.size()));
+    int64_t number = 0;
+    const char* last = factor.data() + factor.size();
+    const auto [at, error] = std::from_chars(factor.data(), last, number);
+    if (error == std::errc() && at == last) {
+      if (number < 1 || number > kLargestNumber || step.number != 1) return false;
+      step.number = number;
+    } else {
+      step.symbols.push_back(find_symbol(before, factor));
+      const bool joins = step.kind == '*' || step.kind == '+';
+      if (step.symbols.back() < 0 || step.symbols.size() > kMaxRank || !joins) return false;
+    }
+  }
+  return true;
+}
+
 // "s +1 /2" is computed from the symbol s, which is among those before it.
 void read_steps(SymbolInfo& symbol, const std::vector<SymbolInfo>& before) {
-  constexpr int64_t kLargestNumber = 1 << 20;
   constexpr size_t kMostSteps = 64;
   std::string_view rest = symbol.name;
-  const size_t end = rest.find(' ');
+  size_t end = rest.find(' ');
   if (end == std::string_view::npos) return;
-  const std::string_view base = rest.substr(0, end);
-  for (size_t i = 0; i < before.size(); ++i) {
-    if (before[i].name == base && before[i].base < 0) symbol.base = static_cast<int64_t>(i);
-  }
+  symbol.base = find_symbol(before, rest.substr(0, end));
   bool fits = symbol.base >= 0;
-  for (rest.remove_prefix(end); fits && !rest.empty();) {
-    SymbolInfo::Step step{'\0', 0};
-    fits = rest.size() >= 3 && symbol.steps.size() < kMostSteps;
-    if (!fits) break;
-    step.kind = rest[1];
-    const std::string_view kinds = "*+-/";
-    const char* last = rest.data() + rest.size();
-    const auto [at, error] = std::from_chars(rest.data() + 2, last, step.number);
-    fits = kinds.find(step.kind) != std::string_view::npos && error == std::errc() &&
-           step.number >= 1 && step.number <= kLargestNumber && (at == last || *at == ' ');
-    rest.remove_prefix(static_cast<size_t>(at - rest.data()));
-    symbol.steps.push_back(step);
+  while (fits && end < rest.size()) {
+    rest.remove_prefix(end + 1);
+    end = std::min(rest.find(' '), rest.size());
+    SymbolInfo::Step step{};
+    fits = symbol.steps.size() < kMostSteps && read_step(rest.substr(0, end), before, step);
+    symbol.steps.push_back(std::move(step));
   }
   if (!fits) symbol.steps.clear(), symbol.base = -2;
 }
@@ -167,12 +191,40 @@ class MethodReader {
     m.nodes.reserve(nodes);
     ArenaContents arena;
     for (uint32_t i = 0; i < nodes; ++i) m.nodes.push_back(read_node(m, arena));
+    find_deciders(m);
     for (const uint32_t id : m.outputs) {
       if (m.values[id].storage != Storage::arena || !arena.holds(m.values[id])) {
         in_.fail("the output " + m.values[id].name + " of " + m.name + " is never made");
       }
     }
     return m;
+  }
+
+  // Sizes that nodes find out: each by one node, and nothing of that size is made before it.
+  void find_deciders(Method& m) {
+    const auto symbol_of = [&](int64_t dim) -> SymbolInfo& {
+      return m.symbols[static_cast<size_t>(-1 - dim)];
+    };
+    for (size_t n = 0; n < m.nodes.size(); ++n) {
+      if (!m.nodes[n].op->decides_size) continue;
+      const std::vector<int64_t>& shape = m.values[m.nodes[n].output].shape;
+      const bool fits = shape.size() == 1 && shape[0] < 0 && symbol_of(shape[0]).base < 0 &&
+                        symbol_of(shape[0]).decided_by < 0;
+      if (!fits) in_.fail(std::string(m.nodes[n].op->name) + " must decide one size of its own");
+      symbol_of(shape[0]).decided_by = static_cast<int64_t>(n);
+    }
+    const auto require_known = [&](uint32_t id, int64_t node) {
+      const auto later = [&](int64_t s) {
+        return m.symbols[static_cast<size_t>(s)].decided_by > node;
+      };
+      for (const int64_t dim : m.values[id].shape) {
+        if (dim < 0 && symbol_of(dim).any_base(-1 - dim, later))
+          in_.fail("the size of " + m.values[id].name + " is not known where it is needed");
+      }
+    };
+    for (const uint32_t id : m.inputs) require_known(id, -1);
+    for (size_t n = 0; n < m.nodes.size(); ++n)
+      require_known(m.nodes[n].output, static_cast<int64_t>(n));
   }
 
   static bool can_be_cache(const StateInfo& state) {
@@ -375,14 +427,24 @@ bool compute_sizes(const std::vector<SymbolInfo>& symbols, std::vector<int64_t>&
     const SymbolInfo& symbol = symbols[i];
     if (symbol.base < 0) continue;
     int64_t size = sizes[static_cast<size_t>(symbol.base)];
-    for (const auto& [kind, number] : symbol.steps) {
-      if (kind == '*') size *= number;
-      if (kind == '+') size += number;
-      if (kind == '-') size -= number;
-      if (kind == '/') size = size / number - (size % number < 0);
-      if (size < -kMaxDim || size > kMaxDim) return false;  // so that no product is too large
+    for (const auto& [kind, number, others] : symbol.steps) {
+      int64_t operand = number;
+      for (const int64_t other : others) {
+        const int64_t factor = sizes[static_cast<size_t>(other)];
+        if (factor > 0 && operand > kMaxDim / factor) return false;
+        operand *= factor;
+      }
+      if (kind == '*' && operand > 0 && std::abs(size) > kMaxDim / operand) return false;
+      if (kind == '*') size *= operand;
+      if (kind == '+') size += operand;
+      if (kind == '-') size -= operand;
+      if (kind == '/') size = size / operand - (size % operand < 0);
+      if (std::abs(size) > kMaxDim) return false;
     }
-    if (size < 1 || size > symbol.maximum) return false;
+    const bool may_be_empty = symbol.any_base(static_cast<int64_t>(i), [&](int64_t s) {
+      return symbols[static_cast<size_t>(s)].decided_by >= 0;
+    });
+    if (size < (may_be_empty ? 0 : 1) || size > symbol.maximum) return false;
     sizes[i] = size;
   }
   return true;

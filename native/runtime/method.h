@@ -49,6 +49,7 @@ struct SymbolInfo {
   struct Step {
     char kind;  // one of * + - /
     int64_t number;
+    std::vector<int64_t> symbols = {};  // other sizes that the number is multiplied by
   };
 
   std::string name;
@@ -56,9 +57,22 @@ struct SymbolInfo {
   // Of a size that is computed from another one: which, and what is done with it in turn.
   int64_t base = -1;
   std::vector<Step> steps = {};
+
+  // Whether a condition holds for any of the symbols that this one, the number-th, is made of.
+  template <typename Condition>
+  bool any_base(int64_t number, Condition holds) const {
+    if (holds(base < 0 ? number : base)) return true;
+    return std::any_of(steps.begin(), steps.end(), [&](const Step& step) {
+      return std::any_of(step.symbols.begin(), step.symbols.end(), holds);
+    });
+  }
+  // The node that finds this size out as the method runs; -1: it is known before. Only such sizes
+  // may be 0, and what is computed from them.
+  int64_t decided_by = -1;
 };
 
-// Computes the sizes that others decide; false if one is below 1 or above its maximum.
+// Computes the sizes that others decide; false if one is below 1 (0 if it is computed from a size
+// of 0) or above its maximum.
 bool compute_sizes(const std::vector<SymbolInfo>& symbols, std::vector<int64_t>& sizes);
 
 enum class Storage : uint8_t { input = 0, arena = 1, weight = 2, state = 3 };

@@ -16,9 +16,9 @@ const std::map<std::string, const OpDef*>& all_ops() {
     std::map<std::string, const OpDef*> all;
     for (const auto& group :
          {along_axis_ops(), attention_ops(), attention_codes_ops(), attention_full_ops(),
-          conv_ops(), elementwise_ops(), expert_ops(), hadamard_ops(), integer_ops(), linear_ops(),
-          normalize_ops(), pool_ops(), quantized_ops(), reduce_ops(), requantize_ops(),
-          select_ops(), shape_ops(), state_ops()}) {
+          choose_ops(), conv_ops(), elementwise_ops(), expert_ops(), hadamard_ops(), integer_ops(),
+          linear_ops(), normalize_ops(), pool_ops(), quantized_ops(), reduce_ops(),
+          requantize_ops(), select_ops(), shape_ops(), state_ops()}) {
       for (const OpDef& op : group) all.emplace(op.schema.name, &op);
     }
     return all;

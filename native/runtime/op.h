@@ -71,6 +71,10 @@ struct OpSchema {
   // Throws ExecutionError if the tensors do not fit; fills in the parameters.
   void (*check)(NodeCall& call);
   bool uses_caches = false;  // whether its inputs may be caches of sequences
+  // Whether only running it tells how many rows its output has: it leaves their number in the
+  // output's shape, and the symbol that stands there has it from then on.
+  bool decides_size = false;
+  bool takes_empty = false;  // whether an input may have no elements where the output has some
 };
 
 const OpSchema* find_schema(const std::string& name);

@@ -14,6 +14,20 @@ namespace {
 // The executor of every node, by method and node.
 using Owners = std::vector<std::vector<size_t>>;
 
+// Whether a size is involved that a node finds out: the CPU does these, which knows empty tensors.
+bool decided_as_it_runs(const Method& method, const NodeCall& call) {
+  const auto is_decided = [&](int64_t symbol) {
+    return method.symbols[static_cast<size_t>(symbol)].decided_by >= 0;
+  };
+  const auto has_one = [&](const Tensor* t) {
+    return t && std::any_of(t->info->shape.begin(), t->info->shape.end(), [&](int64_t dim) {
+             if (dim >= 0) return false;
+             return method.symbols[static_cast<size_t>(-1 - dim)].any_base(-1 - dim, is_decided);
+           });
+  };
+  return has_one(call.output) || std::any_of(call.inputs.begin(), call.inputs.end(), has_one);
+}
+
 Owners ask_executors(std::vector<BoundMethod>& methods,
                      const std::vector<std::shared_ptr<Executor>>& executors,
                      std::vector<Refusal>& refusals) {
@@ -25,9 +39,11 @@ Owners ask_executors(std::vector<BoundMethod>& methods,
     std::vector<size_t>& own = owners.emplace_back();
     for (const NodeCall& call : method.calls()) {
       const std::string op = call.info->op->name;
+      const bool decided = decided_as_it_runs(method.method(), call);
       size_t owner = 1;
       for (; owner < executors.size(); ++owner) {
-        const std::string reason = executors[owner]->refuses(call);
+        std::string reason = executors[owner]->refuses(call);
+        if (reason.empty() && decided) reason = "only a run tells its size, which may be 0";
         if (reason.empty()) break;
         ++refused[{owner, op, reason}];
       }
@@ -76,7 +92,9 @@ std::vector<size_t> keep_states_together(const std::vector<BoundMethod>& methods
 std::vector<PartInfo> divide(const Method& method, const std::vector<size_t>& owners) {
   std::vector<PartInfo> parts;
   for (size_t n = 0; n < owners.size(); ++n) {
-    if (parts.empty() || parts.back().executor != owners[n])
+    // Behind a node that decides a size, sizes are bound again.
+    const bool again = n > 0 && method.nodes[n - 1].op->decides_size;
+    if (parts.empty() || parts.back().executor != owners[n] || again)
       parts.push_back({owners[n], n, n, {}, {}});
     parts.back().last = n + 1;
   }

@@ -86,7 +86,7 @@ class ProgramFile {
   const SectionRecord* find_section(SectionKind kind) const;  // null if there is none
   const uint8_t* bytes(const SectionRecord& section) const { return file_.data() + section.offset; }
   uint64_t size() const { return file_.size(); }
-  int descriptor() const { return file_.descriptor(); }
+  const MappedFile& mapped() const { return file_; }
   void require_intact() const { file_.require_intact(); }
 
  private:

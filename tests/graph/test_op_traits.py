@@ -9,7 +9,7 @@ from satchel.graph.ops.activation import ACTIVATIONS
 
 ACTIVATION_OPS = "relu hardswish hardsigmoid silu gelu gelu_tanh sigmoid tanh"
 MEMBERS = {
-    Trait.moves: "reshape transpose slice take concat",
+    Trait.moves: "reshape reshape_as transpose slice take concat",
     Trait.keeps_codes: "reshape transpose slice take expand pad max_pool2d",
     Trait.row_wise: "linear layer_norm rms_norm",
     Trait.unary: "neg abs exp exp2 expm1 log log1p log2 log10 sqrt rsqrt sin cos tan asin acos "

@@ -144,8 +144,8 @@ def small_model(node: Any, **constants: Any) -> Any:
 
 def test_what_is_not_supported_is_named(tmp_path: Path) -> None:
     path = tmp_path / "m.onnx"
-    onnx.save(small_model(helper.make_node("NonZero", ["x"], ["y"], name="found")), path)
-    with pytest.raises(UnsupportedOperatorError, match="NonZero .* in found"):
+    onnx.save(small_model(helper.make_node("Unique", ["x"], ["y"], name="found")), path)
+    with pytest.raises(UnsupportedOperatorError, match="Unique .* in found"):
         satchel.export(path, tmp_path / "m.satchel")
     onnx.save(small_model(helper.make_node("Relu", ["x"], ["y"], domain="com.acme")), path)
     with pytest.raises(UnsupportedOperatorError, match="Relu .of the set com.acme"):
@@ -153,6 +153,17 @@ def test_what_is_not_supported_is_named(tmp_path: Path) -> None:
     path.write_bytes(b"no model")
     with pytest.raises(ImportModuleError, match="is no ONNX model"):
         satchel.export(path, tmp_path / "m.satchel")
+
+
+def test_as_many_results_as_the_numbers_say(tmp_path: Path) -> None:
+    path = tmp_path / "m.onnx"
+    model = small_model(helper.make_node("NonZero", ["x"], ["y"]))
+    model.graph.output[0].type.tensor_type.elem_type = TensorProto.INT64
+    onnx.save(model, path)
+    method = satchel.load(satchel.export(path, tmp_path / "m.satchel")).method()
+    for x in ([[1, 0, 2], [0, 0, 3]], [[0, 0, 0], [0, 0, 0]], [[1, 1, 1], [1, 1, 1]]):
+        given = np.array(x, np.float32)
+        np.testing.assert_array_equal(method(given), np.array(np.nonzero(given)))
 
 
 def test_operators_that_onnx_writes_with_others(tmp_path: Path) -> None:

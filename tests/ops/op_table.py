@@ -5,6 +5,7 @@ from __future__ import annotations
 from ops import (
     rows_attention,
     rows_attention_full,
+    rows_choose,
     rows_conv,
     rows_elementwise,
     rows_experts,
@@ -32,6 +33,7 @@ CASES: list[OpCase] = [
     *rows_quantized.ROWS,
     *rows_attention.ROWS,
     *rows_attention_full.ROWS,
+    *rows_choose.ROWS,
     *rows_conv.ROWS,
     *rows_tree.ROWS,
     *rows_whole.ROWS,

@@ -5,8 +5,9 @@ All of them: ``python benchmarks/aten_coverage.py``.
 
 from __future__ import annotations
 
-import importlib.util
+import importlib
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 
@@ -19,13 +20,10 @@ pytest.importorskip("setuptools")
 
 
 @pytest.fixture(scope="module")
-def coverage() -> ModuleType:
-    path = Path(__file__).parents[2] / "benchmarks" / "aten_coverage.py"
-    spec = importlib.util.spec_from_file_location("aten_coverage", path)
-    assert spec and spec.loader
-    module = sys.modules[spec.name] = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+def coverage() -> Iterator[ModuleType]:
+    sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
+    yield importlib.import_module("aten_coverage")
+    sys.path.pop(0)
 
 
 NAMES = """

@@ -58,6 +58,37 @@ def test_pt2e(tmp_path: Path) -> None:
     assert_close(made, wanted, 2e-2)
 
 
+def test_codes_are_kept(tmp_path: Path) -> None:
+    """Layers multiply whole numbers, and the file holds the module's codes, bit for bit."""
+    torch.manual_seed(2)
+    numbers = torch.randint(-128, 128, (32, 64), dtype=torch.int8)
+    scales, bias = torch.rand(32) * 0.01 + 0.001, torch.randn(32)
+
+    class Layer(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.register_buffer("codes", numbers)
+            self.register_buffer("scales", scales)
+            self.register_buffer("zeros", torch.zeros(32, dtype=torch.int64))
+            self.last = nn.Linear(32, 8)
+
+        def forward(self, x: Tensor) -> Tensor:
+            own = (self.codes, self.scales, self.zeros, 0, -128, 127, torch.int8)
+            made = nn.functional.linear(x, codes.dequantize_per_channel(*own), bias)
+            result: Tensor = self.last(torch.relu(made))
+            return result
+
+    module, x = Layer().eval(), torch.randn(5, 64)
+    path = satchel.export(module, (x,), tmp_path / "m.satchel", recipe="keep")
+    program = satchel.load(path)
+    with torch.no_grad():
+        assert_close(program.method()(x.numpy()), module(x).numpy(), 1e-4)
+    (stored,) = [w for w in program.weights if w["encoding"].startswith("matrix_q8")]
+    assert program.weight(stored["name"]).tolist() == numbers.tolist()
+    floats = satchel.export(module, (x,), tmp_path / "floats.satchel")
+    assert program.size < satchel.load(floats).size
+
+
 class Dynamic(nn.Module):
     """As torchao multiplies numbers of 8 bits, with steps that suit each input."""
 

@@ -34,7 +34,11 @@ def test_equal_sizes_have_equal_names() -> None:
         for step in size.steps:
             again = again.then(step.times, step.plus, step.over)  # type: ignore[assignment]
         assert again == size
-    for wrong in (lambda: s * -1, lambda: s // 2 + s, lambda: s + Sym("t", 4)):
+    t = Sym("t", 4)
+    assert (s + 1) * t == t + s * t and (s + t) * 2 // 2 == t + s and s * t * 4 // 2 == t * 2 * s
+    for size in (s * t + 3, (s + t * 2) // 3 * 2, s * s + t):
+        assert isinstance(size, Sym) and size.then(1, 0, 1) == size
+    for wrong in (lambda: s * -1, lambda: s // 2 + s, lambda: s // 2 * t):
         with pytest.raises(GraphError):
             wrong()
 
@@ -169,12 +173,11 @@ def test_a_size_that_leaves_nothing_is_refused_when_it_comes(tmp_path: Path) -> 
         method(np.zeros((1, 2, 10), np.float32))
 
 
-def test_products_of_two_sizes_are_refused(tmp_path: Path) -> None:
-    sizes = {0: Dim("a", min=2, max=9), 1: Dim("b", min=2, max=9)}
-    with pytest.raises(SatchelError, match="computed from symbolic ones"):
-        satchel.export(
-            nn.Flatten(0).eval(), (torch.randn(3, 4),), tmp_path / "m", dynamic_shapes=(sizes,)
-        )
+def test_products_of_divided_sizes_are_refused(tmp_path: Path) -> None:
+    module = nn.Sequential(nn.MaxPool2d(2), nn.Flatten(0)).eval()
+    sizes = {1: Dim("a", min=4, max=9), 2: Dim("b", min=4, max=9)}
+    with pytest.raises(SatchelError, match="the product of the sizes"):
+        satchel.export(module, (torch.randn(1, 6, 8),), tmp_path / "m", dynamic_shapes=(sizes,))
 
 
 class Decoder(nn.Module):

@@ -106,6 +106,13 @@ class Class(ctypes.Structure):
     ]
 
 
+def test_pictures_are_the_cpus(colours: Path, photos: Path) -> None:
+    on_cpu = run(colours, "--input", photos / "a.png", "--target", "cpu")
+    assert on_cpu.returncode == 0, on_cpu.stderr
+    elsewhere = run(colours, "--input", photos / "a.png", "--target", "qnn:SM8750")
+    assert elsewhere.returncode == 1 and b"computed on the CPU here" in elsewhere.stderr
+
+
 def test_the_c_api_classifies(colours: Path, photos: Path) -> None:
     library = ctypes.CDLL(str(next((DEVICE / "lib").glob("libsatchel.*"))))
     library.satchel_error_message.restype = ctypes.c_char_p

@@ -184,3 +184,14 @@ def test_scores_are_saved_and_a_damaged_image_does_not_stop_a_folder(
     (folder / "red.png").unlink(), (folder / "green.png").unlink()
     (folder / "another.png").write_bytes(b"no picture")
     assert "none of 2 inputs" in run(capsys, "run", colours, "--input", folder)["error"]["message"]
+
+
+def test_a_model_of_timm_without_torchvision_asks_for_timm(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """timm needs torchvision too, and the extra for it brings both."""
+    monkeypatch.setitem(sys.modules, "torchvision", None)
+    assert main(["export", "timm:resnet18", "--random-weights", "--plan"]) != 0
+    told = capsys.readouterr().err
+    assert told.startswith("satchel: timm cannot be imported") and "satchel[timm]" in told
+    assert "satchel[vision]" not in told

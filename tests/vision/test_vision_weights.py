@@ -12,6 +12,7 @@ import pytest
 import torch
 
 from satchel.errors import CheckpointError, DownloadError
+from satchel.torch.vision_models import fill_zeros
 from satchel.torch.vision_weights import find_weights
 from satchel.vision.made_up import made_up_images
 from satchel.vision.preprocess import Preprocessing
@@ -98,3 +99,16 @@ def test_made_up_images_are_like_photographs() -> None:
         power = np.abs(np.fft.fft2(pixels[0] - pixels[0].mean())) ** 2
         assert power[:8, :8].sum() > 20 * power[100:124, 100:124].sum()
     assert not np.array_equal(images[0], images[1])
+
+
+def test_random_weights_are_nowhere_zero() -> None:
+    """As ViT's last layer is when training begins: every image would have the same scores."""
+    body, head = torch.nn.Linear(4, 8), torch.nn.Linear(8, 3)
+    torch.nn.init.zeros_(head.weight)
+    torch.nn.init.zeros_(head.bias)
+    before = body.weight.clone()
+    module = torch.nn.Sequential(body, head)
+    fill_zeros(module)
+    assert torch.equal(body.weight, before)
+    scores = module(torch.randn(2, 4))
+    assert (scores[0] != scores[1]).all() and head.bias.any()

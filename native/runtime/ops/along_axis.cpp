@@ -104,6 +104,7 @@ void run_scatter(const NodeCall& call, const Workspace& work) {
     }
   }
   std::memcpy(y.data, x.data, static_cast<size_t>(x.elements()) * dtype_size(x.dtype));
+  if (numbers.elements() == 0) return;
   int64_t steps[kMaxRank] = {};
   for (size_t i = 0; i < x.rank; ++i) steps[i] = x.product(i + 1, x.rank);
   // Lines of numbers along the axis are independent: no two of them write to the same place.
@@ -236,7 +237,14 @@ void run_count(const NodeCall& call, const Workspace&) {
 
 const OpDef kOps[] = {
     {{"count", 1, 1, false, {"axis", "steps"}, check_count}, {run_count}},
-    {{"scatter", 3, 3, false, {"axis", "kind"}, check_scatter}, {run_scatter}},
+    {{.name = "scatter",
+      .min_inputs = 3,
+      .max_inputs = 3,
+      .writes_state = false,
+      .attributes = {"axis", "kind"},
+      .check = check_scatter,
+      .takes_empty = true},
+     {run_scatter}},
     {{"argsort", 1, 1, false, {"axis", "descending"}, check_argsort},
      {run_argsort, argsort_scratch}},
     {{"cumulate", 1, 1, false, {"axis", "kind"}, check_cumulate}, {run_cumulate}},

@@ -158,7 +158,13 @@ constexpr auto sum = [](double total, double x) { return total + x; };
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
 const OpDef kOps[] = {
-    {{"reduce_sum", 1, 1, false, {"axes", "keepdims"}, check_reduce},
+    {{.name = "reduce_sum",
+      .min_inputs = 1,
+      .max_inputs = 1,
+      .writes_state = false,
+      .attributes = {"axes", "keepdims"},
+      .check = check_reduce,
+      .takes_empty = true},
      {[](const NodeCall& call, const Workspace& work) {
         const auto wrapping = [](auto total, auto x) {
           using U = std::make_unsigned_t<decltype(x)>;
@@ -168,7 +174,13 @@ const OpDef kOps[] = {
           reduce(call, work, 0.0, sum, plain);
       },
       reduce_scratch}},
-    {{"reduce_prod", 1, 1, false, {"axes", "keepdims"}, check_reduce},
+    {{.name = "reduce_prod",
+      .min_inputs = 1,
+      .max_inputs = 1,
+      .writes_state = false,
+      .attributes = {"axes", "keepdims"},
+      .check = check_reduce,
+      .takes_empty = true},
      {[](const NodeCall& call, const Workspace& work) {
         const auto wrapping = [](auto total, auto x) {
           using U = std::make_unsigned_t<decltype(x)>;
@@ -179,7 +191,13 @@ const OpDef kOps[] = {
           reduce(call, work, 1.0, [](double total, double x) { return total * x; }, plain);
       },
       reduce_scratch}},
-    {{"reduce_mean", 1, 1, false, {"axes", "keepdims"}, check_reduce},
+    {{.name = "reduce_mean",
+      .min_inputs = 1,
+      .max_inputs = 1,
+      .writes_state = false,
+      .attributes = {"axes", "keepdims"},
+      .check = check_reduce,
+      .takes_empty = true},
      {[](const NodeCall& call, const Workspace& work) {
         reduce(call, work, 0.0, sum, [](double total, double n) { return total / n; });
       },

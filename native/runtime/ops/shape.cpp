@@ -29,6 +29,22 @@ void check_reshape(NodeCall& call) {
   }
 }
 
+// reshape_as(x, like): sizes of `like` stand where the shape has -1 - k
+void check_reshape_as(NodeCall& call) {
+  const Tensor &x = call.in(0), &like = call.in(1), &y = *call.output;
+  require_array(call, x, y.dtype);
+  require_array(call, y, y.dtype);
+  require(x.elements() == y.elements(), call, "the sizes differ");
+  const auto shape = ints_attribute(call, "shape");
+  require(shape.size() == y.rank, call, "the output does not fit");
+  for (size_t i = 0; i < y.rank; ++i) {
+    require(shape[i] > 0 || -1 - shape[i] < static_cast<int64_t>(like.rank), call, "bad shape");
+    require(shape[i] != 0, call, "bad shape");
+    const int64_t size = shape[i] > 0 ? shape[i] : like.shape[-1 - shape[i]];
+    require(y.shape[i] == size, call, "the output does not fit");
+  }
+}
+
 void run_reshape(const NodeCall& call, const Workspace&) {
   const Tensor& y = *call.output;
   std::memcpy(y.data, call.in(0).data, static_cast<size_t>(y.elements()) * dtype_size(y.dtype));
@@ -222,9 +238,17 @@ void run_take_rows(const NodeCall& call, const Workspace&) {
 
 const OpDef kOps[] = {
     {{"reshape", 1, 1, false, {"shape"}, check_reshape}, {run_reshape}},
+    {{"reshape_as", 2, 2, false, {"shape"}, check_reshape_as}, {run_reshape}},
     {{"transpose", 1, 1, false, {"perm"}, check_transpose}, {run_transpose}},
     {{"slice", 1, 1, false, {"axis", "start", "stop"}, check_slice}, {run_slice}},
-    {{"concat", 1, 8, false, {"axis"}, check_concat}, {run_concat}},
+    {{.name = "concat",
+      .min_inputs = 1,
+      .max_inputs = 8,
+      .writes_state = false,
+      .attributes = {"axis"},
+      .check = check_concat,
+      .takes_empty = true},
+     {run_concat}},
     {{"take_rows", 2, 2, false, {}, check_take_rows}, {run_take_rows}},
 };
 

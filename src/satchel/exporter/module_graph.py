@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 from satchel.backends.target import ModuleGraph, Samples
+from satchel.encodings.encoding import Encoding
 from satchel.exporter.module_options import ModuleOptions
 from satchel.exporter.pipeline import Export, Portable
-from satchel.graph.ir import Graph
+from satchel.graph.ir import Graph, Weight
 from satchel.graph.passes import optimize
 from satchel.program.about import AboutModule
 from satchel.progress import Progress
+from satchel.quantize.affine import CodedMatrix
 from satchel.quantize.recipe import Recipe, apply_recipe, store_steps
 from satchel.quantize.static.module import calibration_examples
-from satchel.torch.weights import ArrayCheckpoint, take_weights
+from satchel.torch.weights import CODES, ArrayCheckpoint, keep_codes, take_weights
 
 
 def prepare_graph_export(
@@ -28,13 +31,21 @@ def prepare_graph_export(
     calibration: Any,
     progress: Progress,
     tokenizer: bytes = b"",
+    coded: Sequence[CodedMatrix] = (),
 ) -> Export:
-    """An export of a graph whose weights are constants; ``source`` is where it comes from."""
+    """An export of a graph whose weights are constants; ``source`` is where it comes from.
+
+    ``coded`` are those that come quantised, for the recipe ``keep``.
+    """
     chip = options.chip
     recipe = Recipe.named(chip.module_recipe(options.recipe_name), overrides=options.overrides)
     graph = optimize(imported, chip.module_passes)
+    if recipe.keeps:
+        keep_codes(graph, coded)
     arrays = take_weights(graph)
-    encodings = store_steps([graph], apply_recipe([graph], recipe), {})
+    kept = {w.name: _as_it_is(w) for w in graph.weights()} if recipe.keeps else {}
+    encodings = store_steps([graph], apply_recipe([graph], recipe, kept), kept)
+    codes = frozenset(name for name, encoding in kept.items() if encoding.is_quantized)
     examples = calibration_examples(graph, calibration) if options.needs_examples else []
     samples = Samples(examples=examples, observer=options.observer, least_snr=options.least_snr)
     finished = chip.finish_module(
@@ -51,7 +62,8 @@ def prepare_graph_export(
         name=name,
         graphs=(finished.graph,),
         encodings=finished.encodings,
-        checkpoint=ArrayCheckpoint(finished.arrays, Path(name)),
+        checkpoint=ArrayCheckpoint(finished.arrays, Path(name), codes),
+        pre_quantized=codes,
         recipe=recipe,
         recipe_name=options.recipe_name,
         description=description,
@@ -79,3 +91,10 @@ def prepare_graph_export(
         tokenizer=tokenizer,
     )
     return Export.of(portable, options.targets, progress)
+
+
+def _as_it_is(weight: Weight) -> Encoding:
+    """Without rounding: codes with one scale for each row, floats in 32 bits."""
+    if weight.name.split("#")[0].endswith(CODES):
+        return Encoding("matrix_q8", weight.shape[1])
+    return Encoding("matrix_f32")

@@ -31,6 +31,7 @@ from satchel.graph.types import (
 )
 
 __all__ = [
+    "SIZE_DECIDERS",
     "STATE_WRITERS",
     "Attribute",
     "DType",
@@ -52,6 +53,7 @@ __all__ = [
     "same_elements",
 ]
 
+SIZE_DECIDERS = ("nonzero",)  # ops that find out the size of their result as they run
 STATE_WRITERS = ("cache_write", "cache_move", "state_write")  # ops that write the state they read
 
 
@@ -193,9 +195,16 @@ class Graph:
                 raise GraphError(f"{self.name}: two inputs or outputs have one name: {names}")
         bounds: dict[str, int] = {}
         given = {d.name for v in self.inputs for d in v.shape if isinstance(d, Sym)}
+        for node in self.nodes:
+            if node.op in SIZE_DECIDERS:
+                (size,) = node.outputs[0].shape
+                if isinstance(size, Sym) and size.name in given:
+                    raise GraphError(f"{self.name}: the size {size.name} is decided twice")
+                given |= {size.name} if isinstance(size, Sym) else set()
         for sym in self.symbols():
-            if sym.base != sym.name and sym.base not in given:
-                raise GraphError(f"{self.name}: no input has the size {sym.base}")
+            unknown = sym.bases - given if sym.base != sym.name else set()
+            if unknown:
+                raise GraphError(f"{self.name}: no input has the size {min(unknown)}")
             if bounds.setdefault(sym.name, sym.maximum) != sym.maximum:
                 raise GraphError(f"{self.name}: the size {sym.name} has two maxima")
 

@@ -1,11 +1,12 @@
-"""Several tokens to a call of a chip that chooses them itself."""
+"""Several tokens to a call, chosen where the logits are."""
 
 from __future__ import annotations
 
 import time
 
 from satchel.errors import ExecutionError
-from satchel.llm.lookahead.decoder import PlainDecoder
+from satchel.llm.lookahead.decoder import LookaheadDecoder, PlainDecoder, lookahead_for
+from satchel.llm.lookahead.options import LookaheadSizes
 from satchel.llm.sampling import Sampler
 from satchel.llm.session import Session
 from satchel.llm.steps import Draw, Steps
@@ -18,8 +19,9 @@ class ChainDecoder(PlainDecoder):
     """Each token is chosen where the logits are, and the next one computed, without waiting for
     the host; it looks for the end of the text after each call."""
 
-    def __init__(self, session: Session, sampler: Sampler) -> None:
-        super().__init__(session, sampler, "the chip chooses the tokens itself, several at a time")
+    def __init__(self, session: Session, sampler: Sampler, off_because: str | None = None) -> None:
+        how = "the chip chooses the tokens itself, several at a time"
+        super().__init__(session, sampler, off_because or how)
         self._count = 1
 
     def next(self, token: int, limit: int) -> Steps[list[int]]:
@@ -45,16 +47,28 @@ class ChainDecoder(PlainDecoder):
         return tokens
 
 
-def chain_for(
-    session: Session, sampler: Sampler, mode: str | None, alone: bool
-) -> ChainDecoder | None:
-    """A decoder for chips that choose tokens, unless guesses are asked for or the choice needs the
-    host: penalties, a grammar, a share of the likeliest tokens. One that is not ``alone`` takes
-    part in runs with others."""
-    if mode == "on" or (mode is None and session.program.language_model.lookahead):
-        return None
+def decoder_for(
+    session: Session,
+    sampler: Sampler,
+    lookahead: str | None,
+    sizes: LookaheadSizes | None,
+    alone: bool,
+) -> LookaheadDecoder | PlainDecoder:
+    """How the tokens of an answer are found; one that is not ``alone`` takes part in runs with
+    others.
+
+    Penalties, a grammar and a share of the likeliest tokens need the logits on the host. A chip
+    that chooses tokens of any kind does so, unless guesses are asked for; the CPU chooses where
+    there are none.
+    """
     chip = session.instance
-    chooses = chip.chooses_tokens and (alone or chip.chooses_together)
-    if not chooses or not sampler.needs_logits_only:
-        return None
-    return ChainDecoder(session, sampler)
+    chooses = chip.chooses_by_chance or (chip.chooses_tokens and sampler.options.greedy)
+    chooses &= sampler.needs_logits_only and (alone or chip.chooses_together)
+    by_default = session.program.language_model.lookahead is not None
+    guesses = lookahead == "on" or (lookahead is None and by_default)
+    if chooses and chip.chooses_by_chance and not guesses:
+        return ChainDecoder(session, sampler)
+    decoder = lookahead_for(session, sampler, lookahead, sizes)
+    if chooses and type(decoder) is PlainDecoder:
+        return ChainDecoder(session, sampler, decoder.stats.off_because)
+    return decoder

@@ -8,13 +8,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from satchel.errors import ConfigError, ContextFullError
-from satchel.llm.chain import chain_for
+from satchel.llm.chain import decoder_for
 from satchel.llm.grammar import Grammar
 from satchel.llm.lookahead.decoder import (
     LookaheadDecoder,
     LookaheadStats,
     PlainDecoder,
-    lookahead_for,
 )
 from satchel.llm.lookahead.options import LookaheadSizes
 from satchel.llm.sampling import Sampler, SamplingOptions, TokenRecord
@@ -139,8 +138,7 @@ class Generation:
         self._pieces = self._run()
 
     def _decoder(self, session: Session) -> LookaheadDecoder | PlainDecoder:
-        chained = chain_for(session, self._sampler, self._guessing[0], self._alone)
-        return chained or lookahead_for(session, self._sampler, *self._guessing)
+        return decoder_for(session, self._sampler, *self._guessing, self._alone)
 
     def __repr__(self) -> str:
         state = self.stop_reason or "not finished"

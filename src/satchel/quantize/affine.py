@@ -53,6 +53,15 @@ class QuantizedWeight:
         return weights.reshape(rows, cols)
 
 
+@dataclass(frozen=True)
+class CodedMatrix:
+    """A matrix of a module that comes quantised: ``floats`` are ``codes * scales`` of each row."""
+
+    floats: Array
+    codes: Array  # int8 [rows, cols]
+    scales: Array  # float32 [rows]
+
+
 def zero_point_offsets(scales: Array, zeros: Array, middle: int) -> Array:
     """What is added to ``(code - middle) * scale`` to make it ``(code - zero) * scale``: exact.
 

@@ -87,8 +87,9 @@ class Instance:
 
     # Why a token may have other bits alone than in a block of another method; "" if it has not.
     other_bits_in_blocks = ""
-    # Whether tokens can be chosen where the logits are: see Method.run_chain.
+    # Whether the likeliest tokens can be chosen where the logits are: see Method.run_chain.
     chooses_tokens = False
+    chooses_by_chance = False  # and such as are drawn
     chooses_together = False  # and those of several sequences in one run
     # Whether something else computes what the chip would, so that its speed says nothing.
     emulated = False
@@ -111,6 +112,7 @@ class Instance:
         self._native = _native.Instance(program._native, threads, cache_memory, list(executors))
         self.threads: int = self._native.threads
         self.kernels: str = self._native.kernels
+        self.chooses_tokens = {part.executor for part in self.parts} == {"cpu"}
 
     @property
     def parts(self) -> list[PlacedPart]:

@@ -18,8 +18,10 @@ from torch.export.graph_signature import InputKind, OutputKind
 from satchel.errors import GraphError, ImportModuleError, UnsupportedOperatorError
 from satchel.graph.builder import GraphBuilder
 from satchel.graph.ir import DType, Graph, Sym, TensorType, Value
+from satchel.quantize.affine import CodedMatrix
 from satchel.torch.lowering import Lowering
 from satchel.torch.names import output_names
+from satchel.torch.operators.choose import most_chosen
 from satchel.torch.operators.complex_numbers import COMPLEX, Pair, join_pair, split_pair
 from satchel.torch.operators.registry import OperatorError, find_operator
 from satchel.torch.sizes import Sizes
@@ -41,6 +43,7 @@ class ImportedModule:
 
     graph: Graph
     input_names: list[str] = field(default_factory=list)
+    coded: list[CodedMatrix] = field(default_factory=list)  # what comes quantised
 
 
 def import_program(program: Any, name: str = "forward") -> ImportedModule:
@@ -72,7 +75,8 @@ class _Importer:
                 self._outputs(node)
         if self.problems:
             raise UnsupportedOperatorError(list(self.problems), _ADVICE)
-        return ImportedModule(self.builder.finish(), [v.name for v in self.builder.graph.inputs])
+        names = [v.name for v in self.builder.graph.inputs]
+        return ImportedModule(self.builder.finish(), names, self.low.coded)
 
     # --- inputs, parameters, outputs ---
 
@@ -119,7 +123,7 @@ class _Importer:
             own = self.low.constant(np.asarray(value)) if isinstance(value, (int, float)) else value
             if isinstance(own, Pair):
                 own = join_pair(self.low, own)
-            if isinstance(own, Sym):
+            if isinstance(own, Sym) and not self.problems:
                 own = self.low.operand(own, DType.i64)
             if not isinstance(own, Value):
                 self._problem(node, f"the output {name} is {value!r} and not a tensor")
@@ -179,7 +183,10 @@ class _Importer:
             return self._stand_in(example)
         first = example[0] if isinstance(example, (tuple, list)) else example
         try:
+            most = most_chosen(name, [self._argument(a) for a in args])
             if isinstance(first, torch.Tensor):
+                if most is not None:
+                    self.sizes.decide(first, most)
                 self.low.shape, self.low.dtype = self.sizes.shape(first), _result_dtype(first)
                 self.low.complex_result = first.is_complex()
             self.low.operator = name

@@ -32,9 +32,11 @@ def prepare_module_export(
     """A module's export, which has been checked and can be planned or run."""
     captured = capture(module, example_inputs, kwargs, dynamic_shapes)
     own = module.parameters() if hasattr(module, "parameters") else ()
+    imported = import_program(captured)
     return prepare_graph_export(
-        import_program(captured).graph,
+        imported.graph,
         options,
+        coded=imported.coded,
         name=name or type(module).__name__.lower(),
         parameters=sum(int(p.numel()) for p in own),
         source="pytorch",

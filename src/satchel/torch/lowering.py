@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from satchel.graph.builder import GraphBuilder
 from satchel.graph.ir import Attribute, Dim, DType, Shape, Sym, TensorType, Value
 from satchel.graph.ops import find_op
+from satchel.quantize.affine import CodedMatrix
 from satchel.torch.operator_error import OperatorError
 
 Array = NDArray[Any]
@@ -38,6 +39,8 @@ class Lowering:
         self.complex_result = False  # whether the operator makes complex numbers
         self.seed: Value | None = None  # the input that random numbers are made of
         self.random_operators = 0
+        self.coded: list[CodedMatrix] = []  # constants that come quantised
+        self.chosen: list[tuple[Value, Value]] = []  # masks, and the places of what they choose
         self._names: set[str] = set()
 
     def __getattr__(self, op: str) -> Callable[..., Value]:
@@ -110,11 +113,23 @@ class Lowering:
             elif -1 not in wanted and d not in value.shape:
                 wanted.append(-1)  # joined with known sizes, or divided
             else:
-                raise OperatorError(
-                    f"the symbolic size {d.name} may not change its place from "
-                    f"{_text(value.shape)} to {_text(shape)}"
-                )
+                return self._reshape_as(value, shape)
         return self.emit("reshape", value, shape=tuple(wanted))
+
+    def _reshape_as(self, value: Value, shape: Shape) -> Value:
+        """Symbolic sizes are those of something that has all of them."""
+        symbols = {d for d in shape if isinstance(d, Sym)}
+        like = next((v for v in self._sized() if symbols <= set(v.shape)), None)
+        if like is None:
+            raise OperatorError(
+                f"nothing has all sizes of {_text(shape)}, which {_text(value.shape)} becomes"
+            )
+        sizes = tuple(-1 - like.shape.index(d) if isinstance(d, Sym) else d for d in shape)
+        return self.emit("reshape_as", value, like, shape=sizes)
+
+    def _sized(self) -> list[Value]:
+        """What tells symbolic sizes: inputs, and what masks have chosen."""
+        return [*self.builder.graph.inputs, *(places for _, places in self.chosen)]
 
     def _reshape_around(self, value: Value, shape: Shape) -> Value:
         """Only what lies between symbolic sizes changes: these wait in front meanwhile."""
@@ -153,7 +168,7 @@ class Lowering:
         symbols = {d for d in shape if isinstance(d, Sym)}
         if like is None or like.constant is not None or not symbols <= set(like.shape):
             # Any input that has all of these sizes tells them as well.
-            known = [v for v in self.builder.graph.inputs if symbols <= set(v.shape)]
+            known = [v for v in self._sized() if symbols <= set(v.shape)]
             like = known[0] if symbols and known else like
             if symbols and not known:
                 return self._expand_in_turn(value, shape)
@@ -187,22 +202,49 @@ class Lowering:
         """0, 1, 2, … up to a size, as i32; a symbolic one comes from an input's."""
         if not isinstance(size, Sym):
             return self.constant(np.arange(size, dtype=np.int32), "count")
-        for value in self.builder.graph.inputs:
+        if len(size.bases) > 1 and not any(size in v.shape for v in self._sized()):
+            return self._count_joined(size)
+        for value in self._sized():
             if size in value.shape:
                 return self.emit("count", value, axis=value.shape.index(size))
-        for value in self.builder.graph.inputs:
+        for value in self._sized():
             for axis, found in enumerate(value.shape):
                 if isinstance(found, Sym) and found.name == size.base:
                     steps = [n for s in size.steps for n in (s.times, s.plus, s.over)]
                     return self.emit("count", value, axis=axis, steps=tuple(steps))
         raise OperatorError(f"no input has the symbolic size {size.name}")
 
+    def _count_joined(self, size: Sym) -> Value:
+        """Up to a sum of products: each product as rows of rows, and one behind the other."""
+        maxima = {d.name: d for v in self._sized() for d in v.shape if isinstance(d, Sym)}
+        if len(size.steps) != 1 or size.steps[0].over != 1 or size.steps[0].plus < 0:
+            raise OperatorError(f"the size {size.name}, which is computed from others")
+        step = size.steps[0]
+        products = [((size.base, *step.by), step.times), *step.more]
+        parts: list[Value] = []
+        so_far: Dim = 0
+        for names, times in [*products, *([((), step.plus)] if step.plus else [])]:
+            factors: list[Dim] = [*(maxima[name] for name in names), times]
+            line, length = self.count(factors[0]), factors[0]
+            for factor in factors[1:]:
+                if factor == 1:
+                    continue
+                rows = self.emit("mul", line, self.operand(factor, DType.i32))
+                within = self.reshape(self.count(factor), (1, factor))
+                both = self.emit("add", self.reshape(rows, (length, 1)), within)
+                length = length * factor
+                line = self.emit("reshape", both, shape=(-1,))
+            parts.append(self.emit("add", line, self.operand(so_far, DType.i32)))
+            so_far = so_far + length
+        return self.concat(parts, 0)
+
     def size(self, size: Dim) -> Value:
         """A size as a number, i32 [1]."""
         if not isinstance(size, Sym):
             return self.constant(np.array([size], np.int32), "size")
-        last = self.emit("reduce_max", self.count(size), axes=(0,), keepdims=1)
-        return self.emit("add", last, self.number(1, DType.i32))
+        zeros = self.emit("mul", self.count(size), self.number(0, DType.i32))
+        ones = self.emit("add", zeros, self.number(1, DType.i32))
+        return self.emit("reduce_sum", ones, axes=(0,), keepdims=1)  # of none of them, 0
 
     def pad(self, value: Value, before: Sequence[int], after: Sequence[int], fill: Number) -> Value:
         """Pad, or cut off where a width is negative."""

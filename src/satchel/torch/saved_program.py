@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import os
 import warnings
 import zipfile
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from satchel.errors import CheckpointError
+from satchel.machine import environment
 
 SUFFIX = ".pt2"
 _OBJECTS = ("custom_obj_", "opaque_obj_")  # files that torch unpickles with code of their choice
@@ -45,15 +44,6 @@ def load_saved_program(path: Path) -> Any:
         ) from None
 
 
-@contextmanager
-def _only_weights() -> Iterator[None]:
+def _only_weights() -> AbstractContextManager[None]:
     """Tensors are unpickled as such, whatever ``torch.export.load`` asks for."""
-    before = os.environ.get(_ONLY_WEIGHTS)
-    os.environ[_ONLY_WEIGHTS] = "1"
-    try:
-        yield
-    finally:
-        if before is None:
-            del os.environ[_ONLY_WEIGHTS]
-        else:
-            os.environ[_ONLY_WEIGHTS] = before
+    return environment(_ONLY_WEIGHTS, "1")

@@ -32,6 +32,13 @@ class Sizes:
         """Of torch's int or SymInt."""
         return size if isinstance(size, int) else self._computed(size.node.expr)
 
+    def decide(self, tensor: torch.Tensor, most: int) -> None:
+        """The size of a result that only a run finds out: at most so many."""
+        for size in tensor.shape:
+            if not isinstance(size, int) and size.node.expr.is_symbol:
+                name = str(size.node.expr)
+                self._symbols.setdefault(name, Sym(name, most))
+
     def number(self, value: torch.SymFloat) -> Value | float:
         """What is computed from sizes in floats: a number, or a tensor without dimensions."""
         return self._float(value.node.expr)
@@ -44,10 +51,9 @@ class Sizes:
             return self._symbol(expression)
         parts = [self._computed(part) for part in expression.args]
         kind = type(expression).__name__
-        symbolic = [part for part in parts if isinstance(part, Sym)]
         if kind == "Add":
             return reduce(operator.add, parts)
-        if kind == "Mul" and len(symbolic) == 1:
+        if kind == "Mul":
             return reduce(operator.mul, parts)
         if kind in ("FloorDiv", "CleanDiv") and isinstance(parts[1], int):
             return parts[0] // parts[1]

@@ -10,7 +10,13 @@ from typing import Any
 import torch
 
 from satchel.errors import CheckpointError, ConfigError, UnsupportedModelError
-from satchel.torch.vision_models import class_names, fill_weights, read_weights, torchvision_models
+from satchel.torch.vision_models import (
+    class_names,
+    fill_weights,
+    fill_zeros,
+    read_weights,
+    torchvision_models,
+)
 from satchel.vision.preprocess import INTERPOLATIONS, Preprocessing
 
 PREFIX = "timm:"
@@ -20,10 +26,9 @@ def _library() -> Any:
     try:
         torchvision_models()  # which timm imports, and which may be a build for another torch
         import timm
-    except ConfigError:
-        raise
     except Exception as error:
-        reason = " ".join(str(error).split())
+        told = error.message if isinstance(error, ConfigError) else str(error)
+        reason = " ".join(told.split())
         raise ConfigError(
             f"timm cannot be imported ({reason})", "pip install 'satchel[timm]'."
         ) from None
@@ -63,6 +68,8 @@ class TimmModel:
             ) from None
         if state is not None:
             fill_weights(self.module, state, self.name)
+        elif random_weights:
+            fill_zeros(self.module)
         self.preprocessing = _preprocessing(self.module.pretrained_cfg)
         count = int(self.module.num_classes)
         self.classes = class_names(classes, count, _usual_classes(self.module))

@@ -81,11 +81,24 @@ class VisionModel:
         ).eval()
         if state is not None:
             fill_weights(self.module, state, self.name)
+        else:
+            fill_zeros(self.module)
         usual = list(self.entry.meta.get("categories", []))
         self.classes = class_names(classes, count or 1000, usual)
 
     def example(self) -> torch.Tensor:
         return torch.zeros(1, 3, *self.preprocessing.crop)
+
+
+def fill_zeros(module: torch.nn.Module) -> None:
+    """Small random numbers wherever training would begin at zero.
+
+    A last layer of zeros (ViT's) gives every image the same scores, whatever rounding does to it.
+    """
+    with torch.no_grad():
+        for parameter in module.parameters():
+            if not parameter.any():
+                parameter.normal_(std=0.02)
 
 
 def class_names(file: str | Path | None, count: int, usual: list[str]) -> list[str]:

@@ -56,15 +56,37 @@ class Reshape:
 
 def _rest(x: TensorType, wanted: tuple[int, ...], types: Types) -> Dim:
     """What is not kept, joined, and divided by the sizes that are given."""
-    free = [d for i, d in enumerate(x.shape) if i >= len(wanted) or wanted[i] != 0]
-    symbols = [d for d in free if isinstance(d, Sym)]
-    require(len(symbols) <= 1, "reshape", "more than one symbolic size is left", types)
-    times = math.prod(d for d in free if isinstance(d, int))
+    total: Dim = 1
+    for i, d in enumerate(x.shape):
+        total = total * d if i >= len(wanted) or wanted[i] != 0 else total
     over = math.prod(d for d in wanted if d > 0)
-    if symbols:
-        return symbols[0].then(times, 0, over)
-    require(times % over == 0, "reshape", f"{wanted} has another size", types)
-    return times // over
+    if isinstance(total, int):
+        require(total % over == 0, "reshape", f"{wanted} has another size", types)
+    return total // over
+
+
+@define("reshape_as", 2, "shape", traits=[Trait.moves])
+class ReshapeAs:
+    """New shape, same elements: -1 - k stands for dimension k of the second input, of which only
+    the shape counts."""
+
+    @staticmethod
+    def types(types: Types, attrs: Attrs) -> list[TensorType]:
+        x, like = types
+        assert x and like
+        shape: list[Dim] = []
+        for d in attr_ints(attrs, "shape"):
+            require(d > 0 or -1 - d in range(len(like.shape)), "reshape_as", f"bad size {d}", types)
+            shape.append(d if d > 0 else like.shape[-1 - d])
+        same = same_elements(x.shape, tuple(shape))
+        require(same, "reshape_as", f"{shape} has another size", types)
+        return [TensorType(tuple(shape), x.dtype)]
+
+    @staticmethod
+    def run(arrays: Arrays, attrs: Attrs) -> list[Array]:
+        x, like = arrays
+        wanted = [d if d > 0 else like.shape[-1 - d] for d in attr_ints(attrs, "shape")]
+        return [x.reshape(wanted).copy()]
 
 
 @define("transpose", 1, "perm", traits=[Trait.moves, Trait.keeps_codes])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from satchel.graph.ir import DType, Value
+from satchel.graph.ir import DType, Sym, Value
 from satchel.onnx.operators.registry import (
     Call,
     known_array,
@@ -14,6 +14,7 @@ from satchel.onnx.operators.registry import (
 )
 from satchel.torch.lowering import Lowering, axis_of
 from satchel.torch.operator_error import OperatorError
+from satchel.torch.operators.choose import chosen_columns, chosen_places
 from satchel.torch.operators.index import flat_places, from_the_front, index_by
 from satchel.torch.operators.sort import topk
 
@@ -124,6 +125,29 @@ def cumulate(low: Lowering, call: Call, x: Value, axis: Value) -> Value:
     return low.take(made, list(range(size))[::-1], place) if backwards else made
 
 
-@onnx_operator("NonZero", "Unique", "Compress", "NonMaxSuppression")
+@onnx_operator("NonZero")
+def non_zero(low: Lowering, call: Call, x: Value) -> Value:
+    """The places of what is not 0, a row for each dimension; how many, only a run tells."""
+    if x.constant is not None:
+        return low.constant(np.array(np.nonzero(x.constant), np.int64), "places")
+    size = Sym(f"chosen_{len(low.chosen)}", product(known_shape(low, x, "NonZero")))
+    columns = chosen_columns(low, x, size)
+    rows = [low.reshape(low.cast(c, DType.i64), (1, *c.shape)) for c in columns]
+    return low.concat(rows, 0)
+
+
+@onnx_operator("Compress")
+def compress(low: Lowering, call: Call, x: Value, mask: Value) -> Value:
+    """The entries of an axis, or of all, for which a mask holds."""
+    axis = call.get("axis")
+    if axis is None:
+        x = low.reshape(x, (product(known_shape(low, x, "Compress")),))
+    place = axis_of(axis or 0, len(x.shape))
+    (count,) = known_shape(low, mask, "Compress")
+    places = chosen_places(low, mask, Sym(f"chosen_{len(low.chosen)}", count))
+    return low.emit("take", x, places, axis=place)
+
+
+@onnx_operator("Unique", "NonMaxSuppression")
 def counted(low: Lowering, call: Call, *_inputs: Value | None) -> Value:
     raise OperatorError("as many results as the numbers say")

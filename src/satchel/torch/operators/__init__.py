@@ -3,6 +3,7 @@
 from satchel.torch.operators import (
     activation,
     attention,
+    choose,
     compare,
     complex_numbers,
     conv,
@@ -28,6 +29,7 @@ __all__ = [
     "OPERATORS",
     "activation",
     "attention",
+    "choose",
     "compare",
     "complex_numbers",
     "conv",

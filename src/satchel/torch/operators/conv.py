@@ -11,7 +11,12 @@ import numpy as np
 from satchel.graph.ir import Value
 from satchel.torch.lowering import Lowering
 from satchel.torch.operators.registry import OperatorError, aten
-from satchel.torch.operators.volume import computed_convolution, depth_as_channels, triple
+from satchel.torch.operators.volume import (
+    computed_convolution,
+    depth_as_channels,
+    spread_apart,
+    triple,
+)
 
 
 def to_channels_last(low: Lowering, x: Value, spatial: int) -> Value:
@@ -55,7 +60,11 @@ def convolve(
         x = low.reshape(x, (1, *x.shape))
     if spatial == 3:
         if output_padding is not None:
-            raise OperatorError("a transposed convolution over 3 dimensions")
+            edges = 0 if isinstance(padding, str) else padding
+            x, weight = spread_apart(
+                low, x, weight, stride, edges, dilation, groups, output_padding
+            )
+            stride, padding = 1, 0
         if padding == "same":
             taps = [low.known(k, "a kernel") for k in weight.shape[2:]]
             around = [g * (k - 1) for g, k in zip(triple(dilation), taps, strict=True)]
@@ -187,7 +196,7 @@ def conv(
     return convolve(low, x, weight, bias, stride, padding, dilation, groups)
 
 
-@aten("conv_transpose1d", "conv_transpose2d")
+@aten("conv_transpose1d", "conv_transpose2d", "conv_transpose3d")
 def conv_transpose(
     low: Lowering,
     x: Value,

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import reduce
 from typing import Any
 
 import numpy as np
 
-from satchel.graph.ir import DType, Sym, Value
+from satchel.graph.ir import Dim, DType, Shape, Sym, Value
+from satchel.graph.ops.elementwise import broadcast
 from satchel.torch.lowering import Lowering, axis_of
+from satchel.torch.operators.choose import without_masks
 from satchel.torch.operators.registry import OperatorError, aten
 
 
@@ -23,23 +26,22 @@ def embedding(low: Lowering, table: Value, ids: Value, *_options: Any) -> Value:
 
 def index_by(low: Lowering, x: Value, numbers: Value, axis: int) -> Value:
     """x with one axis replaced by the shape of the numbers, which may be negative."""
-    size = low.known(x.shape[axis], "indexing")
+    size = x.shape[axis]
     if x.constant is not None and numbers.constant is not None:
         return low.constant(np.take(x.constant, numbers.constant, axis), x.name)
-    if numbers.constant is not None:
+    if numbers.constant is not None and isinstance(size, int):
         flat = np.asarray(numbers.constant).reshape(-1) % size
         picked = low.take(x, flat, axis)
     else:
-        count = int(np.prod([low.known(d, "indexing") for d in numbers.shape], dtype=np.int64))
-        flat_numbers = low.reshape(from_the_front(low, low.index(numbers), size), (count,))
+        flat_numbers = _flat(low, from_the_front(low, low.index(numbers), size))
         picked = low.emit("take", x, flat_numbers, axis=axis)
     return low.reshape(picked, (*x.shape[:axis], *numbers.shape, *x.shape[axis + 1 :]))
 
 
-def from_the_front(low: Lowering, numbers: Value, size: int) -> Value:
+def from_the_front(low: Lowering, numbers: Value, size: Dim) -> Value:
     """Negative numbers count from the end."""
     below = low.compare(numbers, low.number(0, DType.i32), kind="lt")
-    return low.where(below, low.add(numbers, low.number(size, DType.i32)), numbers)
+    return low.where(below, low.add(numbers, low.operand(size, DType.i32)), numbers)
 
 
 @aten("index_select")
@@ -59,12 +61,9 @@ def to_front(rank: int, first: int, count: int) -> list[int]:
     return [*moved, *(i for i in range(rank) if i not in moved)]
 
 
-def flat_places(
-    low: Lowering, x: Value, used: Sequence[tuple[int, Value]]
-) -> tuple[Value, tuple[int, ...]]:
+def flat_places(low: Lowering, x: Value, used: Sequence[tuple[int, Value]]) -> tuple[Value, Shape]:
     """Several numbers as one, among all entries of their axes; flat, and the shape it had."""
-    known = [tuple(low.known(d, "indexing") for d in n.shape) for _, n in used]
-    shape = np.broadcast_shapes(*known)
+    shape = reduce(lambda a, b: broadcast(a, b, "index"), (n.shape for _, n in used))
     places: Value | None = None
     for axis, numbers in used:
         size = low.known(x.shape[axis], "indexing")
@@ -77,37 +76,34 @@ def flat_places(
         else:
             places = low.add(low.mul(places, low.number(size, DType.i32)), own)
     assert places is not None
-    places = low.expand(places, shape)
-    return low.reshape(places, (int(np.prod(shape, dtype=np.int64)),)), shape
+    return _flat(low, low.expand(places, shape)), shape
 
 
 def _flat(low: Lowering, x: Value) -> Value:
-    return low.reshape(x, (size_of(low, x),))
+    return x if len(x.shape) == 1 else low.reshape(x, (size_of(low, x),))
 
 
 @aten("index", "_unsafe_index")
 def index(low: Lowering, x: Value, numbers: Sequence[Value | None]) -> Value:
-    used = [(axis, n) for axis, n in enumerate(numbers) if n is not None]
-    if any(n.dtype == DType.boolean for _, n in used):
-        raise OperatorError("picking by a mask, whose count is not known")
-    if any(isinstance(d, Sym) for v in (x, *(n for _, n in used)) for d in v.shape):
+    used = [(axis, n) for axis, n in enumerate(without_masks(low, numbers)) if n is not None]
+    lines = len({n.shape for _, n in used}) == 1 and len(used[0][1].shape) == 1
+    symbolic = any(isinstance(d, Sym) for v in (x, *(n for _, n in used)) for d in v.shape)
+    if symbolic and not lines:
         return _outer_index(low, x, used)
     if len(used) == 1:
         axis, one = used[0]
         return index_by(low, x, one, axis)
     axes = [axis for axis, _ in used]
-    together = axes == list(range(axes[0], axes[0] + len(axes)))
     places, shape = flat_places(low, x, used)
     rest = [i for i in range(len(x.shape)) if i not in axes]
+    # The numbers' dimensions stand where theirs were; first, if something lies between these.
+    together = axes == list(range(axes[0], axes[0] + len(axes)))
+    first = axes[0] if together else 0
+    ordered = low.transpose(x, [*rest[:first], *axes, *rest[first:]])
     entries = int(np.prod([low.known(x.shape[i], "indexing") for i in axes], dtype=np.int64))
-    others = tuple(x.shape[i] for i in rest)
-    joined = low.reshape(low.transpose(x, [*axes, *rest]), (entries, *others))
-    picked = low.reshape(low.emit("take", joined, places, axis=0), (*shape, *others))
-    if not together:  # torch then puts the numbers' dimensions first
-        return picked
-    count, first = len(shape), axes[0]
-    back = [*range(count, count + first), *range(count), *range(count + first, len(picked.shape))]
-    return low.transpose(picked, back)
+    before, behind = ordered.shape[:first], ordered.shape[first + len(axes) :]
+    picked = low.emit("take", low.reshape(ordered, (*before, entries, *behind)), places, axis=first)
+    return low.reshape(picked, (*before, *shape, *behind))
 
 
 def _outer_index(low: Lowering, x: Value, used: Sequence[tuple[int, Value]]) -> Value:

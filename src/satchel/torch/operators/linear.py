@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from satchel.graph.ir import DType, Value
 from satchel.torch.lowering import Lowering, Number
 from satchel.torch.operators.registry import aten
@@ -54,6 +56,27 @@ def matmul(low: Lowering, a: Value, b: Value) -> Value:
 @aten("mv", "dot")
 def matrix_times_vector(low: Lowering, a: Value, b: Value) -> Value:
     return matmul(low, a, b)
+
+
+@aten("_trilinear")
+def trilinear(
+    low: Lowering,
+    a: Value,
+    b: Value,
+    c: Value,
+    *settings: Any,
+) -> Value:
+    """A product of three, each with new dimensions where it has none, summed over some."""
+    *new, summed = settings[:4]
+    total: Value | None = None
+    for value, places in zip((a, b, c), new, strict=True):
+        shape = list(value.shape)
+        for place in sorted(places):
+            shape.insert(place, 1)
+        wide = low.reshape(value, tuple(shape))
+        total = wide if total is None else low.mul(total, wide)
+    assert total is not None
+    return low.reduce_sum(total, axes=tuple(sorted(summed)), keepdims=0)
 
 
 @aten("addmm", "baddbmm")

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from satchel.graph.ir import Value
+from satchel.graph.ir import Sym, Value
 from satchel.torch.lowering import Lowering
 from satchel.torch.operators.registry import OperatorError, aten
 
@@ -102,6 +102,14 @@ def native_batch_norm(
     return [_batch_norm(low, x, weight, bias, mean, variance, eps), None, None]
 
 
+def _moments(low: Lowering, x: Value, axes: tuple[int, ...], eps: float) -> tuple[Value, Value]:
+    """The mean over some axes, and 1 / the standard deviation; both keep these as sizes of 1."""
+    mean = low.reduce_mean(x, axes=axes, keepdims=1)
+    apart = low.sub(x, mean)
+    spread = low.reduce_mean(low.mul(apart, apart), axes=axes, keepdims=1)
+    return mean, low.rsqrt(low.affine(spread, shift=float(eps)))
+
+
 def _ones(low: Lowering, size: int) -> Value:
     return low.builder.constant("ones", np.ones(size, np.float32))
 
@@ -110,6 +118,13 @@ def _norm(
     low: Lowering, op: str, x: Value, count: int, vectors: Sequence[Value | None], eps: float
 ) -> Value:
     """Over the last ``count`` dimensions, which are seen as one."""
+    if eps < 0 and op == "layer_norm":  # which the op does not know
+        axes = tuple(range(len(x.shape) - count, len(x.shape)))
+        mean, scale = _moments(low, x, axes, eps)
+        made = low.mul(low.sub(x, mean), scale)
+        weight, bias = (*vectors, None)[:2]
+        made = made if weight is None else low.mul(made, weight)
+        return made if bias is None else low.add(made, bias)
     tail = [low.known(d, op) for d in x.shape[len(x.shape) - count :]]
     size = int(np.prod(tail))
     flat = low.reshape(x, (*x.shape[: len(x.shape) - count], size))
@@ -142,7 +157,9 @@ def native_layer_norm(
     bias: Value | None,
     eps: float,
 ) -> list[Value | None]:
-    return [_norm(low, "layer_norm", x, len(shape), (weight, bias), eps), None, None]
+    axes = tuple(range(len(x.shape) - len(shape), len(x.shape)))
+    moments = _moments(low, x, axes, eps) if low.used & {1, 2} else (None, None)
+    return [_norm(low, "layer_norm", x, len(shape), (weight, bias), eps), *moments]
 
 
 @aten("rms_norm")
@@ -169,10 +186,15 @@ def group_norm(
 ) -> Value:
     shape = x.shape
     channels = low.known(shape[1], "group norm")
-    sizes = [low.known(d, "group norm") for d in shape[2:]]
-    size = channels // groups * int(np.prod(sizes, dtype=np.int64))
-    split = low.reshape(x, (shape[0], groups, size))
-    normal = low.reshape(low.emit("layer_norm", split, _ones(low, size), eps=float(eps)), shape)
+    if any(isinstance(d, Sym) for d in shape[2:]):
+        split = low.reshape(x, (shape[0], groups, channels // groups, *shape[2:]))
+        mean, scale = _moments(low, split, tuple(range(2, len(split.shape))), eps)
+        normal = low.reshape(low.mul(low.sub(split, mean), scale), shape)
+    else:
+        sizes = [low.known(d, "group norm") for d in shape[2:]]
+        size = channels // groups * int(np.prod(sizes, dtype=np.int64))
+        split = low.reshape(x, (shape[0], groups, size))
+        normal = low.reshape(low.emit("layer_norm", split, _ones(low, size), eps=float(eps)), shape)
     if weight is not None:
         normal = low.mul(normal, _by_channel(low, weight, len(shape)))
     return normal if bias is None else low.add(normal, _by_channel(low, bias, len(shape)))

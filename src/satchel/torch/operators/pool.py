@@ -6,14 +6,15 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from satchel.graph.ir import Attribute, DType, Value
 from satchel.torch.lowering import Lowering
 from satchel.torch.operators.conv import both, to_channels_first, to_channels_last
 from satchel.torch.operators.registry import OperatorError, aten
 from satchel.torch.operators.volume import triple
-from satchel.torch.operators.window import window_places
 
+Array = NDArray[Any]
 Sizes = int | Sequence[int]
 
 
@@ -48,32 +49,61 @@ def max_pool(
     ceil_mode: bool = False,
 ) -> Value | list[Value | None]:
     spatial = 1 if low.operator == "max_pool1d" else 2
-    attrs = _window(kernel, stride, padding, spatial)
-    attrs |= {"dilation": both(dilation, spatial, 1), "ceil_mode": int(ceil_mode)}
-    result = pool_image(low, "max_pool2d", x, spatial, attrs)
+    window = [
+        list(both(v, spatial, 1))[-spatial:] for v in (kernel, stride or kernel, padding, dilation)
+    ]
+    if x.dtype in (DType.i32, DType.i64):
+        result = _greatest_of_whole(low, x, *window)
+    else:
+        attrs = _window(kernel, stride, padding, spatial)
+        attrs |= {"dilation": both(dilation, spatial, 1), "ceil_mode": int(ceil_mode)}
+        result = pool_image(low, "max_pool2d", x, spatial, attrs)
     if not low.operator.endswith("with_indices"):
         return result
-    places = None
-    if 1 in low.used:
-        if ceil_mode:
-            raise OperatorError("where the greatest of a window is, with ceil_mode")
-        pairs = [both(v, 2, usual) for v, usual in ((dilation, 1), (padding, 0))]
-        places = _greatest_places(low, x, both(kernel, 2, 1), *pairs, both(stride or kernel, 2, 1))
-    return [result, places]
+    return [result, _greatest_places(low, x, *window) if 1 in low.used else None]
 
 
-def _greatest_places(low: Lowering, x: Value, *window: Sequence[int]) -> Value:
-    """Which pixel of its image is the greatest of each window."""
-    *lead, height, width = (low.known(d, "max_pool2d") for d in x.shape)
-    places = window_places((height, width), *window)
-    outer, pixels = int(np.prod(lead, dtype=np.int64)), height * width
-    lowest = float(np.finfo(np.float32).min)
-    padded = low.pad(low.reshape(x, (outer, pixels)), (0, 0), (0, 1), lowest)
-    taken = low.take(padded, np.where(places < 0, pixels, places).reshape(-1), 1)
-    tap = low.argmax(low.reshape(taken, (outer, *places.shape)), axis=1, keepdims=1)
-    numbers = low.constant(np.maximum(places, 0).astype(np.int32)[None], "places")
-    found = low.gather(low.expand(numbers, (outer, *places.shape)), tap, axis=1)
+def _written_out(low: Lowering, x: Value, *settings: Sequence[int]) -> tuple[Value, Array]:
+    """What each window sees, [images, taps, windows], and which pixels these are, [taps, windows].
+
+    The settings are kernel, stride, padding and dilation of each dimension. A tap outside of the
+    image sees what the window's first tap inside does, which changes no extreme.
+    """
+    spatial = len(settings[0])
+    sizes = [low.known(d, "max_pool") for d in x.shape]
+    wanted = [low.known(d, "max_pool") for d in low.shape[-spatial:]]
+    places = np.zeros((1, 1), np.int64)
+    for size, count, kernel, stride, padding, dilation in zip(
+        sizes[-spatial:], wanted, *settings, strict=True
+    ):
+        own = np.arange(kernel)[:, None] * dilation + np.arange(count) * stride - padding
+        own = np.where((own < 0) | (own >= size), -1, own)
+        joined = places[:, None, :, None] * size + own[None, :, None, :]
+        outside = (places[:, None, :, None] < 0) | (own[None, :, None, :] < 0)
+        places = np.where(outside, -1, joined).reshape(len(places) * kernel, -1)
+    inside = np.take_along_axis(places, (places >= 0).argmax(0)[None], 0)
+    places = np.where(places < 0, inside, places).astype(np.int32)
+    pixels = int(np.prod(sizes[-spatial:], dtype=np.int64))
+    outer = int(np.prod(sizes[:-spatial], dtype=np.int64))
+    taken = low.take(low.reshape(x, (outer, pixels)), places.reshape(-1), 1)
+    return low.reshape(taken, (outer, *places.shape)), places
+
+
+def _greatest_places(low: Lowering, x: Value, *settings: Sequence[int]) -> Value:
+    """Which pixel of its image is the greatest of each window, the first of equals."""
+    seen, places = _written_out(low, x, *settings)
+    if seen.dtype == DType.f32:
+        tap = low.argmax(seen, axis=1, keepdims=1)
+    else:  # which floats would round
+        tap = low.slice(low.argsort(seen, axis=1, descending=1), 1, 0, 1)
+    numbers = low.expand(low.constant(places[None], "places"), seen.shape)
+    found = low.gather(numbers, tap, axis=1)
     return low.cast(low.reshape(found, low.shape), DType.i64)
+
+
+def _greatest_of_whole(low: Lowering, x: Value, *settings: Sequence[int]) -> Value:
+    seen, _ = _written_out(low, x, *settings)
+    return low.reshape(low.reduce_max(seen, axes=(1,), keepdims=0), low.shape)
 
 
 @aten("avg_pool1d", "avg_pool2d")
@@ -106,10 +136,13 @@ def pool_3d(
 ) -> Value | list[Value | None]:
     """Over height and width, and then over the depth: extremes and means are separable."""
     kind = low.operator
-    if kind.endswith("with_indices") and 1 in low.used:
-        raise OperatorError("where the greatest of a window is, over 3 dimensions")
     steps = triple(stride if stride or stride == 0 else kernel)
     sizes, edges = triple(kernel), triple(padding)
+    if x.dtype in (DType.i32, DType.i64) and kind != "avg_pool3d":
+        window = (sizes, steps, edges, triple(rest[0]) if rest else [1, 1, 1])
+        places = _greatest_places(low, x, *window) if 1 in low.used else None
+        whole = _greatest_of_whole(low, x, *window)
+        return [whole, places] if kind.endswith("with_indices") else whole
     *lead, depth, height, width = (low.known(d, kind) for d in x.shape)
     outer = int(np.prod(lead, dtype=np.int64))
     made = low.reshape(x, (outer, depth, height, width))
@@ -136,7 +169,10 @@ def pool_3d(
     if divisor:
         made = low.affine(made, scale=1 / divisor)
     result = low.reshape(made, low.shape)
-    return [result, None] if kind.endswith("with_indices") else result
+    if not kind.endswith("with_indices"):
+        return result
+    asked = 1 in low.used
+    return [result, _greatest_places(low, x, sizes, steps, edges, gaps) if asked else None]
 
 
 def _target(low: Lowering, x: Value, wanted: Sequence[int | None]) -> list[tuple[int, int, int]]:

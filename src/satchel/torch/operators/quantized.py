@@ -1,6 +1,7 @@
 """What PT2E and torchao leave in a module: codes, and floats that are rounded as codes would be.
 
-The numbers are those of the quantised module; layers multiply what the codes stand for in floats.
+The numbers are those of the quantised module; layers multiply what the codes stand for in floats,
+unless the recipe is ``keep``.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from satchel.graph.ir import DType, Value
+from satchel.quantize.affine import CodedMatrix
 from satchel.torch.lowering import Lowering, axis_of
 from satchel.torch.operators.linear import matmul
 from satchel.torch.operators.registry import aten, of_namespace
@@ -40,7 +42,17 @@ def _floats(low: Lowering, x: Value, scale: Any, zero: Any, axis: int | None) ->
     known = zero.constant if isinstance(zero, Value) else zero
     if (isinstance(zero, Value) and known is None) or np.any(known):
         codes = low.sub(codes, _along(low, x, zero, axis))
-    return low.mul(codes, _along(low, x, scale, axis))
+    made = low.mul(codes, _along(low, x, scale, axis))
+    if x.constant is not None and made.constant is not None and not np.any(known):
+        _remember(low, x.constant, made.constant, _along(low, x, scale, axis).constant)
+    return made
+
+
+def _remember(low: Lowering, codes: Any, floats: Any, scales: Any) -> None:
+    """The codes of a matrix with a scale for all or for each row, for who keeps them."""
+    if codes.ndim == 2 and scales.size in (1, len(codes)) and np.abs(codes).max() <= 128:
+        rows = np.broadcast_to(scales.reshape(-1), len(codes)).astype(np.float32)
+        low.coded.append(CodedMatrix(floats, codes.astype(np.int8), rows))
 
 
 @quantized("quantize_per_tensor")

@@ -8,20 +8,45 @@ from typing import Any
 
 import numpy as np
 
-from satchel.graph.ir import Value
+from satchel.graph.ir import Dim, DType, Sym, Value
 from satchel.torch.lowering import Lowering
 from satchel.torch.operators.pool import mix_axis
-from satchel.torch.operators.registry import aten
+from satchel.torch.operators.registry import OperatorError, aten
 
 
-def _sizes(low: Lowering, x: Value) -> list[tuple[int, int, int]]:
+def _sizes(low: Lowering, x: Value) -> list[tuple[int, Dim, Dim]]:
     """(axis, size, wanted size) of each dimension that changes its place in the image."""
     pairs = enumerate(zip(x.shape, low.shape, strict=True))
-    return [
-        (axis, low.known(have, "interpolation"), low.known(want, "interpolation"))
-        for axis, (have, want) in pairs
-        if axis >= 2
-    ]
+    return [(axis, have, want) for axis, (have, want) in pairs if axis >= 2]
+
+
+def _centres(low: Lowering, want: Dim, factor: float | None, shift: float) -> Value:
+    """Where pixels of the result are in a source of a symbolic size: ``(n + shift) / factor``."""
+    if not factor:
+        raise OperatorError("interpolation of a symbolic size without a factor")
+    numbers = low.floats(low.count(want))
+    if shift:
+        numbers = low.add(numbers, low.number(shift))
+    return low.mul(numbers, low.number(float(np.float32(1 / factor))))
+
+
+def _whole_places(low: Lowering, centres: Value, have: Dim) -> Value:
+    """Rounded down, and none behind the last."""
+    last = low.add(low.operand(have, DType.i32), low.number(-1, DType.i32))
+    return low.minimum(low.cast(low.floor(centres), DType.i32), last)
+
+
+def _between(low: Lowering, x: Value, axis: int, want: Dim, factor: float | None) -> Value:
+    """Along an axis of a symbolic size: each between two pixels of the source."""
+    centres = low.add(_centres(low, want, factor, 0.5), low.number(-0.5))
+    centres = low.maximum(centres, low.number(0.0))
+    first = _whole_places(low, centres, x.shape[axis])
+    second = low.add(first, low.number(1, DType.i32))
+    second = _whole_places(low, low.floats(second), x.shape[axis])
+    share = low.sub(centres, low.floats(first))
+    share = low.reshape(share, (want, *(1 for _ in x.shape[axis + 1 :])))
+    start, end = (low.emit("take", x, places, axis=axis) for places in (first, second))
+    return low.add(start, low.mul(low.sub(end, start), share))
 
 
 def _ratio(size: int, wanted: int, factor: float | None, corners: bool) -> float:
@@ -36,10 +61,14 @@ def nearest(low: Lowering, x: Value, size: Any, *scales: Any) -> Value:
     factors = _factors(scales, len(x.shape) - 2)
     shift = 0.5 if "exact" in low.operator else 0.0
     for (axis, have, want), factor in zip(_sizes(low, x), factors, strict=True):
+        if isinstance(have, Sym) or isinstance(want, Sym):
+            places = _whole_places(low, _centres(low, want, factor, shift), have)
+            x = low.emit("take", x, places, axis=axis)
+            continue
         ratio = np.float32(_ratio(have, want, factor, False))
-        places = np.floor((np.arange(want, dtype=np.float32) + shift) * ratio).astype(np.int64)
+        chosen = np.floor((np.arange(want, dtype=np.float32) + shift) * ratio).astype(np.int64)
         if have != want or ratio != 1:
-            x = low.take(x, np.minimum(places, have - 1), axis)
+            x = low.take(x, np.minimum(chosen, have - 1), axis)
     return x
 
 
@@ -86,6 +115,11 @@ def linear(low: Lowering, x: Value, size: Any, corners: bool, *scales: Any) -> V
     factors = _factors(scales, len(x.shape) - 2)
     cubic = "bicubic" in low.operator
     for (axis, have, want), factor in zip(_sizes(low, x), factors, strict=True):
+        if isinstance(have, Sym) or isinstance(want, Sym):
+            if corners or cubic:
+                raise OperatorError("such an interpolation of a symbolic size")
+            x = _between(low, x, axis, want, factor)
+            continue
         ratio = _ratio(have, want, factor, corners)
         matrix = interpolation_matrix(have, want, ratio, corners, cubic)
         if have != want or not np.array_equal(matrix, np.eye(have)):

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import reduce
+from operator import mul
 
 import numpy as np
 
-from satchel.graph.ir import DType, Value
+from satchel.graph.ir import Dim, DType, Sym, Value
 from satchel.torch.lowering import Lowering, Number, axis_of
+from satchel.torch.operators.choose import chosen_columns
 from satchel.torch.operators.compare import where
 from satchel.torch.operators.index import flat_places, from_the_front, size_of, to_front
 from satchel.torch.operators.registry import OperatorError, aten
@@ -119,7 +122,15 @@ def index_put(
 ) -> Value:
     used = [(axis, n) for axis, n in enumerate(numbers) if n is not None]
     if len(used) == 1 and used[0][1].dtype == DType.boolean:
-        return _put_by_mask(low, x, *used[0], source, accumulate)
+        axis, mask = used[0]
+        behind = len(x.shape) - axis - len(mask.shape)
+        if len(source.shape) <= behind or all(d == 1 for d in source.shape[: -behind or None]):
+            return _put_by_mask(low, x, axis, mask, source, accumulate)
+        size = next((d for d in source.shape if isinstance(d, Sym)), None)
+        if size is None:
+            return _put_in_order(low, x, axis, mask, source, accumulate)
+        columns = chosen_columns(low, mask, size)
+        used = [(axis + i, column) for i, column in enumerate(columns)]
     if any(n.dtype == DType.boolean for _, n in used):
         raise OperatorError("several indices of which some are masks")
     axes = [axis for axis, _ in used]
@@ -129,15 +140,15 @@ def index_put(
     order = [*axes, *rest]
     entries = int(np.prod([sizes[i] for i in axes], dtype=np.int64))
     each = int(np.prod([sizes[i] for i in rest], dtype=np.int64))
-    count = int(np.prod(shape, dtype=np.int64))
+    count = reduce(mul, shape, 1)
     # Where the numbers' dimensions are in x[numbers]: at the first of them, if they are together.
     first = axes[0] if axes == list(range(axes[0], axes[0] + len(axes))) else 0
-    picked = [sizes[i] for i in rest]
+    picked: list[Dim] = [sizes[i] for i in rest]
     picked[first:first] = shape
-    whole = low.expand(source, tuple(picked))
+    whole = low.expand(source, tuple(picked), places)
     whole = low.transpose(whole, to_front(len(picked), first, len(shape)))
     flat = low.reshape(low.transpose(x, order), (entries, each))
-    repeated = low.expand(low.reshape(places, (count, 1)), (count, each))
+    repeated = low.expand(low.reshape(places, (count, 1)), (count, each), places)
     added = low.reshape(whole, (count, each))
     made = _put(low, flat, 0, repeated, added, "add" if accumulate else "set")
     made = low.reshape(made, tuple(sizes[i] for i in order))
@@ -147,15 +158,28 @@ def index_put(
 def _put_by_mask(
     low: Lowering, x: Value, axis: int, mask: Value, source: Value, accumulate: bool
 ) -> Value:
-    """x[mask] = number: how many places there are need not be known."""
+    """x[mask] = number, or the same numbers for all: their count need not be known."""
     behind = len(x.shape) - axis - len(mask.shape)
-    if source.shape and any(d != 1 for d in source.shape):
-        raise OperatorError("as many numbers as a mask chooses, whose count is not known")
     wide = low.reshape(mask, (*mask.shape, *(1 for _ in range(behind))))
-    number = low.reshape(source, ())
+    number = low.reshape(source, source.shape[max(0, len(source.shape) - behind) :])
     if accumulate:
         number = low.add(x, low.cast(number, x.dtype))
     return where(low, wide, number, x)
+
+
+def _put_in_order(
+    low: Lowering, x: Value, axis: int, mask: Value, source: Value, accumulate: bool
+) -> Value:
+    """x[mask] = numbers, as many as the mask must choose: one after the other."""
+    if axis > 0 or len(source.shape) != 1 + len(x.shape) - len(mask.shape):
+        raise OperatorError("numbers for what a mask chooses, of such a shape")
+    rest = x.shape[len(mask.shape) :]
+    wide = low.reshape(mask, (*mask.shape, *(1 for _ in rest)))
+    whole = low.expand(source, (source.shape[0], *rest))
+    if not accumulate:
+        return masked_scatter(low, x, wide, whole)
+    zeros = low.expand(low.number(0, x.dtype), x.shape, x)
+    return low.add(x, masked_scatter(low, zeros, wide, whole))
 
 
 @aten("masked_scatter")

@@ -70,6 +70,36 @@ def depth_as_channels(
     return low.reshape(transposed, (batch * count, channels * taps, height, width)), count
 
 
+def spread_apart(
+    low: Lowering,
+    x: Value,
+    weight: Value,
+    stride: int | Sequence[int],
+    padding: int | Sequence[int],
+    dilation: int | Sequence[int],
+    groups: int,
+    output_padding: int | Sequence[int],
+) -> tuple[Value, Value]:
+    """A transposed convolution over 3 dimensions as a plain one: zeros between the pixels and
+    around them, and the kernel [in, out / groups, …] turned around."""
+    settings = map(triple, (stride, padding, dilation, output_padding))
+    for axis, (step, edge, gap, extra) in enumerate(zip(*settings, strict=True), 2):
+        size = low.known(x.shape[axis], "a transposed convolution")
+        single = low.reshape(x, (*x.shape[: axis + 1], 1, *x.shape[axis + 1 :]))
+        after = [step - 1 if i == axis + 1 else 0 for i in range(6)]
+        apart = low.pad(single, [0] * 6, after, 0)
+        joined = low.reshape(apart, (*x.shape[:axis], size * step, *x.shape[axis + 1 :]))
+        taps = low.known(weight.shape[axis], "a kernel")
+        around = gap * (taps - 1) - edge
+        first, last = ([n if i == axis else 0 for i in range(5)] for n in (around, around + extra))
+        x = low.pad(low.slice(joined, axis, 0, (size - 1) * step + 1), first, last, 0)
+        weight = low.take(weight, np.arange(taps)[::-1], axis)
+    inputs, outputs, *kernel = (low.known(d, "a kernel") for d in weight.shape)
+    parts = low.reshape(weight, (groups, inputs // groups, outputs, *kernel))
+    turned = low.transpose(parts, (0, 2, 1, 3, 4, 5))
+    return x, low.reshape(turned, (groups * outputs, inputs // groups, *kernel))
+
+
 def triple(values: int | Sequence[int]) -> list[int]:
     listed = [values] if isinstance(values, int) else list(values)
     return listed * 3 if len(listed) == 1 else listed

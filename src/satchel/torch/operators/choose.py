@@ -1,0 +1,115 @@
+"""What a mask chooses: as many results as it has true entries, a size that only a run finds out."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from functools import reduce
+from operator import mul
+from typing import Any
+
+import numpy as np
+
+from satchel.graph.ir import Dim, DType, Sym, Value, largest
+from satchel.torch.lowering import Lowering
+from satchel.torch.operators.registry import OperatorError, aten, of_namespace
+
+
+def most_chosen(name: str, arguments: Sequence[Any]) -> int | None:
+    """How many an operator can choose at most; None if the number of its results is known."""
+    if name in ("nonzero", "masked_select") or (name == "where" and len(arguments) == 1):
+        shapes = [largest(v.shape) for v in arguments if isinstance(v, Value)]
+        return math.prod(np.broadcast_shapes(*shapes))
+    if name == "nms":
+        return largest(arguments[0].shape)[0]
+    if name in ("index", "_unsafe_index"):
+        masks = [v for v in arguments[1] if v is not None and v.dtype == DType.boolean]
+        return math.prod(largest(masks[0].shape)) if masks else None
+    return None
+
+
+def chosen_places(low: Lowering, mask: Value, size: Dim) -> Value:
+    """Where a mask holds, counted over all of its entries, i32 [size]. Asked twice, it is one."""
+    if not isinstance(size, Sym):
+        raise OperatorError("a mask whose count torch knows")
+    for other, places in low.chosen:
+        if other is mask or _made_alike(low, other, mask):
+            return places
+    if any(places.shape == (size,) for _, places in low.chosen):
+        raise OperatorError("two masks of which torch says that they choose as many")
+    flat = low.reshape(low.cast(mask, DType.boolean), (reduce(mul, mask.shape, 1),))
+    if flat.constant is not None:  # its places are known, but not to torch's sizes
+        first = low.symbolic or low.builder.graph.inputs[0]
+        flat = low.expand(flat, flat.shape, first)
+    places = low.builder.node("nonzero", flat, size=size.name)
+    low.chosen.append((mask, places))
+    return places
+
+
+def _made_alike(low: Lowering, one: Value, other: Value) -> bool:
+    """Whether both are the same function of the same values, as a mask that is written twice."""
+    makers = [n for n in low.builder.graph.nodes if one in n.outputs or other in n.outputs]
+    if len(makers) != 2:
+        return False
+    a, b = makers
+    return a.op == b.op and a.attrs == b.attrs and a.inputs == b.inputs
+
+
+def chosen_columns(low: Lowering, mask: Value, size: Dim) -> list[Value]:
+    """The same as a number for each dimension of the mask, i32 [size]."""
+    places = chosen_places(low, mask, size)
+    if len(mask.shape) == 1:
+        return [places]
+    columns = []
+    for axis, d in enumerate(mask.shape):
+        behind = math.prod(low.known(d, "a mask") for d in mask.shape[axis + 1 :])
+        own = low.integer(places, low.number(behind, DType.i32), kind="floor_div")
+        if axis > 0:
+            own = low.integer(own, low.number(low.known(d, "a mask"), DType.i32), kind="remainder")
+        columns.append(own)
+    return columns
+
+
+@aten("nonzero")
+def nonzero(low: Lowering, x: Value) -> Value:
+    size = low.shape[0]
+    if not x.shape:
+        raise OperatorError("the places of a single number, which have no dimensions")
+    columns = [low.cast(c, DType.i64) for c in chosen_columns(low, x, size)]
+    return low.concat([low.reshape(c, (size, 1)) for c in columns], 1)
+
+
+@aten("where.default")
+def where_it_holds(low: Lowering, mask: Value) -> list[Value]:
+    return [low.cast(c, DType.i64) for c in chosen_columns(low, mask, low.shape[0])]
+
+
+@aten("masked_select")
+def masked_select(low: Lowering, x: Value, mask: Value) -> Value:
+    shape = np.broadcast_shapes(*([low.known(d, "a mask") for d in v.shape] for v in (x, mask)))
+    count = math.prod(shape)
+    whole = low.expand(mask, shape)
+    places = chosen_places(low, whole, low.shape[0])
+    return low.emit("take", low.reshape(low.expand(x, shape), (count,)), places, axis=0)
+
+
+@of_namespace("torchvision")("nms")
+def nms(low: Lowering, boxes: Value, scores: Value, threshold: float) -> Value:
+    order = low.argsort(scores, axis=0, descending=1)
+    keeps = low.emit("nms", low.emit("take", boxes, order, axis=0), threshold=threshold)
+    places = chosen_places(low, keeps, low.shape[0])
+    return low.cast(low.emit("take", order, places, axis=0), DType.i64)
+
+
+def without_masks(low: Lowering, numbers: Sequence[Value | None]) -> list[Value | None]:
+    """Indices of which masks are numbers: a column for each of a mask's dimensions."""
+    found: list[Value | None] = []
+    size = next((d for d in low.shape if isinstance(d, Sym) and d.name.startswith("u")), None)
+    for each in numbers:
+        if each is None or each.dtype != DType.boolean:
+            found.append(each)
+        elif size is None:
+            raise OperatorError("picking by a mask, whose count is not known")
+        else:
+            found += chosen_columns(low, each, size)
+    return found

@@ -1,0 +1,186 @@
+"""Results whose number only a run tells, and sizes that are made of two symbolic ones."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import satchel
+from satchel.errors import ExecutionError
+
+
+class Masked(nn.Module):
+    def forward(self, x: torch.Tensor) -> Any:
+        mask = x > 0
+        picked = torch.masked_select(x, x[:1] > 0.5)
+        return x[mask], mask.nonzero(), picked, x[x.sum(1) > 0], x[:, x.sum(0) > 0]
+
+
+class Put(nn.Module):
+    def forward(self, x: torch.Tensor) -> Any:
+        rows, columns = torch.where(x > 0)
+        y, z = x.clone(), x.clone()
+        y[rows, columns] = 7.0
+        z[x < 0] = (x * 2)[x < 0]
+        return x[rows, columns] * 2 + 1, y, z, x[rows].sum(0), rows.shape[0]
+
+
+class Detections(nn.Module):
+    """What is sure enough, the best first, joined with fixed ones and with one another."""
+
+    def forward(self, x: torch.Tensor) -> dict[str, torch.Tensor]:
+        boxes, scores = x[x[:, 4] > 0.3, :4], x[x[:, 4] > 0.3, 4]
+        order = scores.argsort(descending=True)
+        others = x[x[:, 4] < -0.3, :4]
+        return {
+            "boxes": boxes[order],
+            "scores": scores[order],
+            "width": (boxes[:, 2] - boxes[:, 0]).sum(),
+            "padded": torch.cat([boxes, torch.zeros(2, 4)]),
+            "both": torch.cat([boxes, others]) * 2,
+        }
+
+
+class Layers(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(4, 3)
+
+    def forward(self, x: torch.Tensor) -> Any:
+        chosen = x[x.sum(-1) > 0]
+        return torch.softmax(self.linear(chosen), -1), chosen.mean(0)
+
+
+CASES = [(Masked, (3, 4)), (Put, (3, 4)), (Detections, (12, 5)), (Layers, (2, 3, 4))]
+
+
+@pytest.mark.parametrize(("kind", "shape"), CASES)
+def test_what_a_mask_chooses(kind: type[nn.Module], shape: tuple[int, ...], tmp_path: Path) -> None:
+    """Some, then others in another number, then none at all, then some again."""
+    torch.manual_seed(0)
+    module = kind().eval()
+    x = torch.randn(shape)
+    method = satchel.load(satchel.export(module, (x,), tmp_path / "m.satchel")).method()
+    for given in (x, torch.randn(shape), -torch.rand(shape) * 0.2, torch.ones(shape), x):
+        with torch.no_grad():
+            wanted = torch.utils._pytree.tree_leaves(module(given))
+        for mine, theirs in zip(method.run(given.numpy()), wanted, strict=True):
+            expected = np.asarray(theirs)
+            assert mine.shape == expected.shape
+            np.testing.assert_allclose(mine, expected, 1e-5, 1e-5)
+
+
+def test_of_nothing_there_is_no_greatest(tmp_path: Path) -> None:
+    class Greatest(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x[x > 0].max()
+
+    x = torch.tensor([1.0, -2.0, 3.0])
+    method = satchel.load(satchel.export(Greatest().eval(), (x,), tmp_path / "m.satchel")).method()
+    with pytest.raises(ExecutionError, match="nothing was chosen"):
+        method(-np.ones(3, np.float32))
+    assert method(x.numpy()) == 3  # and the next call is none the worse
+
+
+def _keep_by_hand(boxes: torch.Tensor, scores: torch.Tensor, iou_threshold: float) -> torch.Tensor:
+    """torchvision's operator, where its own is not built for this torch."""
+    order = scores.argsort(descending=True, stable=True).tolist()
+    kept: list[int] = []
+    for number in order:
+        box = boxes[number]
+        for other in boxes[kept]:
+            sides = torch.minimum(box[2:], other[2:]) - torch.maximum(box[:2], other[:2])
+            both = sides.clamp(min=0).prod()
+            areas = [(b[2:] - b[:2]).prod() for b in (box, other)]
+            if both / (areas[0] + areas[1] - both) > iou_threshold:
+                break
+        else:
+            kept.append(number)
+    return torch.tensor(kept, dtype=torch.int64)
+
+
+@pytest.fixture
+def nms() -> Any:
+    library = torch.library.Library("torchvision", "FRAGMENT")
+    if not hasattr(torch.ops.torchvision, "nms"):
+        library.define("nms(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
+    operator = torch.ops.torchvision.nms
+    if not torch._C._dispatch_has_kernel_for_dispatch_key("torchvision::nms", "CPU"):
+        library.impl("nms", _keep_by_hand, "CPU")
+    if not torch._C._dispatch_has_kernel_for_dispatch_key("torchvision::nms", "Meta"):
+
+        def fake(dets: torch.Tensor, scores: torch.Tensor, iou_threshold: float) -> torch.Tensor:
+            count = torch.library.get_ctx().new_dynamic_size()
+            return dets.new_empty(count, dtype=torch.int64)
+
+        torch.library.register_fake("torchvision::nms", fake, lib=library)
+    yield operator
+    library._destroy()
+
+
+def test_boxes_that_overlap(nms: Any, tmp_path: Path) -> None:
+    class Kept(nn.Module):
+        def forward(self, x: torch.Tensor) -> Any:
+            boxes = torch.cat([x[:, :2], x[:, :2] + x[:, 2:4].abs()], 1)
+            boxes, scores = boxes[x[:, 4] > 0], x[x[:, 4] > 0, 4]
+            keep = nms(boxes, scores, 0.3)
+            return boxes[keep], keep
+
+    module = Kept().eval()
+    x = torch.randn(40, 5)
+    method = satchel.load(satchel.export(module, (x,), tmp_path / "m.satchel")).method()
+    for given in (x, torch.randn(40, 5), -torch.rand(40, 5)):
+        for mine, theirs in zip(method.run(given.numpy()), module(given), strict=True):
+            assert mine.shape == tuple(theirs.shape)
+            np.testing.assert_array_equal(mine, theirs.numpy())
+
+
+class Flat(nn.Module):
+    """Batch and length are one dimension for a while."""
+
+    def forward(self, x: torch.Tensor) -> Any:
+        batch, length, _ = x.shape
+        flat = x.reshape(batch * length, 4)
+        numbered = flat + torch.arange(batch * length)[:, None]
+        both = torch.cat([x[:, 0], x[0]])
+        return numbered.reshape(batch, length, 4), flat.softmax(-1), both
+
+
+def test_products_and_sums_of_two_sizes(tmp_path: Path) -> None:
+    sizes = {0: torch.export.Dim("batch", max=6), 1: torch.export.Dim("length", max=9)}
+    x = torch.randn(3, 5, 4)
+    path = satchel.export(Flat().eval(), (x,), tmp_path / "m.satchel", dynamic_shapes=(sizes,))
+    method = satchel.load(path).method()
+    for shape in ((3, 5, 4), (6, 9, 4), (2, 3, 4), (4, 2, 4)):
+        x = torch.randn(shape)
+        for mine, theirs in zip(method.run(x.numpy()), Flat()(x), strict=True):
+            np.testing.assert_allclose(mine, theirs.numpy(), 1e-5, 1e-5)
+
+
+def test_attention_of_any_batch_and_length(tmp_path: Path) -> None:
+    class Attends(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.attention = nn.MultiheadAttention(16, 4, batch_first=True)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            made: torch.Tensor = self.attention(x, x, x, need_weights=False)[0]
+            return made
+
+    torch.manual_seed(0)
+    module = Attends().eval()
+    sizes = {0: torch.export.Dim("batch", max=6), 1: torch.export.Dim("length", max=9)}
+    path = satchel.export(
+        module, (torch.randn(3, 5, 16),), tmp_path / "m.satchel", dynamic_shapes=(sizes,)
+    )
+    method = satchel.load(path).method()
+    for shape in ((3, 5, 16), (6, 9, 16), (2, 4, 16)):
+        x = torch.randn(shape)
+        with torch.no_grad():
+            wanted = module(x).numpy()
+        np.testing.assert_allclose(method(x.numpy()), wanted, 1e-4, 1e-5)
