@@ -123,7 +123,8 @@ satchel_status satchel_model_open(const char* path, const satchel_model_options*
     const satchel_model_options options = known_part(from, "the options");
     if (options.threads > 1024) throw ConfigError("there are at most 1024 threads");
     auto made = std::make_shared<ModelObject>();
-    made->model = Model::open(path, static_cast<int>(options.threads), options.cache_memory);
+    made->model = Model::open(path, static_cast<int>(options.threads), options.cache_memory,
+                              options.target == nullptr ? Model::kCpu : options.target);
     if (options.verify != 0) verify(made->model->program().file());
     made->metadata = made->model->metadata().dump();
     *model = static_cast<satchel_model*>(handles<ModelObject>().add(std::move(made)));
@@ -139,7 +140,7 @@ satchel_status satchel_model_get_info(satchel_model* model, satchel_model_info* 
     known.context = static_cast<uint32_t>(object->model->context());
     known.vocabulary = object->model->tokenizer().size();
     known.has_chat_template = has_chat_template(object->model->metadata()) ? 1 : 0;
-    known.threads = static_cast<uint32_t>(object->model->instance().cpu().threads());
+    known.threads = static_cast<uint32_t>(object->model->engine().threads());
     known.file_size = object->model->program().file().size();
     give_part(known, info, "the information");
   });

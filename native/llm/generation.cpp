@@ -47,10 +47,13 @@ Lookahead lookahead_for(Session& session, const GenerationOptions& options) {
     return none;
   }
   if (session.most_looked_at() > 1) return Lookahead(mode, session.costs());
-  none.stats().off_because = session.model().path() + " takes one token at a time";
+  const std::string other_bits = session.model().engine().other_bits_in_blocks();
+  none.stats().off_because =
+      other_bits.empty() ? session.model().path() + " takes one token at a time" : other_bits;
   if (mode == LookaheadMode::on) {
-    throw ConfigError("there is no lookahead: " + none.stats().off_because,
-                      "Export it with --mode hybrid.");
+    throw ConfigError(
+        "there is no lookahead: " + none.stats().off_because,
+        std::string("Export it with --mode ") + (other_bits.empty() ? "hybrid." : "lookahead."));
   }
   return none;
 }

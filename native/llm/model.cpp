@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "../qnn/npu_engine.h"
 #include "../runtime/sha256.h"
 #include "errors.h"
 
@@ -26,6 +27,18 @@ int64_t most_tokens(const Method& method) {
   return dim >= 0 ? dim : method.symbols[static_cast<size_t>(-1 - dim)].maximum;
 }
 
+void require_target(const std::string& path, const std::string& target,
+                    const std::vector<std::string>& known) {
+  std::string listed;
+  for (const std::string& one : known) listed += (listed.empty() ? "" : ", ") + one;
+  if (std::find(known.begin(), known.end(), target) == known.end())
+    throw ConfigError(path + " is not for " + target,
+                      "It is for " + listed + "; export it with --target " + target + ".");
+  if (!target.starts_with("qnn:"))
+    throw ConfigError("programs run here on the CPU and on Qualcomm's NPUs, and not on " + target,
+                      "Use --target cpu, or Python's satchel.");
+}
+
 }  // namespace
 
 Json read_metadata(const ProgramFile& file) {
@@ -47,14 +60,27 @@ std::unique_ptr<Tokenizer> open_tokenizer(std::shared_ptr<const Program> program
                                      std::move(program));
 }
 
-std::shared_ptr<Model> Model::open(const std::string& path, int threads, uint64_t cache_memory) {
-  return std::shared_ptr<Model>(new Model(path, threads, cache_memory));
+std::vector<std::string> targets_of(const Json& metadata) {
+  std::vector<std::string> targets;
+  if (const JsonList* list = metadata["targets"].list()) {
+    for (const Json& one : *list) {
+      if (const std::string* name = one.text()) targets.push_back(*name);
+    }
+  }
+  const std::string* only = metadata["target"].text();
+  if (targets.empty()) targets.push_back(only == nullptr ? Model::kCpu : *only);
+  return targets;
 }
 
-Model::Model(const std::string& path, int threads, uint64_t cache_memory)
+std::shared_ptr<Model> Model::open(const std::string& path, int threads, uint64_t cache_memory,
+                                   const std::string& target) {
+  return std::shared_ptr<Model>(new Model(path, threads, cache_memory, target));
+}
+
+Model::Model(const std::string& path, int threads, uint64_t cache_memory, const std::string& target)
     : path_(path), program_(std::make_shared<Program>(path)) {
-  const ProgramFile& file = program_->file();
-  metadata_ = read_metadata(file);
+  metadata_ = read_metadata(program_->file());
+  if (target != kCpu) require_target(path, target, targets_of(metadata_));
   const std::optional<size_t> step = find_method(kStepMethod);
   const auto& states = program_->states();
   const auto cache =
@@ -73,6 +99,8 @@ Model::Model(const std::string& path, int threads, uint64_t cache_memory)
   if (const auto prefill = find_method(kPrefillMethod))
     prefill_length_ = std::max<int64_t>(1, most_tokens(program_->methods()[*prefill]));
   instance_ = std::make_unique<Instance>(program_, threads, cache_memory);
+  engine_ =
+      target == kCpu ? make_cpu_engine(*instance_) : make_npu_engine(*instance_, path, target);
 }
 
 std::optional<size_t> Model::find_method(const std::string& name) const {

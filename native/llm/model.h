@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "../runtime/instance.h"
+#include "engine.h"
 #include "json.h"
 #include "sampler.h"
 #include "tokenizer.h"
@@ -17,13 +18,15 @@ namespace satchel::llm {
 class Model {
  public:
   // 0 threads: one for each core; 0 bytes of cache: half of the machine's
-  // memory. Throws FormatError if the file is not a valid program, ConfigError
-  // if it is no language model or has no compiled tokenizer.
+  // memory. The target is the CPU, or an NPU that the file is for (qnn:CHIP).
+  // Throws FormatError if the file is not a valid program, ConfigError if it is
+  // no language model, has no compiled tokenizer or is not for the target.
   static std::shared_ptr<Model> open(const std::string& path, int threads = 0,
-                                     uint64_t cache_memory = 0);
+                                     uint64_t cache_memory = 0, const std::string& target = kCpu);
+  static constexpr const char* kCpu = "cpu";
 
   const Program& program() const { return *program_; }
-  Instance& instance() { return *instance_; }
+  Engine& engine() const { return *engine_; }
   const Tokenizer& tokenizer() const { return *tokenizer_; }
   const Json& metadata() const { return metadata_; }
   const std::string& path() const { return path_; }
@@ -41,18 +44,22 @@ class Model {
   SamplingOptions usual_sampling(bool chats) const;
 
  private:
-  Model(const std::string& path, int threads, uint64_t cache_memory);
+  Model(const std::string& path, int threads, uint64_t cache_memory, const std::string& target);
 
   std::string path_;
   std::shared_ptr<Program> program_;
   Json metadata_;
   std::unique_ptr<Tokenizer> tokenizer_;
   std::unique_ptr<Instance> instance_;
+  std::unique_ptr<Engine> engine_;
   int64_t context_ = 0, prefill_length_ = 1;
 };
 
 // The compiled tokenizer of a program, or null if it has none. Throws FormatError if it is damaged.
 std::unique_ptr<Tokenizer> open_tokenizer(std::shared_ptr<const Program> program);
+
+// The targets that a program says it is for, the usual one first.
+std::vector<std::string> targets_of(const Json& metadata);
 
 // The metadata of any program, which must be what was written. Throws
 // FormatError.

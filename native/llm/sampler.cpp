@@ -5,6 +5,7 @@
 #include <numeric>
 #include <string>
 
+#include "../runtime/likeliest.h"
 #include "errors.h"
 
 namespace satchel::llm {
@@ -28,36 +29,20 @@ void require_known(std::span<const uint32_t> tokens, size_t vocabulary) {
   }
 }
 
-// The first of the largest. Lanes of their own, so that this is done with vectors.
 size_t best_of(std::span<const float> logits) {
   if (logits.empty()) throw ExecutionError("there are no logits");
-  constexpr size_t kLanes = 16;
-  float largest[kLanes];
-  std::fill_n(largest, kLanes, -INFINITY);
-  bool unordered = false;
-  const auto look = [&](size_t lane, float value) {
-    largest[lane] = value > largest[lane] ? value : largest[lane];
-    unordered |= value != value;
-  };
-  size_t i = 0;
-  for (; i + kLanes <= logits.size(); i += kLanes) {
-    for (size_t lane = 0; lane < kLanes; ++lane) look(lane, logits[i + lane]);
-  }
-  for (; i < logits.size(); ++i) look(0, logits[i]);
-  const float top = *std::max_element(largest, largest + kLanes);
-  const auto found =
-      unordered ? std::find_if(logits.begin(), logits.end(), [](float x) { return std::isnan(x); })
-                : std::find(logits.begin(), logits.end(), top);
-  const auto best = static_cast<size_t>(found - logits.begin());
-  if (unordered || !std::isfinite(top)) {
-    throw ExecutionError("The model gave the logit " +
-                         std::string(unordered ? "nan"
-                                     : top > 0 ? "inf"
-                                               : "-inf") +
-                         " for token " + std::to_string(best) +
-                         ": its weights or recipe are broken, try `satchel verify`");
-  }
-  return best;
+  const int64_t best = likeliest(logits);
+  if (best >= 0) return static_cast<size_t>(best);
+  const auto nan =
+      std::find_if(logits.begin(), logits.end(), [](float x) { return std::isnan(x); });
+  const bool unordered = nan != logits.end();
+  const auto wrong = unordered ? nan : std::max_element(logits.begin(), logits.end());
+  throw ExecutionError("The model gave the logit " +
+                       std::string(unordered    ? "nan"
+                                   : *wrong > 0 ? "inf"
+                                                : "-inf") +
+                       " for token " + std::to_string(wrong - logits.begin()) +
+                       ": its weights or recipe are broken, try `satchel verify`");
 }
 
 }  // namespace

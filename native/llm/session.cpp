@@ -2,8 +2,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <mutex>
-#include <numeric>
 
 #include "errors.h"
 
@@ -18,14 +16,10 @@ constexpr size_t kPage = 64;
 Session::Session(std::shared_ptr<Model> model, const std::string& adapter)
     : model_(std::move(model)) {
   use_adapter(adapter);
-  const std::lock_guard<std::recursive_mutex> lock(model_->instance().mutex());
-  sequence_ = model_->instance().sequences().open();
+  sequence_ = model_->engine().open_sequence();
 }
 
-Session::~Session() {
-  const std::lock_guard<std::recursive_mutex> lock(model_->instance().mutex());
-  model_->instance().sequences().close(sequence_);
-}
+Session::~Session() { model_->engine().close_sequence(sequence_); }
 
 void Session::use_adapter(const std::string& adapter) {
   step_method_ = model_->adapted("kv_forward", adapter);
@@ -41,8 +35,7 @@ void Session::rewind(size_t position) {
                          std::to_string(tokens_.size()) + " tokens");
   }
   tokens_.resize(position);
-  const std::lock_guard<std::recursive_mutex> lock(model_->instance().mutex());
-  model_->instance().sequences().truncate(sequence_, static_cast<int64_t>(position));
+  model_->engine().truncate(sequence_, position);
 }
 
 size_t Session::common_prefix(std::span<const uint32_t> tokens) const {
@@ -63,15 +56,13 @@ void Session::require_room(size_t tokens) const {
 }
 
 size_t Session::most_looked_at() const {
-  // Kernels may sum blocks of 64 rows and more in another order than single rows, and a token of
-  // 16-bit activations is two rows: beyond this a text would no longer be exactly the greedy one.
-  constexpr int64_t kMostRows = 31;
-  return prefill_method_ ? static_cast<size_t>(std::min(kMostRows, model_->prefill_length())) : 1;
+  if (!prefill_method_) return 1;
+  return model_->engine().most_guesses(static_cast<size_t>(model_->prefill_length()));
 }
 
 std::span<float> Session::look(std::span<const uint32_t> tokens) {
   require_room(tokens.size());
-  run(tokens.size() == 1 ? step_method_ : *prefill_method_, tokens, 0);
+  run(tokens.size() == 1 ? step_method_ : *prefill_method_, tokens, 0, true);
   return logits_;
 }
 
@@ -93,45 +84,9 @@ std::span<float> Session::feed(std::span<const uint32_t> tokens) {
   return logits_;
 }
 
-void Session::run(size_t method_number, std::span<const uint32_t> tokens, size_t first_row) {
+void Session::run(size_t method, std::span<const uint32_t> tokens, size_t first_row, bool guesses) {
   const auto started = std::chrono::steady_clock::now();
-  Instance& instance = model_->instance();
-  const Method& method = model_->program().methods()[method_number];
-  const auto count = static_cast<int64_t>(tokens.size());
-  std::vector<int32_t> ids(tokens.begin(), tokens.end());
-  std::vector<int32_t> positions(tokens.size()), parents(tokens.size());
-  std::iota(positions.begin(), positions.end(), static_cast<int32_t>(tokens_.size()));
-  std::iota(parents.begin(), parents.end(), -1);
-  const std::vector<int32_t> sequences(tokens.size(), sequence_);
-  std::vector<int32_t> rows(tokens.size() - first_row);
-  std::iota(rows.begin(), rows.end(), static_cast<int32_t>(first_row));
-  const auto row_count = static_cast<int64_t>(rows.size());
-  std::vector<ArrayView> inputs;
-  for (const uint32_t id : method.inputs) {
-    const std::string& name = method.values[id].name;
-    if (name == "rows") {
-      inputs.push_back({DType::i32, {row_count}, rows.data()});
-      continue;
-    }
-    const std::vector<int32_t>* column = name == "tokens"     ? &ids
-                                         : name == "sequence" ? &sequences
-                                         : name == "position" ? &positions
-                                         : name == "parents"  ? &parents
-                                                              : nullptr;
-    if (column == nullptr) {
-      throw ExecutionError("the method " + method.name + " takes the input '" + name +
-                           "', which is not known here");
-    }
-    inputs.push_back({DType::i32, {count}, column->data()});
-  }
-  const std::lock_guard<std::recursive_mutex> lock(instance.mutex());
-  const std::vector<ArrayView> outputs = instance.run(method_number, inputs);
-  if (outputs.size() != 1 || outputs[0].dtype != DType::f32 || outputs[0].shape.size() != 2 ||
-      outputs[0].shape[0] != row_count)
-    throw ExecutionError("the method " + method.name + " does not give the logits of its rows");
-  logits_.resize(rows.size() * static_cast<size_t>(outputs[0].shape[1]));
-  instance.cpu().copy(static_cast<const uint8_t*>(outputs[0].data), logits_.size() * sizeof(float),
-                      reinterpret_cast<uint8_t*>(logits_.data()));
+  model_->engine().run({method, sequence_, tokens, tokens_.size(), first_row, guesses}, logits_);
   const std::chrono::duration<double> took = std::chrono::steady_clock::now() - started;
   costs_.record(tokens.size(), took.count());
 }

@@ -50,7 +50,7 @@ class Session {
 
  private:
   // Leaves the logits of the rows from `first_row` on.
-  void run(size_t method, std::span<const uint32_t> tokens, size_t first_row);
+  void run(size_t method, std::span<const uint32_t> tokens, size_t first_row, bool guesses = false);
   void require_room(size_t tokens) const;
 
   std::shared_ptr<Model> model_;

@@ -34,6 +34,7 @@ const std::vector<std::string> kFlags = {"prompt=",
                                          "thinking=",
                                          "adapter=",
                                          "threads=",
+                                         "target=",
                                          "verify",
                                          "json",
                                          "lookahead=",
@@ -80,10 +81,9 @@ class Interrupt {
   void (*before_)(int);
 };
 
-std::shared_ptr<Model> open_model(const Arguments& given) {
+std::shared_ptr<Model> open_checked(const Arguments& given) {
   if (given.places().empty()) throw UsageError("a program is missing");
-  const auto threads = given.whole("threads", 1, kMostThreads);
-  auto model = Model::open(given.places()[0], static_cast<int>(threads.value_or(0)));
+  auto model = open_model(given, given.places()[0]);
   if (given.has("verify")) llm::verify(model->program().file());
   return model;
 }
@@ -187,7 +187,7 @@ Json document(const std::string& text, const Generation& generation, Session& se
   JsonList tokens;
   for (const uint32_t id : generation.tokens()) tokens.emplace_back(static_cast<int64_t>(id));
   const GenerationStats& stats = generation.stats();
-  CpuExecutor& cpu = session.model().instance().cpu();
+  const Engine& engine = session.model().engine();
   return Json(JsonObject{
       {"text", text},
       {"tokens", std::move(tokens)},
@@ -202,8 +202,8 @@ Json document(const std::string& text, const Generation& generation, Session& se
       {"sampling", sampling_json(options.sampling, options)},
       {"mode", session.model().find_method("prefill_forward") ? "hybrid" : "kv"},
       {"adapter", session.adapter().empty() ? Json() : Json(session.adapter())},
-      {"threads", static_cast<int64_t>(cpu.threads())},
-      {"kernels", cpu.kernels()},
+      {"threads", static_cast<int64_t>(engine.threads())},
+      {"kernels", engine.kernels()},
       {"medians", Json()},
   });
 }
@@ -232,7 +232,7 @@ std::string stream(Generation& generation, bool shown, const Interrupt* interrup
 }
 
 int answer(const Arguments& given, const std::string& text, bool may_be_raw) {
-  const auto model = open_model(given);
+  const auto model = open_checked(given);
   Session session(model, given.text("adapter").value_or(""));
   bool raw = may_be_raw && given.has("raw");
   if (may_be_raw && !raw && !has_chat_template(model->metadata())) {
@@ -265,7 +265,7 @@ int answer(const Arguments& given, const std::string& text, bool may_be_raw) {
 }
 
 int converse(const Arguments& given) {
-  const auto model = open_model(given);
+  const auto model = open_checked(given);
   Session session(model, given.text("adapter").value_or(""));
   Conversation conversation(*model, variables_of(given));
   if (const auto system = given.text("system")) conversation.add("system", *system);

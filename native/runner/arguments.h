@@ -3,9 +3,14 @@
 
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
+
+namespace satchel::llm {
+class Model;
+}
 
 namespace satchel::runner {
 
@@ -28,5 +33,9 @@ class Arguments {
   std::vector<std::string> places_;
   std::map<std::string, std::vector<std::string>> values_;
 };
+
+// Opens a language model where it is to run: as --target says, else on the NPU if that is usual for
+// the file, else on the CPU.
+std::shared_ptr<llm::Model> open_model(const Arguments& given, const std::string& path);
 
 }  // namespace satchel::runner

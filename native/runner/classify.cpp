@@ -10,6 +10,7 @@
 #include <thread>
 
 #include "../llm/errors.h"
+#include "../llm/model.h"
 #include "../llm/verify.h"
 #include "../vision/classifier.h"
 #include "commands.h"
@@ -128,7 +129,14 @@ int classify(const Arguments& given) {
   const auto threads = given.whole("threads", 1);
   const auto top = static_cast<size_t>(given.whole("top", 1).value_or(5));
   const Repeats repeats(given);
+  if (given.text("target").value_or(llm::Model::kCpu) != llm::Model::kCpu)
+    throw ConfigError("classes of pictures are computed on the CPU here",
+                      "Leave --target out, or use Python's satchel.");
   Classifier classifier(given.places()[0], static_cast<int>(threads.value_or(0)));
+  const std::string usual =
+      llm::targets_of(llm::read_metadata(classifier.program().file())).front();
+  if (usual.starts_with("qnn:") && !given.has("target"))
+    say("The file is for " + usual + ", and is run on the CPU here (--target cpu).");
   if (given.has("verify")) llm::verify(classifier.program().file());
   const bool json = given.has("json");
   const std::vector<std::string> inputs = inputs_of(given);

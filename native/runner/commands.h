@@ -36,6 +36,18 @@ void emit(const std::string& text);
 void print_json(const llm::Json& document);
 // A piece of an answer: as it is to a file or a pipe, and shown on a terminal.
 void emit_answer(std::string_view piece);
+// While it lives, what others print on standard output goes to standard error: results alone belong
+// there, and vendors' libraries print what they like.
+class OthersOutput {
+ public:
+  OthersOutput();
+  ~OthersOutput();
+  OthersOutput(const OthersOutput&) = delete;
+  OthersOutput& operator=(const OthersOutput&) = delete;
+
+ private:
+  int kept_;
+};
 // Whether all that was printed has reached its place.
 bool is_written();
 std::string megabytes(uint64_t bytes);

@@ -56,6 +56,22 @@ Json methods_json(const Program& program) {
 
 }  // namespace
 
+std::shared_ptr<Model> open_model(const Arguments& given, const std::string& path) {
+  const auto threads = static_cast<int>(given.whole("threads", 1, kMostThreads).value_or(0));
+  std::string target = Model::kCpu;
+  if (const auto asked = given.text("target")) {
+    target = *asked;
+  } else if (const std::string usual = targets_of(read_metadata(ProgramFile(path)))[0];
+             usual.starts_with("qnn:")) {
+    target = usual;
+  }
+  const OthersOutput elsewhere;
+  auto model = Model::open(path, threads, 0, target);
+  if (model->engine().is_emulated())
+    say("This runs on an emulator: it computes what the chip would, and not as fast.");
+  return model;
+}
+
 // Not by streams: these would make a static binary a third larger.
 std::string read_file(const std::string& path) {
   std::FILE* file = path == "-" ? stdin : std::fopen(path.c_str(), "rb");

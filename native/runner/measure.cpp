@@ -89,9 +89,9 @@ uint64_t peak_memory() {
 }
 
 int bench(int argc, char** argv) {
-  const Arguments given(
-      argc, argv,
-      {"prompt-tokens=", "new-tokens=", "warmup=", "runs=", "cool-down=", "threads=", "json"});
+  const Arguments given(argc, argv,
+                        {"prompt-tokens=", "new-tokens=", "warmup=", "runs=", "cool-down=",
+                         "threads=", "target=", "json"});
   if (given.places().size() != 1) throw UsageError("bench takes one program");
   const int64_t prompt_tokens = given.whole("prompt-tokens", 1).value_or(256);
   const int64_t new_tokens = given.whole("new-tokens", 1).value_or(64);
@@ -100,8 +100,7 @@ int bench(int argc, char** argv) {
   const std::chrono::duration<double> rest(given.number("cool-down").value_or(0));
 
   const Clock::time_point start = Clock::now();
-  auto model = Model::open(given.places()[0],
-                           static_cast<int>(given.whole("threads", 1, kMostThreads).value_or(0)));
+  const auto model = open_model(given, given.places()[0]);
   Session session(model);
   const uint32_t zero = 0;
   const size_t vocabulary = session.feed(std::span(&zero, 1)).size();
@@ -127,11 +126,11 @@ int bench(int argc, char** argv) {
     decode.push_back(new_tokens > 1 ? static_cast<double>(new_tokens - 1) / one.decode_s : 0.0);
   }
   const uint64_t memory = peak_memory();  // before the bandwidth's own buffer
-  CpuExecutor& cpu = model->instance().cpu();
+  const Engine& engine = model->engine();
   const ProgramFile& file = model->program().file();
   const std::string mode = model->find_method("prefill_forward") ? "hybrid" : "kv";
   const double kv = mode == "hybrid" ? measure_without_prefill(session, prompt) : median(ttft);
-  const double bandwidth = measure_read_bandwidth(cpu.threads());
+  const double bandwidth = measure_read_bandwidth(engine.threads());
   const uint64_t read = bytes_per_token(*model, prompt_tokens, new_tokens);
   const double share = median(decode) * static_cast<double>(read) / bandwidth;
   if (given.has("json")) {
@@ -142,9 +141,9 @@ int bench(int argc, char** argv) {
         {"prompt_tokens", prompt_tokens},
         {"new_tokens", new_tokens},
         {"runs", runs},
-        {"threads", static_cast<int64_t>(cpu.threads())},
-        {"kernels", cpu.kernels()},
-        {"emulated", false},
+        {"threads", static_cast<int64_t>(engine.threads())},
+        {"kernels", engine.kernels()},
+        {"emulated", engine.is_emulated()},
         {"prefill_tok_s", median(prefill)},
         {"prefill_tok_s_spread", spread(prefill)},
         {"decode_tok_s", median(decode)},
@@ -180,7 +179,8 @@ int bench(int argc, char** argv) {
               share * 100, bandwidth / 1e9);
   std::printf("peak memory          %12s  (file %s)\n", megabytes(memory).c_str(),
               megabytes(file.size()).c_str());
-  std::printf("with                 %d threads, %s kernels\n", cpu.threads(), cpu.kernels());
+  std::printf("with                 %d threads, %s kernels\n", engine.threads(),
+              engine.kernels().c_str());
   return 0;
 }
 

@@ -80,6 +80,19 @@ void print_json(const llm::Json& document) {
   std::printf("%s\n", spelled_out(document.dump(), "\\u%04x").c_str());
 }
 
+OthersOutput::OthersOutput() {
+  std::fflush(stdout);
+  kept_ = dup(STDOUT_FILENO);
+  if (kept_ >= 0) dup2(STDERR_FILENO, STDOUT_FILENO);
+}
+
+OthersOutput::~OthersOutput() {
+  if (kept_ < 0) return;
+  std::fflush(stdout);
+  dup2(kept_, STDOUT_FILENO);
+  close(kept_);
+}
+
 bool is_written() { return std::fflush(stdout) == 0 && std::ferror(stdout) == 0; }
 
 std::string megabytes(uint64_t bytes) {

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from arm.kernel_program import ARM_COMPILER, EMULATOR, build, need
+from arm.kernel_program import ARM_COMPILER, EMULATOR, build, common_folder, need
 
 
 @pytest.fixture(scope="session")
@@ -14,7 +14,7 @@ def arm_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Where the test programs for 64-bit Arm are."""
     need("cmake", ARM_COMPILER, EMULATOR)
     return build(
-        tmp_path_factory.mktemp("arm"),
+        common_folder(tmp_path_factory, "arm"),
         "-DCMAKE_SYSTEM_NAME=Linux",
         "-DCMAKE_SYSTEM_PROCESSOR=aarch64",
         f"-DCMAKE_CXX_COMPILER={ARM_COMPILER}",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import shutil
@@ -24,8 +25,23 @@ def need(*programs: str) -> None:
         pytest.skip(f"not installed: {', '.join(missing)}")
 
 
+def common_folder(factory: pytest.TempPathFactory, name: str) -> Path:
+    """The same for all processes of a test run, so that what is built there is built once."""
+    root = factory.getbasetemp()
+    folder = (root.parent if "PYTEST_XDIST_WORKER" in os.environ else root) / name
+    folder.mkdir(exist_ok=True)
+    return folder
+
+
 def build(folder: Path, *settings: str, targets: tuple[str, ...] = ("kernel_check",)) -> Path:
-    """The folder with the built programs."""
+    """The folder with the built programs; one process at a time builds there."""
+    with (folder / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        _build(folder, settings, targets)
+    return folder
+
+
+def _build(folder: Path, settings: tuple[str, ...], targets: tuple[str, ...]) -> None:
     configure = ["cmake", "-S", str(SOURCE), "-B", str(folder), "-DSATCHEL_TESTS=ON", *settings]
     if shutil.which("ninja"):
         configure += ["-G", "Ninja"]
@@ -34,7 +50,6 @@ def build(folder: Path, *settings: str, targets: tuple[str, ...] = ("kernel_chec
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stdout + done.stderr
         assert "warning:" not in done.stdout + done.stderr, done.stdout + done.stderr
-    return folder
 
 
 @dataclass(frozen=True)

@@ -55,6 +55,10 @@ def test_tokens_are_those_of_this_machine(arm_runner: Path, isa: str, tmp_path: 
     assert found["tokens"] == wanted.tokens and found["text"] == wanted.text
 
 
+def test_it_is_small(arm_runner: Path) -> None:
+    assert arm_runner.stat().st_size < 3_000_000
+
+
 def test_a_real_chat(arm_runner: Path, tmp_path: Path) -> None:
     path = satchel.export(find_smollm2(), tmp_path / "smollm2.satchel", context=256)
     question = "What is the capital of France?"

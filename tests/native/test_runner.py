@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import platform
 import re
 import signal
 import subprocess
@@ -52,6 +53,12 @@ def test_texts_are_pythons(options: dict[str, Any], program: Path, run_json: Run
             assert found["text"] == wanted.text
             assert found["stop_reason"] == wanted.stop_reason
             assert found["prompt_tokens"] == wanted.stats.prompt_tokens
+
+
+def test_it_is_small(device: Path) -> None:
+    """Of the package's own, most is kernels: those for x86-64 are of four instruction sets."""
+    most = 3_900_000 if platform.machine() in ("x86_64", "AMD64") else 3_000_000
+    assert (device / "bin" / "satchel-run").stat().st_size < most
 
 
 def test_documents_have_the_fields_of_pythons(

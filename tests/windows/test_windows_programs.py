@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import satchel
-from arm.kernel_program import build, need
+from arm.kernel_program import build, common_folder, need
 from ops.op_table import CASES
 from support.compare import assert_close
 from support.program_jobs import Job, run_jobs
@@ -32,10 +32,10 @@ SETTINGS = (
 def windows(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
     """The command that runs ``program_run``."""
     need("cmake", COMPILER, "wine")
-    folder = tmp_path_factory.mktemp("windows")
+    folder = common_folder(tmp_path_factory, "windows")
     # gcc's registers of AVX are not aligned there, so that a build has the portable kernels alone.
     build(folder, *SETTINGS, targets=("program_run", "untrue_sums"))
-    os.environ |= {"WINEPREFIX": str(folder / "wine"), "WINEDEBUG": "-all"}
+    os.environ |= {"WINEPREFIX": str(tmp_path_factory.mktemp("wine")), "WINEDEBUG": "-all"}
     # The first run makes a folder that stands for a Windows machine, and talks of it.
     sums = [str(folder / "untrue_sums.exe")]
     done = subprocess.run(["wine", *sums], capture_output=True, text=True, check=False)

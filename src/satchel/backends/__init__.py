@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import Field
 from functools import cache
 from importlib import import_module
@@ -81,7 +81,7 @@ def find_target(name: str | Target, **options: Any) -> Target:
     found = _find_family(family)
     if found is None:
         raise ConfigError(f"there is no target {name!r}", f"Targets: {_forms()}.")
-    known = {field.name for field in options_of(found)}
+    known = _option_names(found, options)
     for option in options:
         if option not in known:
             raise ConfigError(
@@ -89,6 +89,11 @@ def find_target(name: str | Target, **options: Any) -> Target:
                 "Leave it out, or choose another target.",
             )
     return found.parse(chip, options)
+
+
+def _option_names(family: type[Target], options: Mapping[str, Any]) -> set[str]:
+    """What a family takes, and what the kind of target takes that it becomes by its options."""
+    return {field.name for kind in (family, family.kind(options)) for field in options_of(kind)}
 
 
 def target_options() -> dict[str, list[Field[Any]]]:
@@ -116,7 +121,7 @@ def find_targets(
     left = dict(options)
     for name in listed:
         family = _find_family(name.partition(":")[0]) if isinstance(name, str) else None
-        own = {field.name for field in options_of(family)} if family else set()
+        own = _option_names(family, options) if family else set()
         target = find_target(name, **{k: v for k, v in options.items() if k in own})
         left = {k: v for k, v in left.items() if k not in own}
         if target.name in found:

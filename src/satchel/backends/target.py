@@ -239,6 +239,11 @@ class Target(ABC):
     def parse(cls, chip: str, options: Mapping[str, Any]) -> Target:
         """A target of this family; ``chip`` is what follows the colon of its name."""
 
+    @classmethod
+    def kind(cls, options: Mapping[str, Any]) -> type[Target]:
+        """What ``parse`` gives with these options, where they choose another family's target."""
+        return cls
+
     @property
     @abstractmethod
     def name(self) -> str:

@@ -27,6 +27,10 @@ def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_the_format_of_cpu_is_a_target() -> None:
     assert find_target("cpu", format="pte") == find_target("executorch")
     assert find_target("cpu", format="satchel").name == "cpu"
+    [chosen] = find_targets("cpu", format="pte", all_logits=True)
+    assert chosen == find_target("executorch", all_logits=True)
+    with pytest.raises(ConfigError, match="all_logits is for executorch, and the target is cpu"):
+        find_targets("cpu", all_logits=True)
     with pytest.raises(ConfigError, match="format is for cpu"):
         find_target("vulkan", format="pte")
 

@@ -37,7 +37,9 @@ def kit(npu_program: Path, tmp_path: Path) -> Path:
     return folder
 
 
-def _push(kit: Path, libraries: Path, soc: str, *arguments: str) -> tuple[int, str, str]:
+def _push(
+    kit: Path, libraries: Path, soc: str, *arguments: str, runner: str = ""
+) -> tuple[int, str, str]:
     tools = kit.parent / "tools"
     tools.mkdir(exist_ok=True)
     (tools / "adb").write_text(ADB)
@@ -49,6 +51,7 @@ def _push(kit: Path, libraries: Path, soc: str, *arguments: str) -> tuple[int, s
         "QNN_LIBRARIES": str(libraries),
         "FAKE_SOC": soc,
         "FAKE_LOG": str(log),
+        "RUNNER": runner,
     }
     done = subprocess.run(
         [kit / "push.sh", *arguments], env=environment, capture_output=True, text=True, check=False
@@ -81,7 +84,12 @@ def test_the_script(kit: Path) -> None:
         (libraries / name).touch()
     code, pushed, said = _push(kit, libraries, "SM8550")
     assert code == 1 and "export it for qnn:SM8550" in said and not pushed
-    code, pushed, said = _push(kit, libraries, "SM8750", str(kit / "README.txt"), "--tokens", "5")
+    code, pushed, said = _push(kit, libraries, "SM8750", "bench", "--json")
+    assert code == 0, said
+    assert "satchel-run" in pushed and "model.satchel" in pushed and ".bin" not in pushed
+    assert "sh run.sh bench --json" in pushed
+    own = str(kit / "README.txt")
+    code, pushed, said = _push(kit, libraries, "SM8750", "--tokens", "5", runner=own)
     assert code == 0, said
     for name in ("libQnnHtpV79Skel.so", "shard0.prefill_forward_qnn.bin", "manifest.json"):
         assert name in pushed

@@ -77,12 +77,13 @@ class PackageInterpreter:
             value = a["value"] if "value" in a else a["data"]
             self.states[state] = value.astype(np.float16).astype(np.float32)
             return self.states[state]
-        if op.op_type == "const":
-            return _constant(op.outputs[0])
         if id(op) in self._unpacked:
             return self._unpacked[id(op)]
-        made = _OPS[op.op_type](a)
-        if op.op_type.startswith("constexpr") and made.nbytes <= self._room:
+        stored = op.op_type == "const"
+        made = _constant(op.outputs[0]) if stored else _OPS[op.op_type](a)
+        # Whatever became floats: what is stored as another kind of number is given as it is.
+        unpacked = isinstance(made, np.ndarray) and made.dtype == np.float32
+        if op.op_type.startswith("const") and unpacked and made.nbytes <= self._room:
             self._room -= made.nbytes
             self._unpacked[id(op)] = made
         return made
@@ -154,7 +155,7 @@ def _lut(a: Mapping[str, Any]) -> Array:
 
 
 def _conv(a: Mapping[str, Any]) -> Array:
-    x, weight = a["x"], np.asarray(a["weight"]).astype(np.float32)
+    x, weight = a["x"], np.asarray(a["weight"]).astype(np.float32, copy=False)
     groups = int(a.get("groups", 1))
     strides, dilations = (
         [1, 1] if a.get(name) is None else [int(step) for step in a[name]]
@@ -177,7 +178,8 @@ def _conv(a: Mapping[str, Any]) -> Array:
                 top : top + (rows - 1) * strides[0] + 1 : strides[0],
                 left : left + (cols - 1) * strides[1] + 1 : strides[1],
             ]
-            total += np.einsum("ngchw,goc->ngohw", seen, taps[..., y, z])
+            made = taps[..., y, z] @ seen.reshape(*seen.shape[:3], -1)
+            total += made.reshape(total.shape)
     out: Array = total.reshape(x.shape[0], out_c, rows, cols)
     bias = a.get("bias")
     return out if bias is None else out + np.asarray(bias).reshape(1, -1, 1, 1)

@@ -50,12 +50,19 @@ class CpuTarget(PortableTarget):
     form = "cpu"
 
     @classmethod
-    def parse(cls, chip: str, options: Mapping[str, Any]) -> Target:
+    def kind(cls, options: Mapping[str, Any]) -> type[Target]:
         if options.get("format") != PTE:
-            return super().parse(chip, options)
+            return cls
         from satchel.backends.executorch.target import ExecutorchTarget
 
-        return ExecutorchTarget.parse(chip, {k: v for k, v in options.items() if k != "format"})
+        return ExecutorchTarget
+
+    @classmethod
+    def parse(cls, chip: str, options: Mapping[str, Any]) -> Target:
+        kind = cls.kind(options)
+        if kind is cls:
+            return super().parse(chip, options)
+        return kind.parse(chip, {k: v for k, v in options.items() if k != "format"})
 
     @property
     def usual(self) -> Defaults:

@@ -1,4 +1,4 @@
-"""A folder for people with a runner of their own: what to bring to the phone, and how.
+"""A folder to bring to a phone: the program with satchel-run, and what other runners need.
 
 Qualcomm's libraries are named and not copied: they come with onnxruntime-qnn or Qualcomm's SDK.
 """
@@ -6,10 +6,14 @@ Qualcomm's libraries are named and not copied: they come with onnxruntime-qnn or
 from __future__ import annotations
 
 import json
+import os
+import platform
+import shutil
 from pathlib import Path
 
 import numpy as np
 
+from satchel import _native
 from satchel.backends.qnn.chips import Chip, find_chip
 from satchel.backends.qnn.manifest import Manifest
 from satchel.backends.qnn.payload import MANIFEST, extract, read_manifest
@@ -22,9 +26,10 @@ EXTENSIONS_LIBRARY = "libQnnHtpNetRunExtensions.so"
 
 _PUSH = """\
 #!/bin/sh
-# Brings this kit and Qualcomm's libraries to a phone, and starts a runner there if one is named.
+# Brings this kit and Qualcomm's libraries to a phone, and runs it there.
 #
-#     QNN_LIBRARIES=folder ./push.sh [RUNNER [ARGUMENTS]]
+#     QNN_LIBRARIES=folder ./push.sh{usual}
+#     QNN_LIBRARIES=folder RUNNER=file ./push.sh [ARGUMENTS]    # a runner of your own
 #
 # QNN_LIBRARIES is where the files that libraries.txt lists are on this machine.
 set -eu
@@ -50,16 +55,37 @@ while read -r library; do
     case "$library" in ''|'#'*) continue ;; esac
     adb push "$QNN_LIBRARIES/$library" "$device/"
 done <"$here/libraries.txt"
-for file in "$here"/*.onnx "$here"/*.bin "$here"/*.json "$here"/*.table "$here"/classes.txt; do
-    if [ -e "$file" ]; then adb push "$file" "$device/"; fi
-done
-if [ $# -gt 0 ]; then
-    runner=$1
-    shift
-    adb push "$runner" "$device/runner"
+if [ -n "${{RUNNER:-}}" ]; then
+    for file in "$here"/*.onnx "$here"/*.bin "$here"/*.json "$here"/*.table "$here"/classes.txt; do
+        if [ -e "$file" ]; then adb push "$file" "$device/"; fi
+    done
+    adb push "$RUNNER" "$device/runner"
     adb shell "cd $device && chmod +x runner &&" \\
         "LD_LIBRARY_PATH=. ADSP_LIBRARY_PATH='$device;/vendor/dsp/cdsp' ./runner $*"
+elif [ -e "$here/run.sh" ]; then
+    adb push "$here/satchel-run" "$here/run.sh" "$here/model.satchel" "$device/"
+    adb shell "cd $device && sh run.sh $*"
 fi
+"""
+
+_RUN = """\
+#!/bin/sh
+# Runs the model on this device's NPU:   sh run.sh [COMMAND [ARGUMENTS]]
+#
+#     sh run.sh                          a conversation
+#     sh run.sh run --prompt "Hello"
+#     sh run.sh bench --json
+#
+# Qualcomm's libraries (libraries.txt) lie beside it, or where SATCHEL_QNN_LIBRARIES says.
+here=$(cd "$(dirname "$0")" && pwd)
+command=${{1:-chat}}
+if [ $# -gt 0 ]; then shift; fi
+chmod +x "$here/satchel-run" 2>/dev/null
+LD_LIBRARY_PATH="$here${{LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}}"
+ADSP_LIBRARY_PATH="$here;/vendor/dsp/cdsp"
+TMPDIR=${{TMPDIR:-$here}}
+export LD_LIBRARY_PATH ADSP_LIBRARY_PATH TMPDIR
+exec "$here/satchel-run" "$command" "$here/model.satchel" --target {target} "$@"
 """
 
 _README = """\
@@ -73,7 +99,7 @@ htp.json, backend_extensions.json
                  the same settings, and the process domain (pd_session), as Qualcomm's own runners
                  (qnn-net-run, Genie) take them: --config_file backend_extensions.json
 {files}libraries.txt    Qualcomm's libraries that the phone needs; they are not part of this kit
-push.sh          brings all of it to a phone with adb
+{runs}push.sh          brings it to a phone with adb and runs it there
 
 {how}"""
 
@@ -86,6 +112,12 @@ token may see and the lowest code for others: first those of the cache, then tho
 itself; cache.*, the KV cache, keys [heads, size, context] and values [heads, context, size].
 Outputs: logits, and cache.*.new, which the runner writes into its cache at the tokens' positions,
 and nothing else.
+"""
+
+_RUNS = """\
+model.satchel    the whole program
+satchel-run      {runner}
+run.sh           runs the program on the device's NPU, with the libraries beside it
 """
 
 _MODULE = """\
@@ -110,6 +142,7 @@ def vendor_libraries(chip: Chip) -> list[str]:
         f"{version}Skel.so",
         "libQnnSystem.so",
         "libonnxruntime_providers_qnn.so",
+        "libonnxruntime.so",
     ]
 
 
@@ -162,6 +195,28 @@ def _write_vendor_settings(manifest: Manifest, chip: Chip, folder: Path) -> None
     )
 
 
+def _write_runner(program: Program, target: str, folder: Path) -> str:
+    """The program, ``satchel-run`` and a script that starts both; what to say of the runner."""
+    whole, runner = folder / "model.satchel", folder / "satchel-run"
+    try:
+        whole.hardlink_to(program.path)  # it takes no room then
+    except OSError:
+        shutil.copyfile(program.path, whole)
+    given = os.environ.get("SATCHEL_RUNNER")
+    own = Path(_native.__file__).parent / "device" / "bin" / runner.name
+    said = f"for {platform.system()} on {platform.machine()}; SATCHEL_RUNNER=FILE brings another"
+    if given or own.is_file():
+        shutil.copyfile(given or own, runner)
+        runner.chmod(0o755)
+        said = f"a copy of {Path(given).name}, which SATCHEL_RUNNER named" if given else said
+    else:
+        said = "missing: build it (cmake --preset runner-android) and put it here"
+    script = folder / "run.sh"
+    script.write_text(_RUN.format(target=target))
+    script.chmod(0o755)
+    return _RUNS.format(runner=said)
+
+
 def write_kit(program: Program, folder: Path) -> list[str]:
     """Write the kit into a folder that is new or empty; the names of its files."""
     if folder.exists() and any(folder.iterdir()):
@@ -184,8 +239,9 @@ def write_kit(program: Program, folder: Path) -> list[str]:
     words: dict[str, object] = {"chip": chip.name, "hexagon": chip.hexagon}
     words["vendor"] = manifest.vendor
     words["how"] = _MODULE.format(vision=_VISION if vision else "")
-    words["files"] = ""
+    words["files"] = words["runs"] = ""
     if not is_module:
+        words["runs"] = _write_runner(program, manifest.target, folder)
         words["how"] = _LANGUAGE_MODEL
         words["files"] = "tokenizer.json   the tokenizer\n*.table          rows of codes\n"
     elif vision:
@@ -194,6 +250,7 @@ def write_kit(program: Program, folder: Path) -> list[str]:
     name = "".join(c if c.isalnum() or c in "-_." else "_" for c in program.path.stem)
     exact = "yes" if chip.soc_model else "no"
     script = folder / "push.sh"
-    script.write_text(_PUSH.format(name=name, chip=chip.name, exact=exact))
+    usual = "" if is_module else " [COMMAND [ARGUMENTS]]      # as run.sh takes them"
+    script.write_text(_PUSH.format(name=name, chip=chip.name, exact=exact, usual=usual))
     script.chmod(0o755)
     return sorted(path.name for path in folder.iterdir())

@@ -211,6 +211,8 @@ class Manifest:
             "version": VERSION,
             **vars(self),
             "settings": self.settings.to_dict(),
+            # For runners that do not know chips: what Qualcomm's provider is to be told.
+            "provider": {**find_chip(self.target).options(), **self.settings.provider()},
             "methods": [method.to_dict() for method in self.methods.values()],
             "encodings": {n: [e.scale, e.zero_point, e.bits] for n, e in self.encodings.items()},
         }

@@ -120,8 +120,9 @@ class VulkanInstance(Instance):
             runs = [part.executor for part in self.parts if part.method == method]
             return len(runs) == 1 and runs[0] != "cpu"
 
-        self.chooses_tokens = is_whole(KV_METHOD)
-        self.chooses_together = self.chooses_tokens and is_whole(PREFILL_METHOD)
+        self.chooses_by_chance = is_whole(KV_METHOD)
+        self.chooses_tokens |= self.chooses_by_chance
+        self.chooses_together = self.chooses_by_chance and is_whole(PREFILL_METHOD)
         if "cooperative matrices" in device["features"]:
             self.other_bits_in_blocks = "the GPU multiplies long blocks by cooperative matrices"
         return self

@@ -1,0 +1,91 @@
+#include <algorithm>
+#include <mutex>
+#include <numeric>
+
+#include "../runtime/errors.h"
+#include "../runtime/instance.h"
+#include "engine.h"
+
+namespace satchel::llm {
+
+namespace {
+
+class CpuEngine final : public Engine {
+ public:
+  explicit CpuEngine(Instance& instance) : instance_(instance) {}
+
+  std::string kernels() const override { return instance_.cpu().kernels(); }
+  int threads() const override { return instance_.cpu().threads(); }
+
+  int32_t open_sequence() override {
+    const std::lock_guard<std::recursive_mutex> lock(instance_.mutex());
+    return instance_.sequences().open();
+  }
+  void close_sequence(int32_t sequence) override {
+    const std::lock_guard<std::recursive_mutex> lock(instance_.mutex());
+    instance_.sequences().close(sequence);
+  }
+  void truncate(int32_t sequence, size_t length) override {
+    const std::lock_guard<std::recursive_mutex> lock(instance_.mutex());
+    instance_.sequences().truncate(sequence, static_cast<int64_t>(length));
+  }
+
+  size_t most_guesses(size_t block) const override {
+    // Kernels may sum blocks of 64 rows and more in another order than single rows, and a token of
+    // 16-bit activations is two rows: beyond this a text would no longer be exactly the greedy one.
+    constexpr size_t kMostRows = 31;
+    return std::min(kMostRows, block);
+  }
+
+  void run(const TokenStep& step, std::vector<float>& logits) override;
+
+ private:
+  Instance& instance_;
+};
+
+void CpuEngine::run(const TokenStep& step, std::vector<float>& logits) {
+  const Method& method = instance_.program().methods()[step.method];
+  const auto count = static_cast<int64_t>(step.tokens.size());
+  std::vector<int32_t> ids(step.tokens.begin(), step.tokens.end());
+  std::vector<int32_t> positions(step.tokens.size()), parents(step.tokens.size());
+  std::iota(positions.begin(), positions.end(), static_cast<int32_t>(step.position));
+  std::iota(parents.begin(), parents.end(), -1);
+  const std::vector<int32_t> sequences(step.tokens.size(), step.sequence);
+  std::vector<int32_t> rows(step.tokens.size() - step.first_row);
+  std::iota(rows.begin(), rows.end(), static_cast<int32_t>(step.first_row));
+  const auto row_count = static_cast<int64_t>(rows.size());
+  std::vector<ArrayView> inputs;
+  for (const uint32_t id : method.inputs) {
+    const std::string& name = method.values[id].name;
+    if (name == "rows") {
+      inputs.push_back({DType::i32, {row_count}, rows.data()});
+      continue;
+    }
+    const std::vector<int32_t>* column = name == "tokens"     ? &ids
+                                         : name == "sequence" ? &sequences
+                                         : name == "position" ? &positions
+                                         : name == "parents"  ? &parents
+                                                              : nullptr;
+    if (column == nullptr) {
+      throw ExecutionError("the method " + method.name + " takes the input '" + name +
+                           "', which is not known here");
+    }
+    inputs.push_back({DType::i32, {count}, column->data()});
+  }
+  const std::lock_guard<std::recursive_mutex> lock(instance_.mutex());
+  const std::vector<ArrayView> outputs = instance_.run(step.method, inputs);
+  if (outputs.size() != 1 || outputs[0].dtype != DType::f32 || outputs[0].shape.size() != 2 ||
+      outputs[0].shape[0] != row_count)
+    throw ExecutionError("the method " + method.name + " does not give the logits of its rows");
+  logits.resize(rows.size() * static_cast<size_t>(outputs[0].shape[1]));
+  instance_.cpu().copy(static_cast<const uint8_t*>(outputs[0].data), logits.size() * sizeof(float),
+                       reinterpret_cast<uint8_t*>(logits.data()));
+}
+
+}  // namespace
+
+std::unique_ptr<Engine> make_cpu_engine(Instance& instance) {
+  return std::make_unique<CpuEngine>(instance);
+}
+
+}  // namespace satchel::llm

@@ -1,0 +1,50 @@
+// Who computes the steps of a language model, and keeps its caches: the CPU, or a chip beside it.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace satchel {
+class Instance;
+}
+
+namespace satchel::llm {
+
+// Tokens of one conversation that follow one another.
+struct TokenStep {
+  size_t method;  // its number in the program
+  int32_t sequence;
+  std::span<const uint32_t> tokens;
+  size_t position;       // of the first one
+  size_t first_row = 0;  // logits are wanted from this token on
+  bool guesses = false;  // those behind the first are guesses
+};
+
+class Engine {
+ public:
+  virtual ~Engine() = default;
+
+  virtual std::string kernels() const = 0;
+  virtual int threads() const = 0;
+  virtual bool is_emulated() const { return false; }
+
+  virtual int32_t open_sequence() = 0;
+  virtual void close_sequence(int32_t sequence) = 0;
+  // What lies behind the first `length` tokens is not needed any more.
+  virtual void truncate(int32_t sequence, size_t length) = 0;
+
+  // The most tokens of a step, of a block of `block`, in which each has the bits that it has alone;
+  // and why blocks are of no use for guesses, or nothing.
+  virtual size_t most_guesses(size_t block) const = 0;
+  virtual std::string other_bits_in_blocks() const { return ""; }
+  // Leaves a row of logits for each token that wants them.
+  virtual void run(const TokenStep& step, std::vector<float>& logits) = 0;
+};
+
+// `instance` outlives it.
+std::unique_ptr<Engine> make_cpu_engine(Instance& instance);
+
+}  // namespace satchel::llm
