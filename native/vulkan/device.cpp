@@ -86,13 +86,15 @@ void Device::run(const std::function<void(VkCommandBuffer)>& record, const char*
   submit({&commands_, 1}, what);
 }
 
-void Device::finish(VkCommandBuffer commands, const char* what) const {
+void Device::finish(VkCommandBuffer commands, const char* what, bool for_host) const {
   VkMemoryBarrier to_host;
   to_host.srcAccessMask = VK_ACCESS_SHADER_WRITE_BIT | VK_ACCESS_TRANSFER_WRITE_BIT;
   to_host.dstAccessMask = VK_ACCESS_HOST_READ_BIT;
-  functions_.vkCmdPipelineBarrier(
-      commands, VK_PIPELINE_STAGE_COMPUTE_SHADER_BIT | VK_PIPELINE_STAGE_TRANSFER_BIT,
-      VK_PIPELINE_STAGE_HOST_BIT, 0, 1, &to_host, 0, nullptr, 0, nullptr);
+  if (for_host) {
+    functions_.vkCmdPipelineBarrier(
+        commands, VK_PIPELINE_STAGE_COMPUTE_SHADER_BIT | VK_PIPELINE_STAGE_TRANSFER_BIT,
+        VK_PIPELINE_STAGE_HOST_BIT, 0, 1, &to_host, 0, nullptr, 0, nullptr);
+  }
   require_success(functions_.vkEndCommandBuffer(commands), what);
 }
 

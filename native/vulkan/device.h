@@ -24,8 +24,9 @@ class Device {
   // Records commands, runs them and waits, at most SATCHEL_VULKAN_PATIENCE seconds (300). Throws
   // ExecutionError; a device that was lost or does not answer stays so.
   void run(const std::function<void(VkCommandBuffer)>& record, const char* what);
-  // The same in two steps, for commands that are run more than once.
-  void finish(VkCommandBuffer commands, const char* what) const;
+  // The same in two steps, for commands that are run more than once. Where others follow that are
+  // for the host, it need not wait for these.
+  void finish(VkCommandBuffer commands, const char* what, bool for_host = true) const;
   void submit(std::span<const VkCommandBuffer> commands, const char* what);  // one by one
   // Whether it may still be at work that nobody waits for any more: what it uses is then left as it
   // is, for good.

@@ -126,6 +126,7 @@ class VulkanPart : public Part, private Work {
       for (int32_t& position : chain.positions) ++position;
       commands.insert(commands.end(), {inputs_.commands(run), commands_});
     }
+    commands.push_back(inputs_.end());
     executor_.device_.submit(commands, method_.method().name.c_str());
     const auto* chosen = reinterpret_cast<const int32_t*>(choice_->chosen());
     return {chosen, chosen + runs * chain.tokens.size()};
@@ -266,7 +267,7 @@ class VulkanPart : public Part, private Work {
       for (const uint32_t id : info_.gives)
         recorder_.copy(place(method_.tensor(id)), crossing(*given_, id));
     }
-    commands_ = recorder_.finish(method_.method().name.c_str());
+    commands_ = recorder_.finish(method_.method().name.c_str(), !chooses_);
     recorded_with_ = executor_.device_.buffers_made();
     executor_.pipelines_.keep();
   }

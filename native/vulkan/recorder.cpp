@@ -173,8 +173,8 @@ void Recorder::copy(const Place& from, const Place& to) {
   if (is_timed_) write_time("copy");
 }
 
-VkCommandBuffer Recorder::finish(const char* what) {
-  device_.finish(commands_, what);
+VkCommandBuffer Recorder::finish(const char* what, bool for_host) {
+  device_.finish(commands_, what, for_host);
   return commands_;
 }
 

@@ -51,7 +51,7 @@ class Recorder {
     dispatch(shader, constants, views, &push, sizeof push, groups);
   }
   void copy(const Place& from, const Place& to);
-  VkCommandBuffer finish(const char* what);
+  VkCommandBuffer finish(const char* what, bool for_host = true);
 
   // From the next begin() on dispatches are timed, one after the other.
   void set_timed(bool timed) { is_timed_ = timed; }

@@ -32,7 +32,14 @@ VkCommandBuffer RunInputs::commands(size_t run) {
     if (run > 0 && target.only_first) continue;
     feed.recorder->copy({buffer_->handle(), place_of(run, i), target.to.size}, target.to);
   }
-  return feed.commands = feed.recorder->finish("inputs");
+  return feed.commands = feed.recorder->finish("inputs", false);
+}
+
+VkCommandBuffer RunInputs::end() {
+  if (end_.commands) return end_.commands;
+  end_.recorder = std::make_unique<Recorder>(device_, pipelines_);
+  end_.recorder->begin();
+  return end_.commands = end_.recorder->finish("a chain");
 }
 
 }  // namespace satchel::vulkan

@@ -25,6 +25,8 @@ class RunInputs {
   void write(size_t run, size_t target, const uint8_t* bytes);
   // To be submitted before the run's own commands.
   VkCommandBuffer commands(size_t run);
+  // Behind the last run: what was written can be read by the host.
+  VkCommandBuffer end();
 
  private:
   struct Feed {
@@ -41,6 +43,7 @@ class RunInputs {
   uint64_t bytes_ = 0;             // of a run
   std::unique_ptr<Buffer> buffer_;
   std::vector<Feed> feeds_;
+  Feed end_;
 };
 
 }  // namespace satchel::vulkan

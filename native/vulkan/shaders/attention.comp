@@ -75,6 +75,11 @@ vec2 values_at(uint at, uint pair) {
          uintBitsToFloat(v[at + DIM / 4 + 1]);
 }
 
+void read_values(out vec2 read[8], uint n, uint pair) {
+  [[unroll]] for (uint i = 0; i < 8; ++i)
+    read[i] = values_at(rows[min(n + i * SLICES, BLOCK - 1)], pair);
+}
+
 // A block's largest score, and its sums of powers and of values; each thread of the first slice
 // has its pair.
 float largest, total;
@@ -97,20 +102,21 @@ void do_block(uint token, uint kv_head, uint first) {
     score = key_dot(c.k_first + place) * c.scale;
     if (HAS_SOFTCAP) score = c.softcap * tanh_of(score / c.softcap);
   }
+  const uint pair = thread % PAIRS, slice = thread / PAIRS, end = min(BLOCK, keys - first);
+  // Eight values are on their way at a time, the first of them while the scores are summed up.
+  vec2 read[8];
   largest = sum_and_largest(0, 0.0, score).y;
+  if (slice < SLICES) read_values(read, slice, pair);
   const float power = seen ? exp(score - largest) : 0.0;
   scores[thread] = power;
   total = sum_and_largest(1, power, 0.0).x;
-  const uint pair = thread % PAIRS, slice = thread / PAIRS, end = min(BLOCK, keys - first);
   if (slice < SLICES) {
-    // Eight values are on their way at a time.
     vec2 sum = vec2(0.0);
     for (uint n = slice; n < end; n += SLICES * 8) {
-      vec2 read[8];
+      const vec2 now[8] = read;
+      if (n + SLICES * 8 < end) read_values(read, n + SLICES * 8, pair);
       [[unroll]] for (uint i = 0; i < 8; ++i)
-        read[i] = values_at(rows[min(n + i * SLICES, BLOCK - 1)], pair);
-      [[unroll]] for (uint i = 0; i < 8; ++i)
-        sum += n + i * SLICES < BLOCK ? scores[n + i * SLICES] * read[i] : vec2(0.0);
+        sum += n + i * SLICES < BLOCK ? scores[n + i * SLICES] * now[i] : vec2(0.0);
     }
     parts[slice][pair] = sum;
   }
