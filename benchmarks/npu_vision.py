@@ -39,12 +39,7 @@ def declare_operators() -> Any:
 
 def load_model(name: str, weights: str | None) -> VisionModel:
     torch.manual_seed(0)
-    model = VisionModel(name, weights, random_weights=weights is None)
-    with torch.no_grad():
-        for parameter in model.module.parameters():
-            if not parameter.any():
-                parameter.normal_(std=0.02)
-    return model
+    return VisionModel(name, weights, random_weights=weights is None)
 
 
 def images(model: VisionModel, folder: str | None) -> list[np.ndarray]:

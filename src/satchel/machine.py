@@ -6,7 +6,7 @@ import os
 import resource
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 
 _HUGE_PAGES = "SATCHEL_HUGE_PAGES"
@@ -78,17 +78,22 @@ def return_memory() -> None:
 
 
 @contextmanager
-def small_pages() -> Iterator[None]:
-    """Meanwhile no weights are copied into huge pages: they stay in the mapped file."""
-    before = os.environ.get(_HUGE_PAGES)
-    os.environ[_HUGE_PAGES] = "0"
+def environment(name: str, value: str) -> Iterator[None]:
+    """Meanwhile a variable of the environment has another value."""
+    before = os.environ.get(name)
+    os.environ[name] = value
     try:
         yield
     finally:
         if before is None:
-            del os.environ[_HUGE_PAGES]
+            del os.environ[name]
         else:
-            os.environ[_HUGE_PAGES] = before
+            os.environ[name] = before
+
+
+def small_pages() -> AbstractContextManager[None]:
+    """Meanwhile no weights are copied into huge pages: they stay in the mapped file."""
+    return environment(_HUGE_PAGES, "0")
 
 
 def describe_machine() -> str:

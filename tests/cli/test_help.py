@@ -67,12 +67,17 @@ def test_bash_takes_the_completion(capsys: Capture, tmp_path: Path) -> None:
     assert main(["completion", "bash"]) == 0
     script = tmp_path / "complete.sh"
     script.write_text(capsys.readouterr().out)
-    # What bash would offer behind `satchel ch`.
-    ask = f"source {script}; COMP_WORDS=(satchel ch); COMP_CWORD=1; "
-    ask += '$(complete -p satchel | sed "s/.*-F \\([^ ]*\\).*/\\1/") satchel ch satchel; '
-    ask += 'echo "${COMPREPLY[@]}"'
-    found = subprocess.run(["bash", "-c", ask], capture_output=True, text=True, check=True)
-    assert found.stdout.split() == ["chat"], found.stderr
+
+    def offered(*words: str) -> list[str]:
+        ask = f"source {script}; COMP_WORDS=({' '.join(words)}); COMP_CWORD={len(words) - 1}; "
+        ask += '$(complete -p satchel | sed "s/.*-F \\([^ ]*\\).*/\\1/") '
+        ask += f"satchel {words[-1]} {words[-2]}; "
+        ask += 'echo "${COMPREPLY[@]}"'
+        found = subprocess.run(["bash", "-c", ask], capture_output=True, text=True, check=True)
+        return found.stdout.split()
+
+    assert offered("satchel", "ch") == ["chat"]
+    assert offered("satchel", "help", "qu") == ["quality"]
 
 
 def test_documents_can_be_read_offline(capsys: Capture) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import shutil
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from satchel.sweeps.planning import Plan, PlannedCell
 
 _UNITS = {"": 1, "K": 1e3, "M": 1e6, "G": 1e9, "T": 1e12}
+_NAMED = 3  # cells that have one reason
 HELP = "run an experiment: models by recipes by targets by devices, from one YAML file"
 
 
@@ -129,15 +131,30 @@ def execute(arguments: argparse.Namespace) -> int:
     if arguments.json:
         print_json({"output": str(sweep.folder), "cells": len(rows), **counts, "rows": rows})
         return 0
-    for row in rows:
-        if row["status"] in ("failed", "impossible"):
-            emit(f"{row['status']}: {_label(row)}: {row['error']}")
+    for status in ("failed", "impossible"):
+        told = [(_label(row), row["error"]) for row in rows if row["status"] == status]
+        for line in by_reason(told):
+            emit(f"{status}: {line}")
     emit(
         f"{sweep.folder}: {counts['ok']} of {len(rows)} cells measured, {counts['failed']} failed, "
         f"{counts['impossible']} not possible"
     )
     emit(f"satchel report {arguments.output} shows them on a page.")
     return 0
+
+
+def by_reason(told: Iterable[tuple[str, str]]) -> Iterator[str]:
+    """A line for each reason, with the cells that it is true of.
+
+    >>> list(by_reason([("a", "no compiler"), ("b", "too large"), ("c", "no compiler")]))
+    ['a, c: no compiler', 'b: too large']
+    """
+    cells: dict[str, list[str]] = {}
+    for label, reason in told:
+        cells.setdefault(reason, []).append(label)
+    for reason, labels in cells.items():
+        more = f" and {len(labels) - _NAMED} more" if len(labels) > _NAMED else ""
+        yield f"{', '.join(labels[:_NAMED])}{more}: {reason}"
 
 
 def _label(row: dict[str, Any]) -> str:
@@ -168,12 +185,16 @@ def _print_plan(plan: Plan) -> None:
     impossible = [planned for planned in plan.cells if planned.impossible]
     if impossible:
         emit("\nnot possible:")
-    for planned in impossible:
-        error = planned.impossible or {}
-        advice = f" {error['advice']}" if error.get("advice") else ""
-        emit(f"  {planned.cell.label}: {error['message']}.{advice}")
+    told = [(planned.cell.label, _reason(planned)) for planned in impossible]
+    for line in by_reason(told):
+        emit(f"  {line}")
     memory = max((planned.estimate.export_bytes or 0 for planned in plan.possible), default=0)
     emit(f"\nThe largest export takes {megabytes(memory)} of memory; ~ is a guess.")
+
+
+def _reason(planned: PlannedCell) -> str:
+    error = planned.impossible or {}
+    return " ".join(part for part in (f"{error['message']}.", error.get("advice")) if part)
 
 
 def _takes(planned: PlannedCell) -> str:

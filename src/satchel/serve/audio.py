@@ -17,6 +17,7 @@ from starlette.responses import PlainTextResponse, Response
 
 from satchel.serve.errors import ApiError, busy
 from satchel.serve.http import Json, read_bytes, until_gone
+from satchel.serve.listing import listed
 from satchel.serve.settings import Settings
 from satchel.speech.formats import written
 from satchel.speech.result import Segment, Transcription
@@ -47,25 +48,17 @@ class AudioEndpoints:
         self._waiting = 0
 
     def describe(self) -> list[dict[str, Any]]:
-        """As OpenAI lists models."""
         return [
-            {
-                "id": name,
-                "object": "model",
-                "created": self.created,
-                "owned_by": "satchel",
-                "root": name,
-                "parent": None,
-                "max_model_len": None,
-                "meta": {
-                    "name": one.model.about.name,
-                    "recipe": one.model.about.recipe.get("description"),
-                    "chat": False,
-                    "speech": True,
-                    "languages": one.model.vocabulary.special.multilingual,
-                    "bytes": one.model.program.size,
-                },
-            }
+            listed(
+                name,
+                self.created,
+                one.model.about,
+                one.model.program.size,
+                max_model_len=None,
+                chat=False,
+                speech=True,
+                languages=one.model.vocabulary.special.multilingual,
+            )
             for name, one in self.models.items()
         ]
 

@@ -12,6 +12,7 @@ from satchel.llm.text_vectors import Vector, unit
 from satchel.serve.completions import is_token
 from satchel.serve.errors import ApiError
 from satchel.serve.fields import Fields
+from satchel.serve.listing import listed
 from satchel.text.encoder import TextEncoder
 
 
@@ -39,24 +40,16 @@ class Encoders:
         return self._by_name.get(name.removesuffix(":latest")) if isinstance(name, str) else None
 
     def describe(self) -> list[dict[str, Any]]:
-        """As OpenAI lists models."""
         return [
-            {
-                "id": name,
-                "object": "model",
-                "created": self.created,
-                "owned_by": "satchel",
-                "root": name,
-                "parent": None,
-                "max_model_len": one.encoder.rules.max_length,
-                "meta": {
-                    "name": one.encoder.program.about.name,
-                    "recipe": one.encoder.program.about.recipe.get("description"),
-                    "chat": False,
-                    "embeddings": one.encoder.dimensions,
-                    "bytes": one.encoder.program.size,
-                },
-            }
+            listed(
+                name,
+                self.created,
+                one.encoder.program.about,
+                one.encoder.program.size,
+                one.encoder.rules.max_length,
+                chat=False,
+                embeddings=one.encoder.dimensions,
+            )
             for name, one in self._by_name.items()
         ]
 

@@ -11,6 +11,7 @@ from typing import Any
 from satchel.llm.llm import LLM
 from satchel.serve.engine import Engine
 from satchel.serve.errors import ApiError
+from satchel.serve.listing import listed
 from satchel.serve.metrics import Metrics
 from satchel.serve.settings import Settings
 
@@ -74,26 +75,20 @@ class Models:
         return self._by_name[name]
 
     def describe(self, name: str) -> dict[str, Any]:
-        """As OpenAI lists models, with what people want to know besides."""
         served = self.find(name)
-        about = served.llm.program.about
-        return {
-            "id": name,
-            "object": "model",
-            "created": self.created,
-            "owned_by": "satchel",
-            "root": served.name,
-            "parent": served.name if served.adapter else None,
-            "max_model_len": served.context,
-            "meta": {
-                "name": about.name,
-                "recipe": about.recipe_description,
-                "chat": served.llm.has_chat_template,
-                "images": served.llm.looks,
-                "adapter": served.adapter,
-                "bytes": served.llm.program.size,
-            },
-        }
+        program = served.llm.program
+        return listed(
+            name,
+            self.created,
+            program.about,
+            program.size,
+            served.context,
+            root=served.name,
+            parent=served.name if served.adapter else None,
+            chat=served.llm.has_chat_template,
+            images=served.llm.looks,
+            adapter=served.adapter,
+        )
 
     def gauges(self) -> dict[tuple[str, str], float]:
         found: dict[tuple[str, str], float] = {}
