@@ -77,19 +77,28 @@ nb::dlpack::dtype numpy_dtype(DType dtype) {
   return {static_cast<uint8_t>(nb::dlpack::dtype_code::Float), 16, 1};
 }
 
-nb::object copied_array(Instance& instance, const ArrayView& view) {
-  size_t bytes = dtype_size(view.dtype);
+// An output of a run that nobody else changes any more.
+struct Result {
+  DType dtype;
   std::vector<size_t> shape;
-  for (const int64_t dim : view.shape) {
-    shape.push_back(static_cast<size_t>(dim));
-    bytes *= static_cast<size_t>(dim);
-  }
-  ResultBuffers::Buffer* buffer = ResultBuffers::take(bytes);
-  nb::capsule owner(buffer, ResultBuffers::give_back);
-  uint8_t* data = buffer->bytes.get();
-  instance.cpu().copy(static_cast<const uint8_t*>(view.data), bytes, data);
-  return nb::cast(nb::ndarray<nb::numpy>(data, shape.size(), shape.data(), owner, nullptr,
-                                         numpy_dtype(view.dtype)));
+  ResultBuffers::Owned buffer;
+};
+
+Result copied(Instance& instance, const ArrayView& view) {
+  size_t bytes = dtype_size(view.dtype);
+  for (const int64_t dim : view.shape) bytes *= static_cast<size_t>(dim);
+  Result result{view.dtype, {view.shape.begin(), view.shape.end()}, ResultBuffers::take(bytes)};
+  uint8_t* target = result.buffer->bytes.get();
+  instance.cpu().copy(static_cast<const uint8_t*>(view.data), bytes, target);
+  return result;
+}
+
+nb::object as_array(Result result) {
+  uint8_t* data = result.buffer->bytes.get();
+  nb::capsule owner(result.buffer.get(), ResultBuffers::give_back);
+  result.buffer.release();  // the capsule's from here on
+  return nb::cast(nb::ndarray<nb::numpy>(data, result.shape.size(), result.shape.data(), owner,
+                                         nullptr, numpy_dtype(result.dtype)));
 }
 
 // Integers choose rows and places. They are checked and then used, so that another thread must not
@@ -110,22 +119,19 @@ nb::list run(Instance& instance, size_t method, const std::vector<InputArray>& a
     }
     inputs.push_back(std::move(view));
   }
-  std::vector<ArrayView> outputs;
+  std::vector<Result> results;
   {
     nb::gil_scoped_release release;
-    // Held until the outputs are copied: another thread's call would overwrite them.
-    instance.mutex().lock();
-    try {
-      outputs = instance.run(method, inputs);
-    } catch (...) {
-      instance.mutex().unlock();
-      throw;
-    }
+    // Held until the outputs are copied, because another thread's call would overwrite them; and
+    // not while Python objects are made: that may collect others, whose ends wait for locks of
+    // threads that wait for this one.
+    const std::lock_guard<std::recursive_mutex> lock(instance.mutex());
+    for (const ArrayView& view : instance.run(method, inputs))
+      results.push_back(copied(instance, view));
   }
-  std::lock_guard<std::recursive_mutex> copying(instance.mutex(), std::adopt_lock);
-  nb::list result;
-  for (const ArrayView& view : outputs) result.append(copied_array(instance, view));
-  return result;
+  nb::list list;
+  for (Result& result : results) list.append(as_array(std::move(result)));
+  return list;
 }
 
 // Does something with the sequences while no method runs.

@@ -17,19 +17,24 @@ class ResultBuffers {
     size_t size;
   };
 
+  struct GiveBack {
+    void operator()(Buffer* buffer) const noexcept { give_back(buffer); }
+  };
+  using Owned = std::unique_ptr<Buffer, GiveBack>;
+
   // At least so many bytes.
-  static Buffer* take(size_t bytes) {
+  static Owned take(size_t bytes) {
     if (bytes >= kSmallest) {
       const std::lock_guard<std::mutex> lock(mutex());
       std::vector<std::unique_ptr<Buffer>>& kept = buffers();
       for (auto it = kept.begin(); it != kept.end(); ++it) {
         if ((*it)->size < bytes || (*it)->size / 2 > bytes) continue;
-        Buffer* found = it->release();
+        Owned found(it->release());
         kept.erase(it);
         return found;
       }
     }
-    return new Buffer(bytes);
+    return Owned(new Buffer(bytes));
   }
 
   static void give_back(void* taken) noexcept {

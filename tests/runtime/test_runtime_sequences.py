@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -214,6 +215,45 @@ def test_threads_with_sequences_of_their_own(program: Program) -> None:
     for thread in threads:
         thread.join()
     assert not wrong and instance.cache_usage.pages == 0
+
+
+def test_what_is_collected_behind_a_run_may_wait_for_other_threads(program: Program) -> None:
+    """As the end of a generation that nobody holds does, for one who changes sequences: if the run
+    were not over while Python's objects are made, both would wait for ever."""
+    instance = program.instance(1)
+    asked, answered, done = threading.Event(), threading.Event(), threading.Event()
+    in_time: list[bool] = []
+
+    def change_sequences() -> None:
+        while asked.wait(30) and not done.is_set():
+            asked.clear()
+            instance.close_sequence(instance.open_sequence())
+            answered.set()
+
+    def collected(phase: str, info: object) -> None:
+        if phase == "start" and threading.current_thread() is threading.main_thread():
+            answered.clear()
+            asked.set()
+            in_time.append(answered.wait(5))
+
+    other = threading.Thread(target=change_sequences, daemon=True)
+    other.start()
+    inputs = step([(0, 0, 1)], "collected")
+    run = instance.method("line")
+    before = gc.get_threshold()
+    gc.callbacks.append(collected)
+    try:
+        gc.set_threshold(1)
+        while len(in_time) < 40 and all(in_time):
+            run(**inputs)
+            instance.truncate_sequence(0, 0)
+    finally:
+        gc.set_threshold(*before)
+        gc.callbacks.remove(collected)
+        done.set()
+        asked.set()
+        other.join(10)
+    assert all(in_time)
 
 
 def test_a_program_without_caches_has_no_sequences(tmp_path: Path) -> None:
