@@ -1,4 +1,4 @@
-"""A model that looks with random weights of real shapes: time to first token by image, and memory.
+"""Vision-language models with random weights of real shapes: time to first token, and memory.
 
     python benchmarks/vision_language.py --recipe 8da4w
 

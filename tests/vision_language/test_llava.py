@@ -214,7 +214,7 @@ def test_targets(llava: tuple[Any, Path, satchel.LLM], tmp_path: Path) -> None:
     _, checkpoint = tiny_llava(tmp_path)
     others = [(target, "hybrid") for target in ("qnn:SM8750", "coreml:iOS18", "executorch")]
     for target, mode in (*others, ("cpu", "kv")):
-        named = rf"^{target} in {mode} mode does not run models that look"
+        named = rf"^{target} in {mode} mode does not run vision-language models"
         with pytest.raises(ConfigError, match=named):
             options = ExportOptions(target=find_targets(target), mode=mode)
             prepare_export(checkpoint, options)

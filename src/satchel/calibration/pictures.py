@@ -1,4 +1,4 @@
-"""What a model that looks sees of pictures: its tower, and the layers that read of them."""
+"""What a vision-language model sees of images: its tower, and the layers that read of them."""
 
 from __future__ import annotations
 

@@ -44,7 +44,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     what.add_argument(
         "--vqa",
         metavar="FILE",
-        help="exact answers of a model that looks; on each line a JSON object with image, "
+        help="exact answers of a vision-language model; on each line a JSON object with image, "
         "question and answer (or answers)",
     )
     what.add_argument("--task-path", metavar="FOLDER", help="tasks of your own, as lm-eval's YAML")

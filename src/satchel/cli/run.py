@@ -35,7 +35,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="FILE",
-        help="shown with the prompt, to a model that looks (LLaVA); repeatable",
+        help="shown with the prompt, to a vision-language model (LLaVA); repeatable",
     )
     parser.add_argument(
         "--raw", action="store_true", help="continue the text as it is, without the chat template"

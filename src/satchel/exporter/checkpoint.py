@@ -204,7 +204,7 @@ def encode_model(opened: OpenedModel) -> EncodedModel:
         named = f"{options.chip.name} in {options.mode} mode"
         if opened.tower is not None:
             raise ConfigError(
-                f"{named} does not run models that look at images",
+                f"{named} does not run vision-language models",
                 f"Export it for {portable_names()}, in mode hybrid.",
             )
         raise ConfigError(

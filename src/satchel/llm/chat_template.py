@@ -57,8 +57,8 @@ class ChatTemplate:
 
     @cached_property
     def takes_parts(self) -> bool:
-        """Whether a message's content must be a list of parts, as for many models that look: such
-        a template goes over the parts, and would drop a plain text without a word."""
+        """Whether a message's content must be a list of parts, as for many vision-language
+        models: such a template goes over the parts, and would drop a plain text without a word."""
         shown = []
         for parts in (False, True):
             try:

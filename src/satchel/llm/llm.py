@@ -157,8 +157,8 @@ class LLM:
     ) -> Generation:
         """Answer a prompt, or a list of messages. ``raw`` continues the text without a template.
 
-        ``images`` (paths, files' bytes, Pillow's) are shown with the prompt to models that look;
-        they stand where the prompt has the model's mark for them, or before it.
+        ``images`` (paths, files' bytes, Pillow's) are shown with the prompt to vision-language
+        models; they stand where the prompt has the model's mark for them, or before it.
 
         The answer comes piece by piece as the result is iterated over; ``.finish().text`` is
         all of it. ``temperature`` and its like change the program's own way to sample
@@ -237,8 +237,8 @@ class LLM:
         return self.tokenizer.encode(text, add_bos), None
 
     @property
-    def looks(self) -> bool:
-        """Whether the program looks at images."""
+    def takes_images(self) -> bool:
+        """Whether prompts may show images."""
         return self.program.has_method(SEE_METHOD)
 
     @cached_property

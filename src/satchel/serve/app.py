@@ -71,7 +71,7 @@ class App:
         named = models if isinstance(models, Mapping) else {model_name(models): models}
         self.models = Models(named, self.settings, self.metrics)
         self._limits = self.settings
-        if any(engine.llm.looks for engine in self.models.engines):  # images are larger than text
+        if any(engine.llm.takes_images for engine in self.models.engines):  # larger than text
             most = BODY_TIMES * self.settings.max_body
             self._limits = replace(self.settings, max_body=most)
         self._asgi = Starlette(

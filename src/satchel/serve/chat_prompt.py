@@ -38,7 +38,7 @@ def chat_text(
     model: ServedModel, fields: Fields, settings: Settings, tools: Tools
 ) -> tuple[str, list[SentImage]]:
     """The prompt as the model's template writes it, and the images that it has marks for."""
-    images = ImageReader(settings) if model.llm.looks else None
+    images = ImageReader(settings) if model.llm.takes_images else None
     messages, given = with_tools(model, read_messages(fields, images), tools)
     check_length(sum(content_length(m) for m in messages), model, "messages")
     if images is not None:

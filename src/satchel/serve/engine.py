@@ -63,7 +63,7 @@ class Engine:
 
     def __init__(self, name: str, llm: LLM, settings: Settings, metrics: Metrics) -> None:
         self.name, self.llm = name, llm
-        if llm.looks:
+        if llm.takes_images:
             _ = llm.pictures  # before requests come in several threads
         self._settings, self._metrics = settings, metrics
         llm.sessions.most_idle = _MOST_IDLE

@@ -86,7 +86,7 @@ class Models:
             root=served.name,
             parent=served.name if served.adapter else None,
             chat=served.llm.has_chat_template,
-            images=served.llm.looks,
+            images=served.llm.takes_images,
             adapter=served.adapter,
         )
 

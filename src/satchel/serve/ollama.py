@@ -258,6 +258,6 @@ def show(model: ServedModel) -> dict[str, Any]:
         "capabilities": [
             "completion",
             *(["tools"] if template else []),
-            *(["vision"] if model.llm.looks else []),
+            *(["vision"] if model.llm.takes_images else []),
         ],
     }

@@ -1,1 +1,1 @@
-"""Language models that look: what images become, and prompts with images in them."""
+"""Vision-language models: what images become, and prompts with images in them."""

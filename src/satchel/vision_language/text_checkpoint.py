@@ -1,4 +1,4 @@
-"""The checkpoint of a model that looks, as that of its language model."""
+"""The checkpoint of a vision-language model, as that of its language model."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The models that look, by their model_type."""
+"""The vision-language models, by their model_type."""
 
 from __future__ import annotations
 

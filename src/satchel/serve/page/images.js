@@ -3,7 +3,7 @@
 
 import { element } from "./markdown.js";
 
-const LARGEST = 2048; // pixels of the longer side: models that look take no more
+const LARGEST = 2048; // pixels of the longer side: vision-language models take no more
 const STORE = "images";
 const unsaved = new Map(); // where the browser keeps nothing, and until it has kept them
 let opened = null;
