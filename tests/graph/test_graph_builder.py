@@ -110,8 +110,10 @@ def test_a_symbol_needs_room(maximum: int) -> None:
 
 
 def test_a_dimension_is_at_least_one() -> None:
+    with pytest.raises(GraphError, match="a dimension below 0"):
+        TensorType((3, -1))
     with pytest.raises(GraphError, match="a dimension below 1"):
-        TensorType((3, 0))
+        GraphBuilder("forward").input("x", (3, 0))
 
 
 def _relu(x: Value, type: TensorType) -> Node:

@@ -155,7 +155,17 @@ def last_three(x: Tensor) -> Tensor:
     return x[:, -3:] * x.shape[1] + x[:, x.shape[1] - 2 :].sum(1, keepdim=True) / x.shape[1]
 
 
-@pytest.mark.parametrize("function", [differences, halves, counted, padded, joined, last_three])
+POSITIONS = torch.linspace(-3, 3, 40)
+
+
+def with_positions(x: Tensor) -> Tensor:
+    return x + POSITIONS[: x.shape[1]]
+
+
+FUNCTIONS = [differences, halves, counted, padded, joined, last_three, with_positions]
+
+
+@pytest.mark.parametrize("function", FUNCTIONS)
 def test_arithmetic_on_sizes(function: Any, tmp_path: Path) -> None:
     check(function, tmp_path, {1: Dim("s", min=6, max=40)}, [2, 8], LENGTHS)
 

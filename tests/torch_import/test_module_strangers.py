@@ -57,6 +57,28 @@ class Head(nn.Module):
         return boxes[keep], scores[keep], kinds[keep], keep.sum()
 
 
+class Viterbi(nn.Module):
+    """The likeliest path through states, and back along it; some results are returned twice."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.moves = nn.Parameter(torch.randn(4, 4))
+
+    def forward(self, scores: Tensor) -> Any:
+        best, came_from = scores[0], []
+        for row in scores[1:]:
+            best, places = (best[:, None] + self.moves).max(0)
+            best = best + row
+            came_from.append(places)
+        state = best.argmax(0, keepdim=True)
+        path = [state]
+        for places in reversed(came_from):
+            state = places.gather(0, state)
+            path.append(state)
+        found = {"path": torch.cat(path[::-1]), "score": best.max(), "last": best, "best": best}
+        return found | {"of the likeliest": scores[:, best.argmax()]}
+
+
 CASES: dict[str, tuple[type[nn.Module], tuple[Any, ...]]] = {
     "recommender": (
         TwoTowers,
@@ -67,6 +89,7 @@ CASES: dict[str, tuple[type[nn.Module], tuple[Any, ...]]] = {
             torch.linspace(-1, 1, 24).reshape(3, 8),
         ),
     ),
+    "viterbi": (Viterbi, (torch.linspace(-9, 9, 24).sin().reshape(6, 4),)),
     "volume": (Volume, (torch.linspace(-999, 999, 840).sin().reshape(1, 4, 5, 6, 7),)),
     "detector": (Head, (torch.linspace(-9, 9, 3072).cos().reshape(1, 3, 32, 32) * 3,)),
 }

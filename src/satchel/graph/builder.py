@@ -42,7 +42,7 @@ class GraphBuilder:
         self._constants: dict[tuple[object, ...], Value] = {}
 
     def input(self, name: str, shape: Shape, dtype: DType = DType.f32) -> Value:
-        value = Value(name, TensorType(shape, dtype))
+        value = Value(name, _filled(TensorType(shape, dtype)))
         self.graph.inputs.append(value)
         return value
 
@@ -100,7 +100,7 @@ class GraphBuilder:
     def node(self, op: str, *inputs: Value | None, **attrs: Attribute) -> Value:
         types = [v.type if v else None for v in inputs]
         (type,) = infer_types(op, types, attrs)
-        value = Value(f"{op}_{len(self.graph.nodes)}", type)
+        value = Value(f"{op}_{len(self.graph.nodes)}", _filled(type))
         if op in STATE_WRITERS and inputs[0] is not None:
             value.state = inputs[0].state
         self.graph.nodes.append(Node(op, list(inputs), [value], dict(attrs)))
@@ -117,3 +117,10 @@ class GraphBuilder:
     def finish(self) -> Graph:
         self.graph.check()
         return self.graph
+
+
+def _filled(type: TensorType) -> TensorType:
+    """What is computed has numbers; only constants that go away again may have none."""
+    if type.is_empty:
+        raise GraphError(f"the shape {list(type.shape)} has a dimension below 1")
+    return type

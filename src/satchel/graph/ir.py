@@ -161,6 +161,9 @@ class Graph:
     def check(self) -> None:
         """Raise GraphError unless every node obeys its op's rules and reads what exists."""
         self._check_names()
+        for each in self.values():
+            if each.type.is_empty:
+                raise GraphError(f"{self.name}: {each!r} has a dimension below 1")
         made: set[int] = set()
         known = {id(v) for v in self.inputs}
         for node in self.nodes:

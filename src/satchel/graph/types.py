@@ -231,11 +231,16 @@ class TensorType:
                 f"a tensor has {len(self.shape)} dimensions, and at most {MOST_DIMENSIONS} are "
                 "possible"
             )
-        if any(isinstance(d, int) and d < 1 for d in self.shape):
-            raise GraphError(f"the shape {list(self.shape)} has a dimension below 1")
+        if any(isinstance(d, int) and d < 0 for d in self.shape):
+            raise GraphError(f"the shape {list(self.shape)} has a dimension below 0")
 
     def __str__(self) -> str:
         return f"{self.dtype.name}[{', '.join(map(str, self.shape))}]"
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether it never has a number. Such tensors exist only until a graph is finished."""
+        return 0 in self.shape
 
     @property
     def max_bytes(self) -> int:

@@ -23,6 +23,7 @@ from satchel.torch.lowering import Lowering
 from satchel.torch.names import output_names
 from satchel.torch.operators.choose import most_chosen
 from satchel.torch.operators.complex_numbers import COMPLEX, Pair, join_pair, split_pair
+from satchel.torch.operators.empty import of_nothing
 from satchel.torch.operators.registry import OperatorError, find_operator
 from satchel.torch.sizes import Sizes
 
@@ -128,6 +129,9 @@ class _Importer:
             if not isinstance(own, Value):
                 self._problem(node, f"the output {name} is {value!r} and not a tensor")
                 continue
+            if own.type.is_empty:
+                self._problem(node, f"the output {name} has no numbers")
+                continue
             if id(own) not in made or id(own) in taken:
                 own = self._copy(own)
             taken.add(id(own))
@@ -200,7 +204,9 @@ class _Importer:
                 # Torch brings the bounds to the numbers' own width, whatever they then mean.
                 positional[1:] = [_narrowed(b, first.dtype) for b in positional[1:]]
                 keywords = {k: _narrowed(b, first.dtype) for k, b in keywords.items()}
-            result = function(self.low, *positional, **_renamed(function, keywords))
+            result = self._empty(example) or of_nothing(self.low, name, positional)
+            if result is None:
+                result = function(self.low, *positional, **_renamed(function, keywords))
             if isinstance(result, Value) and isinstance(first, torch.Tensor):
                 result = self._wrapped(name, result, first.dtype)
             return result
@@ -209,6 +215,15 @@ class _Importer:
         except _UNFORESEEN as error:  # arguments of a kind that the function does not expect
             self._problem(node, f"with these arguments: {error}", target)
         return self._stand_in(example)
+
+    def _empty(self, example: Any) -> Any:
+        """An operator's results where none of them has a number; else None."""
+        listed = example if isinstance(example, (tuple, list)) else [example]
+        tensors = [each for each in listed if isinstance(each, torch.Tensor)]
+        if len(tensors) < len(listed) or not all(map(_is_empty, tensors)):
+            return None
+        made = [self.low.empty(self.sizes.shape(t), _result_dtype(t)) for t in tensors]
+        return made if isinstance(example, (tuple, list)) else made[0]
 
     def _higher_order(self, node: Any, name: str, example: Any) -> Any:
         """Operators that call others: effects in order, and a choice between two graphs."""
@@ -345,6 +360,10 @@ def _dtype(dtype: torch.dtype) -> DType:
 def _result_dtype(tensor: torch.Tensor) -> DType:
     """Complex numbers are pairs of floats."""
     return DType.f32 if tensor.is_complex() else _dtype(tensor.dtype)
+
+
+def _is_empty(tensor: torch.Tensor) -> bool:
+    return any(isinstance(size, int) and size == 0 for size in tensor.shape)
 
 
 def _has_complex(example: Any) -> bool:

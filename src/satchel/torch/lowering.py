@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from satchel.graph.builder import GraphBuilder
-from satchel.graph.ir import Attribute, Dim, DType, Shape, Sym, TensorType, Value
+from satchel.graph.ir import Attribute, Dim, DType, Shape, Sym, TensorType, Value, largest
 from satchel.graph.ops import find_op
 from satchel.quantize.affine import CodedMatrix
 from satchel.torch.operator_error import OperatorError
@@ -42,6 +42,7 @@ class Lowering:
         self.coded: list[CodedMatrix] = []  # constants that come quantised
         self.chosen: list[tuple[Value, Value]] = []  # masks, and the places of what they choose
         self._names: set[str] = set()
+        self._empties = 0
 
     def __getattr__(self, op: str) -> Callable[..., Value]:
         """``low.relu(x)`` is ``low.emit("relu", x)``."""
@@ -66,6 +67,12 @@ class Lowering:
             unique, number = f"{name}#{number}", number + 1
         self._names.add(unique)
         return Value(unique, TensorType(array.shape, DType(array.dtype.name)), constant=array)
+
+    def empty(self, shape: Shape, dtype: DType) -> Value:
+        """A tensor without numbers: nothing has to be computed for it, so it is a constant."""
+        self._empties += 1
+        data = np.zeros(largest(shape), dtype.numpy)
+        return Value(f"empty_{self._empties}", TensorType(shape, dtype), constant=data)
 
     def number(self, value: Number, dtype: DType = DType.f32) -> Value:
         if dtype in (DType.i32, DType.i64) and isinstance(value, int):
@@ -283,11 +290,12 @@ class Lowering:
         if start == 0 and value.shape[axis] == stop:
             return value
         if stop <= start:
-            raise OperatorError("a slice is empty")
+            return self.empty((*value.shape[:axis], 0, *value.shape[axis + 1 :]), value.dtype)
         return self.emit("slice", value, axis=axis, start=start, stop=stop)
 
     def concat(self, parts: Sequence[Value], axis: int) -> Value:
-        """Any number of parts; the op itself takes eight."""
+        """Any number of parts; the op itself takes eight. Empty ones add nothing."""
+        parts = [part for part in parts if not part.type.is_empty] or parts[:1]
         while len(parts) > 8:
             parts = [
                 self.emit("concat", *parts[i : i + 8], axis=axis) for i in range(0, len(parts), 8)

@@ -95,14 +95,21 @@ def argmax(low: Lowering, x: Value, dim: int | None = None, keepdim: bool = Fals
     return _extreme_place(low, x, dim, keepdim, op)
 
 
+def _truth(low: Lowering, op: str, x: Value, axes: Axes, keep: bool) -> Value:
+    if x.type.is_empty:  # any of none is false, and all of none is true
+        sizes = tuple(low.known(d, "none of them") for d in low.shape)
+        return low.constant(np.full(sizes, op == "reduce_min"), "truth")
+    return _reduce(low, op, low.cast(x, DType.boolean), axes, keep)
+
+
 @aten("any")
 def any_of(low: Lowering, x: Value, axes: Axes = None, keepdim: bool = False) -> Value:
-    return _reduce(low, "reduce_max", low.cast(x, DType.boolean), axes, keepdim)
+    return _truth(low, "reduce_max", x, axes, keepdim)
 
 
 @aten("all")
 def all_of(low: Lowering, x: Value, axes: Axes = None, keepdim: bool = False) -> Value:
-    return _reduce(low, "reduce_min", low.cast(x, DType.boolean), axes, keepdim)
+    return _truth(low, "reduce_min", x, axes, keepdim)
 
 
 def _variance(low: Lowering, x: Value, axes: Axes, correction: float, keep: bool) -> Value:

@@ -9,6 +9,7 @@ import numpy as np
 
 from satchel.graph.ir import DType, Sym, Value
 from satchel.torch.lowering import Lowering, Number, axis_of
+from satchel.torch.operators.index import index_by
 from satchel.torch.operators.registry import OperatorError, aten
 
 
@@ -135,10 +136,11 @@ def slice_scatter(
 
 
 @aten("select")
-def select(low: Lowering, x: Value, dim: int, number: int) -> Value:
+def select(low: Lowering, x: Value, dim: int, number: int | Value) -> Value:
     axis = axis_of(dim, len(x.shape))
-    if isinstance(number, Value):
-        raise OperatorError("choosing by a number that is computed")
+    if isinstance(number, Value):  # a number that is computed
+        only = low.reshape(low.index(number), (1,))
+        return low.reshape(index_by(low, x, only, axis), low.shape)
     if isinstance(x.shape[axis], Sym):
         return low.reshape(_one_of_many(low, x, axis, number), low.shape)
     place = axis_of(number, low.known(x.shape[axis], "select"))
@@ -156,7 +158,7 @@ def _one_of_many(low: Lowering, x: Value, axis: int, number: int) -> Value:
 
 @aten("cat", "concat")
 def cat(low: Lowering, parts: Sequence[Value], dim: int = 0) -> Value:
-    filled = [p for p in parts if p.shape != (0,)]
+    filled = [p for p in parts if not p.type.is_empty]  # also torch's (0,) among other ranks
     return low.concat([low.cast(p, low.dtype) for p in filled], axis_of(dim, len(filled[0].shape)))
 
 
