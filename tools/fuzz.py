@@ -36,6 +36,8 @@ from typing import Any
 ROOT = Path(__file__).parents[1]
 TESTS = ROOT / "tests"
 BUILD = ROOT / "build" / "asan"
+# How many of the seeds are made to have their structure changed; the others are exports.
+STRUCTURED = 2
 # The sanitizers' own limits: leaks are looked for by `soak`.
 SANITIZERS = {
     "ASAN_OPTIONS": "detect_leaks=0:allocator_may_return_null=1:max_allocation_size_mb=4096",
@@ -57,17 +59,20 @@ def build_fuzzers(preset: str, names: list[str]) -> Path:
 
 
 def write_seeds(folder: Path, all_kinds: bool = False) -> list[Path]:
-    """Good programs to begin with: every section, every encoding, language model and image ops."""
+    """Good programs to begin with: every section, every encoding, sizes that are computed or that a
+    run decides, language model and image ops."""
     sys.path[:0] = [str(TESTS), str(TESTS / "program")]
     import satchel
+    from support.sized_program import write_sized_program
     from support.small_program import write_small_program
     from support.tiny_llm import write_tiny_llm
 
     small = write_small_program(folder / "small.satchel")
+    sized = write_sized_program(folder / "sized.satchel")
     # Small, because most of the time would else go into what good weights multiply.
     sizes = {"num_hidden_layers": 1, "hidden_size": 32, "intermediate_size": 32, "vocab_size": 272}
     checkpoint = write_tiny_llm(folder / "tiny", **sizes)
-    seeds = [small]
+    seeds = [small, sized]
     for recipe in ("8da4w", "16a8w", "fp16"):
         path = folder / f"{recipe}.satchel"
         options = {"recipe": recipe, "context": 32, "prefill_ar_len": 8}
@@ -93,7 +98,7 @@ def write_texts(seeds: list[Path], folder: Path) -> list[Path]:
     template = folder / "template.jinja"
     template.write_text("{% for m in messages %}{{ m.role | upper }}: {{ m.content }}{% endfor %}")
     texts = [template]
-    for path in seeds[1:3]:
+    for path in seeds[STRUCTURED : STRUCTURED + 2]:
         texts.append(folder / f"{path.stem}.text")
         texts[-1].write_bytes(Program(path).section("text"))
     return texts
@@ -132,10 +137,12 @@ def native(fuzzer: Path, seeds: list[Path], seconds: float, seed: int) -> dict[s
 
 
 def structure(seeds: list[Path], seconds: float, seed: int, folder: Path) -> dict[str, Any]:
-    worker = [sys.executable, str(TESTS / "program" / "attack_worker.py"), "random", str(seeds[0])]
+    worker = [sys.executable, str(TESTS / "program" / "attack_worker.py"), "random"]
+    worker += map(str, seeds[:STRUCTURED])
     limits = ["--seconds", str(seconds), "--seed", str(seed), "--folder", str(folder / str(seed))]
-    paths = os.pathsep.join([str(TESTS), str(TESTS / "program")])
-    return run([*worker, *limits], seconds, PYTHONPATH=paths)
+    # Beside what is there: a Satchel with sanitizers.
+    paths = [str(TESTS), str(TESTS / "program"), os.environ.get("PYTHONPATH", "")]
+    return run([*worker, *limits], seconds, PYTHONPATH=os.pathsep.join(filter(None, paths)))
 
 
 def templates(seconds: float, seed: int) -> dict[str, Any]:

@@ -69,6 +69,9 @@ bool call(Instance& instance, const Program& program, size_t number, bool larges
   constexpr uint64_t kMost = 1 << 18;
   const Method& method = program.methods()[number];
   if (method.arena_size > kMost * 64) return false;
+  std::vector<int64_t> sizes;
+  for (const SymbolInfo& symbol : method.symbols) sizes.push_back(largest ? symbol.maximum : 1);
+  if (!compute_sizes(method.symbols, sizes)) return false;
   std::vector<Bytes> data;
   std::vector<ArrayView> inputs;
   for (const uint32_t id : method.inputs) {
@@ -76,11 +79,14 @@ bool call(Instance& instance, const Program& program, size_t number, bool larges
     ArrayView view{value.dtype, value.shape, nullptr};
     uint64_t bytes = dtype_size(value.dtype);
     for (int64_t& dim : view.shape) {
-      if (dim < 0) dim = largest ? method.symbols[static_cast<size_t>(-1 - dim)].maximum : 1;
+      if (dim < 0) dim = sizes[static_cast<size_t>(-1 - dim)];
       bytes = std::min(bytes * static_cast<uint64_t>(dim), kMost + 1);
       if (bytes > kMost) return false;
     }
     data.emplace_back(bytes, largest ? 0 : static_cast<uint8_t>(bytes % 3));
+    // A mask that chooses some.
+    if (largest && value.dtype == DType::boolean)
+      for (size_t i = 0; i < bytes; i += 2) data.back()[i] = 1;
     inputs.push_back(std::move(view));
   }
   for (size_t i = 0; i < inputs.size(); ++i) inputs[i].data = data[i].data();

@@ -103,6 +103,47 @@ def test_a_quantised_folder_is_kept_when_it_is_simply_run(
     assert satchel.load(program_for(folder)).metadata["recipe"]["name"] == "keep"
 
 
+@pytest.mark.parametrize("method", ["gptq", "awq"])
+def test_a_quantised_folder_is_kept_unless_someone_says_otherwise(
+    method: str, tmp_path: Path
+) -> None:
+    folder = write_packed(tmp_path / "m", tiny_model("llama"), method)
+    path = satchel.export(folder, tmp_path / "m.satchel", context=16)
+    assert satchel.load(path).metadata["recipe"]["name"] == "keep"
+
+
+@pytest.mark.parametrize(
+    ("method", "file"), [("gptq", "quantize_config.json"), ("awq", "quant_config.json")]
+)
+def test_what_older_tools_wrote_beside_the_configuration(
+    method: str, file: str, tmp_path: Path
+) -> None:
+    folder = write_packed(tmp_path / "m", tiny_model("llama"), method)
+    with open_checkpoint(folder) as checkpoint:
+        layers = {name: t.shape for name, t in checkpoint.tensors.items()}
+    config = json.loads((folder / "config.json").read_text())
+    said = config.pop("quantization_config")
+    del said["quant_method"]
+    (folder / "config.json").write_text(json.dumps(config))
+    (folder / file).write_text(json.dumps(said))
+    with open_checkpoint(folder) as checkpoint:
+        assert checkpoint.quantized_by == method
+        assert {name: t.shape for name, t in checkpoint.tensors.items()} == layers
+
+
+@pytest.mark.parametrize("field", ["quantization", "quantization_config"])
+def test_a_folder_of_mlx_is_told_as_what_it_is(field: str, tmp_path: Path) -> None:
+    """MLX writes a field of its own, and newer versions the usual one too, without a method."""
+    folder = write_packed(tmp_path / "m", tiny_model("llama"), "gptq")
+    config = json.loads((folder / "config.json").read_text())
+    config["quantization"] = config[field] = {"group_size": 64, "bits": 4}
+    if field == "quantization":
+        del config["quantization_config"]
+    (folder / "config.json").write_text(json.dumps(config))
+    with pytest.raises(CheckpointError, match=r"already quantised \(mlx\)"):
+        open_checkpoint(folder)
+
+
 Change = dict[str, Any]
 BAD_CONFIGS: list[tuple[str, Change, str]] = [
     ("gptq", {"bits": 3}, "to 3 bits, and only 4 and 8 are read"),

@@ -16,6 +16,7 @@ import struct
 import sys
 import time
 from collections.abc import Iterator
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -43,11 +44,11 @@ def flipped(data: bytes, patterns: tuple[int, ...]) -> Iterator[bytearray]:
                     yield changed
 
 
-def mutated(data: bytes, rng: random.Random) -> Iterator[bytes]:
-    model = fm.read(data)
+def mutated(programs: list[bytes], rng: random.Random) -> Iterator[bytes]:
+    models = [fm.read(data) for data in programs]
     while True:
         try:
-            yield fm.write(mutate(model, rng))
+            yield fm.write(mutate(rng.choice(models), rng))
         except (struct.error, IndexError, ValueError):  # what the format cannot even say
             continue
 
@@ -57,6 +58,9 @@ def random_input(info: dict[str, Any], sizes: dict[str, int], rng: random.Random
     if np.prod([float(d) for d in shape]) > LARGEST_INPUT:
         raise ExecutionError("too large to try")
     dtype = np.dtype(DTYPES[info["dtype"]])
+    if dtype.kind == "b":  # a mask that chooses some, all or none
+        share = rng.choice([0.0, 0.5, 0.5, 1.0])
+        return np.random.default_rng(rng.randrange(1 << 30)).random(shape) < share
     if dtype.kind == "f":
         special = rng.choice([0.0, 1e30, -1e30, np.nan, np.inf])
         values = np.random.default_rng(rng.randrange(1 << 30)).standard_normal(shape)
@@ -65,6 +69,19 @@ def random_input(info: dict[str, Any], sizes: dict[str, int], rng: random.Random
         edges = [-1, -(1 << 31), (1 << 31) - 1, 7, 11, 12, 13, 100, 1 << 30]
         return np.full(shape, rng.choice(edges), dtype)
     return np.full(shape, rng.choice([0, 0, 0, 1, 3]), dtype)
+
+
+def size_of(name: str, plain: dict[str, int]) -> int:
+    """A size by its name, which says how it is computed from plain ones: ``s *t +2 /3``."""
+    base, *steps = name.split(" ")
+    size = plain.get(base, 1)
+    for step in steps:
+        other = 1
+        for factor in step[1:].split("*"):
+            other *= int(factor) if factor.isdigit() else plain.get(factor, 1)
+        kinds = {"*": size * other, "+": size + other, "-": size - other}
+        size = size // other if step[0] == "/" else kinds[step[0]]
+    return size
 
 
 def follow_each_other(arrays: list[NDArray[Any]], infos: list[dict[str, Any]]) -> None:
@@ -88,10 +105,11 @@ def run_methods(program: Program, rng: random.Random) -> int:
         method = instance.method(info["name"])
         bounds = {d[0]: d[1] for v in info["inputs"] for d in v["shape"] if isinstance(d, tuple)}
         for size in ("smallest", "largest", "any"):
-            sizes = {
+            plain = {
                 name: {"smallest": 1, "largest": most, "any": rng.randint(1, most)}[size]
                 for name, most in bounds.items()
             }
+            sizes = {name: size_of(name, plain) for name in bounds}
             try:
                 inputs = [random_input(v, sizes, rng) for v in info["inputs"]]
                 if rng.random() < 0.7:
@@ -130,19 +148,19 @@ def attack(files: Iterator[bytes | bytearray], folder: Path, seconds: float, cou
 def main() -> int:
     parser = argparse.ArgumentParser()
     parser.add_argument("kind", choices=["flip", "random"])
-    parser.add_argument("program", type=Path)
+    parser.add_argument("programs", type=Path, nargs="+", metavar="PROGRAM")
     parser.add_argument("--seconds", type=float, default=float("inf"))
     parser.add_argument("--count", type=int, default=1 << 60)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--folder", type=Path, default=None)
     options = parser.parse_args()
-    data = options.program.read_bytes()
+    programs = [path.read_bytes() for path in options.programs]
     files: Iterator[bytes | bytearray]
     if options.kind == "flip":
-        files = flipped(data, (0x01, 0x80, 0xFF))
+        files = chain.from_iterable(flipped(data, (0x01, 0x80, 0xFF)) for data in programs)
     else:
-        files = mutated(data, random.Random(options.seed))
-    folder = options.folder or options.program.parent
+        files = mutated(programs, random.Random(options.seed))
+    folder = options.folder or options.programs[0].parent
     os.makedirs(folder, exist_ok=True)
     return attack(files, folder, options.seconds, options.count)
 

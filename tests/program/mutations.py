@@ -11,9 +11,10 @@ from support.program_file import ARENA, INPUT, STATE, WEIGHT, Method, Model, Val
 
 OPS = (
     "add mul sub div maximum minimum silu_mul gelu_tanh_mul matmul linear embedding rms_norm "
-    "layer_norm softmax reduce_sum reduce_mean reduce_max reduce_min reshape transpose slice "
-    "concat take_rows positions rope_table rope cache_write cache_move attention neg abs exp log "
-    "sqrt rsqrt sin cos tanh erf hadamard relu sigmoid silu gelu gelu_tanh affine cast"
+    "layer_norm softmax reduce_sum reduce_mean reduce_max reduce_min reshape reshape_as transpose "
+    "slice concat take take_rows gather positions rope_table rope cache_write cache_move attention "
+    "neg abs exp log sqrt rsqrt sin cos tanh erf hadamard relu sigmoid silu gelu gelu_tanh affine "
+    "cast nonzero nms compare where expand pad argsort argmax cumulate scatter max_pool2d"
 ).split()
 DIMS = [1, 2, 3, 4, 5, 7, 8, 12, 15, 16, 17, 20, 24, 31, 32, 33, 40, 48, 64, 65, 128]
 ODD = [0, -1, -2, -3, -65, 255, 1 << 16, 1 << 24, 1 << 31, 1 << 32, 1 << 40, (1 << 63) - 1]
@@ -128,11 +129,28 @@ def follow_states(model: Model) -> None:
 def change_symbol(model: Model, rng: random.Random) -> None:
     m = rng.choice(model.methods)
     if m.symbols:
-        m.symbols[0] = (m.symbols[0][0], rng.choice(DIMS + ODD))
+        number = rng.randrange(len(m.symbols))
+        m.symbols[number] = (m.symbols[number][0], rng.choice(DIMS + ODD))
     else:
         m.symbols.append(("T", rng.choice(DIMS)))
         v = rng.choice(m.values)
         v.shape = [-1 if rng.random() < 0.5 else d for d in v.shape]
+    if rng.random() < 0.7:
+        lay_out_arena(m)
+
+
+def compute_symbol(model: Model, rng: random.Random) -> None:
+    """A size that is computed from others, or that nothing computes any more."""
+    m = rng.choice(model.methods)
+    names = [name.split(" ")[0] for name, _ in m.symbols] + ["", "z"]
+    number = rng.randrange(len(m.symbols))
+    steps = [rng.choice(names)]
+    for _ in range(rng.choice([0, 1, 1, 2, 3, 70])):
+        factors = rng.choices([*names, "1", "2", "7", "0", "1048577"], k=rng.choice([1, 1, 2, 9]))
+        steps.append(rng.choice("*+-/%") + "*".join(factors))
+    m.symbols[number] = (" ".join(steps), rng.choice(DIMS))
+    if rng.random() < 0.3:
+        rng.shuffle(m.symbols)
     if rng.random() < 0.7:
         lay_out_arena(m)
 
@@ -221,6 +239,7 @@ MUTATIONS: list[Callable[[Model, random.Random], None]] = [
     *[scale_model] * 4,
     replace_dimension,
     change_symbol,
+    compute_symbol,
     *[change_value] * 3,
     *[change_node] * 3,
     *[change_weight] * 2,

@@ -75,7 +75,7 @@ def _open(
     config_path: Path | None,
 ) -> Checkpoint:
     config = _read_config(config_path or folder / "config.json")
-    quantization = config.pop("quantization_config", None)
+    quantization = _take_quantization(config, folder)
     form = PackedForm.read(quantization, folder) if quantization else None
     generation = read_json_if_there(folder / "generation_config.json") or _generation(config)
     stored: dict[str, StoredTensor] = {}
@@ -104,6 +104,22 @@ def _open(
             tokenizer=tokenizer_in_folder(folder),
             quantized_by=form.method if form else "",
         )
+
+
+# Where older tools said what config.json says today, and which they were.
+_OLDER_QUANTIZATION = (("quantize_config.json", "gptq"), ("quant_config.json", "awq"))
+
+
+def _take_quantization(config: dict[str, Any], folder: Path) -> dict[str, Any] | None:
+    """How a checkpoint was quantised, by whichever place tells it; none for one that was not."""
+    said: dict[str, Any] | None = config.pop("quantization_config", None)
+    if config.pop("quantization", None):  # MLX's own field; it repeats it in the usual one
+        return {"quant_method": "mlx"} | (said or {})
+    for name, method in () if said else _OLDER_QUANTIZATION:
+        beside = read_json_if_there(folder / name)
+        if beside:
+            return {"quant_method": method} | beside
+    return said
 
 
 def _generation(config: dict[str, Any]) -> dict[str, Any]:

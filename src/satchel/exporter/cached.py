@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Callable
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from importlib.metadata import version
 from pathlib import Path
 
@@ -33,10 +33,8 @@ def is_program(path: Path) -> bool:
 
 
 def usual_options(checkpoint: Path) -> ExportOptions:
-    """The defaults; what comes quantised and is not to be rounded again is kept."""
     with open_checkpoint(checkpoint) as opened:
-        usual = with_usual_recipe(ExportOptions(), opened)
-        return replace(usual, recipe="keep") if opened.quantized_by else usual
+        return with_usual_recipe(ExportOptions(), opened)
 
 
 def program_for(

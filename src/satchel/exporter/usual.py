@@ -36,9 +36,9 @@ def with_usual_recipe(options: ExportOptions, checkpoint: Checkpoint) -> ExportO
     """
     told = any(getattr(options, name) for name in CHOICES)
     chosen_here = all(target.usual.recipe_by_checkpoint for target in options.targets)
-    if told or not chosen_here or checkpoint.quantized_by:
+    if told or not chosen_here:
         return options
-    if is_mostly_quantized(checkpoint):
+    if checkpoint.quantized_by or is_mostly_quantized(checkpoint):
         return replace(options, recipe="keep")
     parameters = sum(prod(tensor.shape) for tensor in checkpoint.tensors.values())
     return replace(options, **CAREFUL) if is_small(parameters) else options
