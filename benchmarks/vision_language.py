@@ -1,8 +1,13 @@
-"""Vision-language models with random weights of real shapes: time to first token, and memory.
+"""Vision-language models with random weights of real shapes: time to first token by image, memory.
 
-    python benchmarks/vision_language.py --recipe 8da4w
+    python benchmarks/vision_language.py smolvlm-256m
+    python benchmarks/vision_language.py llava-1.5-7b --work FOLDER
 
-The shapes are SmolVLM-256M's: SigLIP of 12 layers over tiles of 512 x 512, a Llama of 30 layers.
+The shapes are SmolVLM-256M's (SigLIP of 12 layers over tiles of 512 x 512, a Llama of 30 layers)
+and LLaVA-1.5-7B's (CLIP of 24 layers over 336 x 336, a Llama of 32 layers; its checkpoint takes
+14 GB of disk while it is exported). What is measured is a process of its own for each image: the
+first token of a prompt with an image never seen, from the picture to the token, and the most memory
+that it had. With --work the program is kept there, and measured again.
 """
 
 from __future__ import annotations
@@ -10,6 +15,7 @@ from __future__ import annotations
 import argparse
 import json
 import multiprocessing
+import shutil
 import statistics
 import tempfile
 import time
@@ -21,60 +27,106 @@ import numpy as np
 
 import satchel
 from satchel.machine import peak_rss
-from satchel.sources.random_weights import write_tokenizer
+from satchel.sources.random_weights import random_pool, write_tensors, write_tokenizer
 
-MARKS = ["<image>", "<fake_token_around_image>", "<global-img>"]
+IMAGE = "<image>"
 PLACES = [f"<row_{r}_col_{c}>" for r in range(1, 7) for c in range(1, 7)]
 TILE = 512
-VOCABULARY = 49280
-VISION = {
-    "hidden_size": 768,
-    "intermediate_size": 3072,
-    "num_hidden_layers": 12,
-    "num_attention_heads": 12,
-    "image_size": TILE,
-    "patch_size": 16,
-}
-TEXT = {
-    "vocab_size": VOCABULARY,
-    "hidden_size": 576,
-    "intermediate_size": 1536,
-    "num_hidden_layers": 30,
-    "num_attention_heads": 9,
-    "num_key_value_heads": 3,
-    "max_position_embeddings": 8192,
-    "rope_theta": 100000.0,
-    "bos_token_id": 1,
-    "eos_token_id": 2,
-    "pad_token_id": 0,
+
+
+def smolvlm(image: int) -> tuple[Any, dict[str, Any]]:
+    import transformers as t
+
+    vision = {
+        "hidden_size": 768,
+        "intermediate_size": 3072,
+        "num_hidden_layers": 12,
+        "num_attention_heads": 12,
+        "image_size": TILE,
+        "patch_size": 16,
+    }
+    text = t.LlamaConfig(
+        vocab_size=49280,
+        hidden_size=576,
+        intermediate_size=1536,
+        num_hidden_layers=30,
+        num_attention_heads=9,
+        num_key_value_heads=3,
+        max_position_embeddings=8192,
+        rope_theta=100000.0,
+        pad_token_id=0,
+    )
+    config = t.SmolVLMConfig(
+        vision_config=vision, text_config=text, image_token_id=image, scale_factor=4
+    )
+    processor = {"size": {"longest_edge": 4 * TILE}, "max_image_size": {"longest_edge": TILE}}
+    return t.SmolVLMForConditionalGeneration(config), processor
+
+
+def llava(image: int) -> tuple[Any, dict[str, Any]]:
+    import transformers as t
+
+    vision = t.CLIPVisionConfig(
+        hidden_size=1024,
+        intermediate_size=4096,
+        num_hidden_layers=24,
+        num_attention_heads=16,
+        image_size=336,
+        patch_size=14,
+        projection_dim=768,
+    )
+    text = t.LlamaConfig(vocab_size=32064, max_position_embeddings=4096)  # Llama-2-7B's
+    config = t.LlavaConfig(vision_config=vision, text_config=text, image_token_index=image)
+    processor = {
+        "image_processor_type": "CLIPImageProcessor",
+        "size": {"shortest_edge": 336},
+        "crop_size": {"height": 336, "width": 336},
+    }
+    return t.LlavaForConditionalGeneration(config), processor
+
+
+# The model, the marks that its tokenizer knows, and images to show it.
+MODELS: dict[str, tuple[Callable[[int], Any], list[str], list[tuple[int, int]]]] = {
+    "smolvlm-256m": (
+        smolvlm,
+        [IMAGE, "<fake_token_around_image>", "<global-img>", *PLACES],
+        [(512, 512), (640, 480), (480, 640)],
+    ),
+    "llava-1.5-7b": (llava, [IMAGE], [(336, 336), (1600, 1200)]),
 }
 
 
-def write_checkpoint(folder: Path) -> None:
+def write_checkpoint(name: str, folder: Path) -> None:
+    """Only shapes are transformers': a model of 7 billion weights is never in memory."""
     import torch
-    from transformers import LlamaConfig, SmolVLMConfig, SmolVLMForConditionalGeneration
 
+    build, marks, _ = MODELS[name]
     folder.mkdir(parents=True)
     write_tokenizer(folder)
     document = json.loads((folder / "tokenizer.json").read_text())
-    first = max(
-        [*document["model"]["vocab"].values(), *(t["id"] for t in document["added_tokens"])]
-    )
-    first += 1  # what is added follows without a gap
+    known = [*document["model"]["vocab"].values(), *(t["id"] for t in document["added_tokens"])]
+    first = max(known) + 1  # what is added follows without a gap
     flags = dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False)
-    for number, name in enumerate([*MARKS, *PLACES], start=first):
-        document["added_tokens"].append({"id": number, "content": name, "special": True, **flags})
-    torch.manual_seed(0)
-    config = SmolVLMConfig(
-        vision_config=VISION,
-        text_config=LlamaConfig(**TEXT),
-        image_token_id=first,
-        scale_factor=4,
-    )
-    SmolVLMForConditionalGeneration(config).to(torch.bfloat16).save_pretrained(folder)
+    for number, mark in enumerate(marks, start=first):
+        document["added_tokens"].append({"id": number, "content": mark, "special": True, **flags})
     (folder / "tokenizer.json").write_text(json.dumps(document))
-    processor = {"size": {"longest_edge": 4 * TILE}, "max_image_size": {"longest_edge": TILE}}
+    with torch.device("meta"):
+        model, processor = build(first)
+    shapes = {
+        tensor: tuple(value.shape)
+        for tensor, value in model.state_dict().items()
+        if not tensor.endswith("position_ids")
+    }
+    write_tensors(folder, shapes, random_pool(0))
+    model.config.save_pretrained(folder)
     (folder / "preprocessor_config.json").write_text(json.dumps(processor))
+
+
+def export(checkpoint: Path, path: Path, recipe: str) -> None:
+    start = time.perf_counter()
+    satchel.export(checkpoint, path, recipe=recipe, context=2048)
+    took = time.perf_counter() - start
+    print(f"exported in {took:.0f} s, at most {peak_rss() / 1e6:.0f} MB of memory", flush=True)
 
 
 def apart(work: Callable[..., Any], *given: Any) -> None:
@@ -86,50 +138,54 @@ def apart(work: Callable[..., Any], *given: Any) -> None:
         raise SystemExit(f"{work.__name__} failed")
 
 
-def export(checkpoint: Path, path: Path, recipe: str) -> None:
-    satchel.export(checkpoint, path, recipe=recipe, context=2048)
+def measure(path: Path, width: int, height: int, threads: int, rounds: int) -> None:
+    """One line of the table."""
+    from PIL import Image
+
+    llm = satchel.LLM(path, threads=threads)
+    rng = np.random.default_rng(0)
+    first, tile = [], []
+    for number in range(rounds + 1):  # the first warms up
+        image = Image.fromarray(rng.integers(0, 256, (height, width, 3), dtype=np.uint8))
+        start = time.perf_counter()
+        made = llm.generate("What is it?", raw=True, images=[image], max_new_tokens=1)
+        made.finish()
+        first += [time.perf_counter() - start] if number else []
+        frames = llm.pictures.frames(image)
+        start = time.perf_counter()
+        llm.pictures._method.run(frames.pixels[0])
+        tile += [time.perf_counter() - start] if number else []
+        llm.sessions.forget()
+    print(
+        f"| {width} x {height} | {len(frames.pixels)} | {made.stats.prompt_tokens} | "
+        f"{statistics.median(first):.2f} | {statistics.median(tile):.3f} | "
+        f"{peak_rss() / 1e6:.0f} |",
+        flush=True,
+    )
 
 
 def main() -> None:
-    from PIL import Image
-
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("model", choices=MODELS)
     parser.add_argument("--recipe", default="8da4w")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--checkpoint", type=Path, help="that is there already")
-    arguments = parser.parse_args()
-    with tempfile.TemporaryDirectory() as work:
-        checkpoint = arguments.checkpoint or Path(work) / "smolvlm"
-        if not checkpoint.exists():
-            apart(write_checkpoint, checkpoint)
-        path = Path(work) / "smolvlm.satchel"
-        apart(export, checkpoint, path, arguments.recipe)
-        llm = satchel.LLM(path, threads=arguments.threads)
-        rng = np.random.default_rng(0)
-        print("| image | tiles | prompt, tokens | first token, s | one tile, s |")
-        print("|---|---|---|---|---|")
-        for width, height in ((512, 512), (640, 480), (480, 640)):
-            first, tile = [], []
-            for _ in range(arguments.rounds):
-                pixels = rng.integers(0, 256, (height, width, 3), dtype=np.uint8)
-                image = Image.fromarray(pixels)
-                frames = llm.pictures.frames(image)
-                start = time.perf_counter()
-                made = llm.generate("What is it?", raw=True, images=[image], max_new_tokens=1)
-                made.finish()
-                first.append(time.perf_counter() - start)
-                start = time.perf_counter()
-                llm.pictures._method.run(frames.pixels[0])
-                tile.append(time.perf_counter() - start)
-                llm.sessions.forget()
-            count = len(frames.pixels)
-            print(
-                f"| {width} x {height} | {count} | {made.stats.prompt_tokens} | "
-                f"{statistics.median(first):.2f} | {statistics.median(tile):.3f} |",
-                flush=True,
-            )
-        print(f"\n{path.stat().st_size / 1e6:.0f} MB, at most {peak_rss() / 1e6:.0f} MB of memory")
+    parser.add_argument("--work", type=Path, help="a folder that keeps the program")
+    given = parser.parse_args()
+    with tempfile.TemporaryDirectory() as temporary:
+        work = given.work or Path(temporary)
+        work.mkdir(parents=True, exist_ok=True)
+        path = work / f"{given.model}-{given.recipe}.satchel"
+        if not path.exists():
+            checkpoint = work / given.model
+            apart(write_checkpoint, given.model, checkpoint)
+            apart(export, checkpoint, path, given.recipe)
+            shutil.rmtree(checkpoint)
+        print(f"{given.model} {given.recipe}: {path.stat().st_size / 1e6:.0f} MB\n")
+        print("| image | tiles | prompt, tokens | first token, s | one tile, s | memory, MB |")
+        print("|---|---|---|---|---|---|", flush=True)
+        for width, height in MODELS[given.model][2]:
+            apart(measure, path, width, height, given.threads, given.rounds)
 
 
 if __name__ == "__main__":

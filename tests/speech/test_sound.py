@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import struct
+import tracemalloc
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -152,6 +153,48 @@ def test_bad_sound_is_told(tmp_path: Path) -> None:
         sound_of(np.zeros(10), 0)
     with pytest.raises(InputError, match="not numbers"):
         list(sound_of(np.full(10, np.nan)).blocks())
+
+
+@pytest.mark.parametrize("kind", ["FLAC", "OGG", "MP3", "AIFF", "W64", "AU", "RF64"])
+def test_what_is_there_of_a_file_that_is_cut_off_is_heard(tmp_path: Path, kind: str) -> None:
+    """Of every kind, also within the first block, and it is said."""
+    whole = tmp_path / f"whole.{kind.lower()}"
+    soundfile.write(whole, voice(20), RATE, format=kind)
+    data = whole.read_bytes()
+    assert sum(map(len, open_sound(whole).blocks())) == pytest.approx(20 * RATE, abs=100)
+    cut = tmp_path / f"cut.{kind.lower()}"
+    cut.write_bytes(data[: len(data) // 2])
+    with pytest.warns(Remark, match="is cut off|says that it has 20.0 seconds") as told:
+        opened = open_sound(cut)
+        heard = sum(map(len, opened.blocks()))
+        assert sum(map(len, opened.blocks())) == heard
+    assert len(told) == 1, "once, however often it is read"
+    assert 8 * RATE < heard < 12 * RATE
+
+
+def test_a_silent_channel_does_not_matter(tmp_path: Path) -> None:
+    """Frames are scaled by the loudest one: half as loud is the same spectrogram."""
+    sound = voice(3)
+    soundfile.write(tmp_path / "left.wav", np.stack([sound, 0 * sound], 1), RATE, "FLOAT")
+    left = Spectrogram(open_sound(tmp_path / "left.wav"), 80).window(0, 300, 3000)
+    both = Spectrogram(sound_of(sound), 80).window(0, 300, 3000)
+    # log10 of a quarter of the power, in the spectrogram's unit of four powers of ten
+    np.testing.assert_allclose(left[:300], both[:300] + np.log10(0.25) / 4, atol=1e-4)
+
+
+def test_a_header_cannot_ask_for_memory(tmp_path: Path) -> None:
+    """1,000 channels of a million samples a second: 30 seconds of it would be 120 GB."""
+    head = struct.pack("<4sI4s4sIHHIIHH", b"RIFF", 1 << 31, b"WAVE", b"fmt ", 16, 1, 1000,
+                       1_000_000, 2_000_000_000, 2000, 16)  # fmt: skip
+    file = tmp_path / "many.wav"
+    file.write_bytes(head + struct.pack("<4sI", b"data", 1 << 31) + bytes(2000 * 3000))
+    with pytest.warns(Remark, match="is cut off"):
+        opened = open_sound(file)
+    tracemalloc.start()
+    assert sum(map(len, opened.blocks())) == 48
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 100e6
 
 
 def test_whole_numbers_are_brought_to_one() -> None:

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -10,8 +13,10 @@ import pytest
 import soundfile
 
 import satchel
+from satchel import _native
 from satchel.cli.main import main
 from satchel.errors import ConfigError, InputError
+from satchel.speech.transcriber import SegmentStream
 from speech.test_sound import voice
 from support.tiny_whisper import ENGLISH, export_tiny
 
@@ -53,6 +58,59 @@ def test_bad_text_is_heard_again_at_higher_temperatures(program: Path, recording
     assert {s.temperature for s in said.segments} == {0.3}
     said = transcriber.transcribe(recording, no_speech_limit=0.0, log_probability_limit=0.0)
     assert said.segments == []  # taken for silence
+
+
+def test_several_recordings_at_once_are_heard_as_alone(program: Path) -> None:
+    transcriber = satchel.Transcriber(program, threads=1)
+    sounds = [voice(7, seed) for seed in range(3)]
+    alone = [transcriber.transcribe(sound, words=True, **ANYTHING) for sound in sounds]
+    with ThreadPoolExecutor(3) as pool:
+        jobs = [pool.submit(transcriber.transcribe, s, words=True, **ANYTHING) for s in sounds]
+        assert [job.result(timeout=60) for job in jobs] == alone
+    # One that is left in the middle holds nobody up, in its own thread either.
+    streams = [iter(transcriber.stream(sound, words=True, **ANYTHING)) for sound in sounds]
+    first = [next(stream) for stream in streams]
+    assert [[one, *stream] for one, stream in zip(first, streams, strict=True)] == [
+        said.segments for said in alone
+    ]
+
+
+def test_ctrl_c_keeps_what_was_heard(
+    program: Path,
+    recording: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    windows = []
+
+    def pressed(stream: SegmentStream, frame: int) -> None:
+        windows.append(frame)
+        if len(windows) == 2:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(SegmentStream, "_tell", pressed)
+    out = tmp_path / "out"
+    call = ["transcribe", str(program), str(recording), "--format", "srt", "-o", str(out)]
+    assert main([*call, "--threads", "1", "--temperatures", "1"]) == 130
+    (kept,) = out.iterdir()
+    assert kept.name == "talk.flac.unfinished.srt" and kept.read_text().startswith("1\n00:00:0")
+    assert "talk.flac.unfinished.srt has the first 00:00:" in capsys.readouterr().err
+
+
+def test_a_bad_recording_does_not_stop_the_others(
+    program: Path, recording: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    bad = tmp_path / "bad.wav"
+    soundfile.write(bad, np.full(16000, np.nan), 16000, "FLOAT")
+    call = ["transcribe", str(program), str(bad), str(recording), "--threads", "1", "--json"]
+    assert main([*call, "--temperatures", "1"]) == 1
+    told = capsys.readouterr()
+    first, second = json.loads(told.out)["transcriptions"]
+    assert "not numbers" in first["error"] and "not numbers" in told.err
+    assert second["audio"] == str(recording) and "text" in second
+    assert main([*call[:3], "--threads", "1"]) == 1
+    assert "not numbers" in capsys.readouterr().err
 
 
 def test_what_cannot_be_done_is_told(program: Path, recording: Path, tmp_path: Path) -> None:
@@ -125,5 +183,10 @@ def test_other_commands_say_what_a_program_that_hears_is_for(
 ) -> None:
     assert main(["run", str(program), "hi"]) == 1
     assert "satchel transcribe FILE AUDIO" in capsys.readouterr().err
+    runner = Path(_native.__file__).parent / "device" / "bin" / "satchel-run"
+    commands = (["run", program, "hi"], ["bench", program], ["chat", program])
+    for command in commands if sys.platform != "win32" else ():
+        done = subprocess.run([runner, *command], capture_output=True, check=False, timeout=60)
+        assert done.returncode == 1 and b"satchel transcribe FILE AUDIO" in done.stderr
     assert main(["bench", str(program), "--runs", "1", "--threads", "1", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["method"] == "encode"

@@ -182,6 +182,35 @@ def test_images_in_a_conversation(
     assert talk._turns[-1].text == talk._turns[-2].text
 
 
+def test_pictures_of_all_kinds(llava: tuple[Any, Path, satchel.LLM], tmp_path: Path) -> None:
+    """Print colours, moving pictures, see-through and 16-bit ones: what Pillow shows of them."""
+    _, _, llm = llava
+    image, other = photo(60, 40), photo(60, 40, seed=1)
+    grey = np.asarray(image.convert("L")).astype(np.uint16) * 257
+    kinds: dict[str, tuple[Image.Image, dict[str, Any]]] = {
+        "print.jpg": (image.convert("CMYK"), {}),
+        "moving.gif": (image, {"save_all": True, "append_images": [other]}),
+        "palette.png": (image.quantize(16), {"transparency": 3}),
+        "deep.png": (Image.fromarray(grey), {}),
+        "clear.webp": (photo(60, 40, mode="RGBA"), {}),
+    }
+    for name, (picture, options) in kinds.items():
+        picture.save(tmp_path / name, **options)
+        with Image.open(tmp_path / name) as read:
+            first = image.convert("L") if name == "deep.png" else read.convert("RGB")
+            wanted = llm.pictures.frames(first).pixels[0]
+        for source in (tmp_path / name, (tmp_path / name).read_bytes()):
+            found = llm.pictures.frames(source).pixels[0]
+            np.testing.assert_array_equal(found, wanted, err_msg=name)
+    heic = bytes(4) + b"ftypheic" + bytes(600)
+    whole = (tmp_path / "clear.webp").read_bytes()
+    for data in (b"", heic, whole[: len(whole) // 2], (tmp_path / "deep.png").read_bytes()[:200]):
+        (tmp_path / "bad.jpg").write_bytes(data)
+        for source in (tmp_path / "bad.jpg", data):
+            with pytest.raises(InputError, match=r"not an image that can be read.*JPEG, PNG"):
+                llm.pictures.frames(source)
+
+
 def test_what_cannot_be_done_is_told(llava: tuple[Any, Path, satchel.LLM], tmp_path: Path) -> None:
     _, _, llm = llava
     image = photo(30, 30)

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import argparse
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from satchel.cli.arguments import add_program_options, positive, threads
 from satchel.cli.output import emit, emit_answer, print_json, say
-from satchel.errors import ConfigError, OutputExistsError, UsageError
+from satchel.errors import ConfigError, InputError, OutputExistsError, UsageError
 from satchel.files import atomic_write, check_output
 from satchel.progress import ProgressBar
+from satchel.remarks import Remark
 from satchel.speech.audio import open_sound
-from satchel.speech.formats import FORMATS, lines_of, written
+from satchel.speech.formats import FORMATS, clock, lines_of, written
+from satchel.speech.result import Transcription
 
 if TYPE_CHECKING:
     from satchel.speech.result import Segment
@@ -57,7 +60,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_program_options(parser)
 
 
-def execute(arguments: argparse.Namespace) -> None:
+def execute(arguments: argparse.Namespace) -> int:
     from satchel.cli.programs import find_program, open_program
     from satchel.speech.transcriber import SpeechOptions, Transcriber
 
@@ -81,10 +84,19 @@ def execute(arguments: argparse.Namespace) -> None:
     transcriber = Transcriber(program, threads(arguments), options)
     if arguments.microphone:
         _listen(transcriber, arguments)
-        return
-    documents = [_file(transcriber, name, arguments) for name in arguments.audio]
+        return 0
+    documents = []
+    for name in arguments.audio:
+        try:
+            documents.append(_file(transcriber, name, arguments))
+        except InputError as error:  # the others are still heard
+            if len(arguments.audio) == 1:
+                raise
+            say(f"satchel: {error}")
+            documents.append({"audio": name, "error": str(error)})
     if arguments.json:
         print_json({"transcriptions": documents})
+    return int(any("error" in document for document in documents))
 
 
 def _target(arguments: argparse.Namespace, name: str) -> Path:
@@ -93,8 +105,10 @@ def _target(arguments: argparse.Namespace, name: str) -> Path:
 
 def _check_files(arguments: argparse.Namespace) -> None:
     """All that was named can be read and written: asked before the work, which may take hours."""
-    for name in arguments.audio:
-        open_sound(name)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", Remark)  # each is said when the recording's turn comes
+        for name in arguments.audio:
+            open_sound(name)
     if not arguments.output:
         return
     folder = Path(arguments.output)
@@ -121,24 +135,25 @@ def _temperatures(text: str) -> tuple[float, ...]:
 
 def _file(transcriber: Transcriber, name: str, arguments: argparse.Namespace) -> dict[str, Any]:
     """One recording: segments are printed as they are heard, unless they go elsewhere."""
-    from satchel.speech.result import Transcription
-
     bar = ProgressBar(lambda seconds: f"{seconds:.0f} s")
     stream = transcriber.stream(
         name, progress=lambda done, all: bar(f"{Path(name).name}, seconds", int(done), int(all))
     )
     kept: list[Segment] = []
+    heard = _keeping(stream, kept)
     quiet = arguments.json or arguments.output or arguments.format == "json"
-    if not quiet:
-        if len(arguments.audio) > 1:
-            emit(f"{name}:")
-        for piece in lines_of(_keeping(stream, kept), arguments.format):
-            emit_answer(piece)
-    else:
-        kept = list(stream)
+    if not quiet and len(arguments.audio) > 1:
+        emit(f"{name}:")
+    try:
+        for piece in lines_of(heard, "txt" if quiet else arguments.format):
+            if not quiet:
+                emit_answer(piece)
+    except KeyboardInterrupt:
+        if arguments.output and kept:
+            _keep_unfinished(_whole(stream, kept), name, arguments)
+        raise
     bar.close()
-    text = "".join(segment.text for segment in kept)
-    whole = Transcription(text, stream.language, stream.seconds, kept)
+    whole = _whole(stream, kept)
     if arguments.output:
         target = _target(arguments, name)
         with atomic_write(target, arguments.force) as file:
@@ -147,6 +162,19 @@ def _file(transcriber: Transcriber, name: str, arguments: argparse.Namespace) ->
     elif arguments.format == "json" and not arguments.json:
         emit(written(whole, "json"), end="")
     return {"audio": name, **whole.to_dict()}
+
+
+def _whole(stream: SegmentStream, kept: list[Segment]) -> Transcription:
+    text = "".join(segment.text for segment in kept)
+    return Transcription(text, stream.language, stream.seconds, kept)
+
+
+def _keep_unfinished(heard: Transcription, name: str, arguments: argparse.Namespace) -> None:
+    """What was heard before Ctrl-C, which may have taken hours."""
+    target = _target(arguments, name).with_suffix(f".unfinished.{arguments.format}")
+    with atomic_write(target, overwrite=True) as file:
+        file.write(written(heard, arguments.format).encode())
+    say(f"{target} has the first {clock(heard.segments[-1].end)} of {clock(heard.seconds)}")
 
 
 def _keeping(stream: SegmentStream, kept: list[Segment]) -> Iterator[Segment]:

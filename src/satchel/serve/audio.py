@@ -46,6 +46,7 @@ class AudioEndpoints:
         self.models, self.settings = dict(models), settings
         self.created = int(time.time())
         self._waiting = 0
+        self._turns = {name: asyncio.Lock() for name in self.models}
 
     def describe(self) -> list[dict[str, Any]]:
         return [
@@ -71,7 +72,7 @@ class AudioEndpoints:
     async def _answer(self, request: Request, task: str) -> Response:
         limits = replace(self.settings, max_body=BODY_TIMES * self.settings.max_body)
         form = read_form(await read_bytes(request, limits), request.headers.get("content-type", ""))
-        model = self._find(form.one("model"))
+        name = self._find(form.one("model"))
         format = form.one("response_format", "json")
         if format not in FORMATS:
             raise ApiError(
@@ -82,7 +83,7 @@ class AudioEndpoints:
             raise busy("too many recordings wait; try again later", 10)
         self._waiting += 1
         try:
-            said = await self._while_there(request, model, form, options)
+            said = await self._while_there(request, name, form, options)
         finally:
             self._waiting -= 1
         if format in ("text", "srt", "vtt"):
@@ -91,13 +92,13 @@ class AudioEndpoints:
             return Json({"text": said.text.strip()})
         return Json(verbose(said, task, options.words))
 
-    def _find(self, name: str) -> Transcriber:
+    def _find(self, name: str) -> str:
         if not self.models:
             raise ApiError(404, "this server has no model that hears", code="model_not_found")
         if name in self.models:
-            return self.models[name]
+            return name
         if name in ("", "whisper-1"):  # as clients of OpenAI's call it
-            return next(iter(self.models.values()))
+            return next(iter(self.models))
         known = ", ".join(self.models)
         raise ApiError(
             404,
@@ -107,7 +108,7 @@ class AudioEndpoints:
         )
 
     async def _while_there(
-        self, request: Request, model: Transcriber, form: Form, options: SpeechOptions
+        self, request: Request, name: str, form: Form, options: SpeechOptions
     ) -> Transcription:
         """Work for a client that waits; a window after it has gone, the work ends."""
         ended = threading.Event()
@@ -120,9 +121,15 @@ class AudioEndpoints:
                 raise ApiError(408, "the recording takes too long", code="timeout")
 
         def work() -> Transcription:
-            return model.transcribe(io.BytesIO(form.file), progress=watch, options=options)
+            recording = io.BytesIO(form.file)
+            return self.models[name].transcribe(recording, progress=watch, options=options)
 
-        working = asyncio.ensure_future(run_in_threadpool(work))
+        async def in_turn() -> Transcription:
+            async with self._turns[name]:  # memory is that of one recording
+                watch(0, 0)
+                return await run_in_threadpool(work)
+
+        working = asyncio.ensure_future(in_turn())
         gone = asyncio.ensure_future(until_gone(request.receive))
         try:
             await asyncio.wait({working, gone}, return_when=asyncio.FIRST_COMPLETED)

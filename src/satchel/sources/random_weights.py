@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import struct
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -94,17 +95,14 @@ def write_tokenizer(folder: Path) -> None:
     (folder / "tokenizer_config.json").write_text(json.dumps(settings))
 
 
-def write_checkpoint(
-    name: str, folder: Path, layers: int | None = None, seed: int = 0, hollow: bool = False
+def write_tensors(
+    folder: Path, shapes: Mapping[str, tuple[int, ...]], pool: NDArray[np.uint16] | None
 ) -> int:
-    """Returns the bytes of all weights. A hollow checkpoint has all but these: enough to plan."""
-    config = dict(SHAPES[name])
-    if layers:
-        config["num_hidden_layers"] = layers
+    """Shards and their index; returns the bytes of all tensors."""
     folder.mkdir(parents=True, exist_ok=True)
     shards: list[dict[str, tuple[int, ...]]] = [{}]
     filled = total = 0
-    for tensor, shape in tensor_shapes(config).items():
+    for tensor, shape in shapes.items():
         size = int(np.prod(shape)) * 2
         if shards[-1] and filled + size > SHARD_BYTES:
             shards.append({})
@@ -112,7 +110,6 @@ def write_checkpoint(
         shards[-1][tensor] = shape
         filled += size
         total += size
-    pool = None if hollow else random_pool(seed)
     places: dict[str, str] = {}
     position = 0
     for number, tensors in enumerate(shards, 1):
@@ -121,6 +118,17 @@ def write_checkpoint(
         places |= dict.fromkeys(tensors, file)
     index = {"metadata": {"total_size": total}, "weight_map": places}
     (folder / "model.safetensors.index.json").write_text(json.dumps(index))
+    return total
+
+
+def write_checkpoint(
+    name: str, folder: Path, layers: int | None = None, seed: int = 0, hollow: bool = False
+) -> int:
+    """Returns the bytes of all weights. A hollow checkpoint has all but these: enough to plan."""
+    config = dict(SHAPES[name])
+    if layers:
+        config["num_hidden_layers"] = layers
+    total = write_tensors(folder, tensor_shapes(config), None if hollow else random_pool(seed))
     (folder / "config.json").write_text(json.dumps(config, indent=1))
     write_tokenizer(folder)
     return total

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import os
-import struct
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO, Protocol
 
@@ -17,6 +16,8 @@ from satchel.remarks import remark
 from satchel.speech.mel import RATE, Sound
 
 BLOCK_SECONDS = 30
+_PIECES = 4  # of a second, that a file is read by: where it is damaged, one of them is lost
+_MOST_VALUES = 1 << 22  # of a piece: a header may name any rate and number of channels
 LOWEST_RATE, HIGHEST_RATE = 1_000, 1_000_000
 _ZERO_CROSSINGS = 24  # of the resampler's filter, on each side
 _ADVICE = "Give a WAV, FLAC, OGG or MP3 file, or another that libsndfile reads."
@@ -62,6 +63,7 @@ class SoundFile:
 
     source: Path | BinaryIO
     name: str
+    _told: list[str] = field(default_factory=list, compare=False)  # long files are read twice
 
     @property
     def seconds(self) -> float | None:
@@ -70,21 +72,34 @@ class SoundFile:
 
     def blocks(self) -> Iterator[Sound]:
         with self._opened() as file:
-            resampler, read = Resampler(file.samplerate), 0
-            while True:
-                try:
-                    block = file.read(BLOCK_SECONDS * file.samplerate, "float32", always_2d=True)
-                except RuntimeError as error:  # soundfile's own error is one
-                    told = f"{self.name} is damaged after {read / file.samplerate:.0f} seconds"
-                    if not read:
-                        raise InputError(f"{told} ({error})", _ADVICE) from None
-                    remark(f"{told} ({error}): what lies before is transcribed.")
-                    break
-                if not len(block):
-                    break
-                read += len(block)
-                yield resampler.push(one_channel(block, self.name))
+            resampler = Resampler(file.samplerate)
+            for block in in_blocks(self._pieces(file), BLOCK_SECONDS * file.samplerate):
+                yield resampler.push(block)
             yield resampler.finish()
+
+    def _pieces(self, file: Any) -> Iterator[Sound]:
+        """All that can be read; what is missing or damaged is told."""
+        rate, read = file.samplerate, 0
+        size = max(1, min(rate // _PIECES, _MOST_VALUES // file.channels))
+        damage = ""
+        while True:
+            try:
+                piece = file.read(size, "float32", always_2d=True)
+            except RuntimeError as error:  # soundfile's own error is one
+                damage = f" ({error})"
+                break
+            if not len(piece):
+                break
+            read += len(piece)
+            yield one_channel(piece, self.name)
+        if not read:
+            raise InputError(f"{self.name} is damaged from its beginning on{damage}", _ADVICE)
+        seconds, said = read / rate, file.frames / rate
+        if damage or said - seconds > 1:  # compressed files do not count to the last sample
+            text = f"{self.name} says that it has {said:.1f} seconds, and {seconds:.1f} can be read"
+            if not self._told:
+                self._told.append(f"{text}{damage}: these are transcribed.")
+                remark(self._told[0])
 
     def _opened(self) -> Any:
         soundfile = _soundfile()
@@ -93,8 +108,9 @@ class SoundFile:
         try:
             file = soundfile.SoundFile(self.source)
         except (RuntimeError, OSError) as error:
+            reason = str(error).rpartition("': ")[2]  # without the name, which stands before it
             raise InputError(
-                f"{self.name} is not sound that can be read ({error})", _ADVICE
+                f"{self.name} is not sound that can be read ({reason})", _ADVICE
             ) from None
         check_rate(file.samplerate, self.name)
         return file
@@ -122,24 +138,48 @@ def open_sound(source: str | os.PathLike[str] | BinaryIO, name: str = "") -> Sou
         if path.stat().st_size == 0:
             raise InputError(f"{path} is empty", _ADVICE)
         opened = SoundFile(path, name or str(path))
-        with path.open("rb") as file:
-            _tell_truncation(file, path.stat().st_size, opened.name)
     else:
         opened = SoundFile(source, name or "the file")
     if opened.seconds == 0:
         raise InputError(f"{opened.name} has no sound in it", "Record it again.")
+    if isinstance(opened.source, Path):
+        with opened.source.open("rb") as file:
+            _tell_truncation(file, opened.source.stat().st_size, opened.name)
     return opened
 
 
 def _tell_truncation(file: BinaryIO, size: int, name: str) -> None:
-    """libsndfile reads what is there of a WAV file and says nothing of what is missing."""
-    start = file.read(8)
-    if len(start) == 8 and start[:4] == b"RIFF":
-        (rest,) = struct.unpack("<I", start[4:])
-        # Programs that write to a pipe do not know the size.
-        if size < rest + 8 < 0xFFFFFF00:
-            share = size / (rest + 8)
-            remark(f"{name} is cut off: {share:.0%} of it is there, and is transcribed.")
+    """libsndfile reads what is there of a file and says nothing of what is missing."""
+    told = told_size(file.read(64))
+    if size < told:
+        remark(f"{name} is cut off: {size / told:.0%} of it is there, and is transcribed.")
+    file.seek(0)
+    if file.read(4) == b"OggS":
+        file.seek(max(0, size - (1 << 17)))  # a page has at most half of that
+        _, _, page = file.read().rpartition(b"OggS")
+        if len(page) < 2 or not page[1] & 4:  # the last page of a stream says that it is
+            remark(f"{name} is cut off: what is there of it is transcribed.")
+
+
+def told_size(head: bytes) -> int:
+    """The size of a file of plain samples, as its header tells it; 0 if that is not known.
+
+    >>> told_size(b"RIFF" + (36).to_bytes(4, "little") + b"WAVE")
+    44
+    """
+    little, big = (int.from_bytes(head[4:8], order) for order in ("little", "big"))
+    if head[:4] == b"RF64" and head[12:16] == b"ds64":
+        return 8 + int.from_bytes(head[20:28], "little")
+    if head[:4] == b"riff":  # Sony's Wave64
+        return int.from_bytes(head[16:24], "little")
+    if head[:4] == b".snd":
+        told, before = int.from_bytes(head[8:12], "big"), big
+    elif head[:4] in (b"RIFF", b"FORM"):
+        told, before = little if head[:1] == b"R" else big, 8
+    else:
+        return 0
+    # Programs that write to a pipe do not know the size.
+    return told + before if told < 0xFFFFFF00 else 0
 
 
 def check_rate(rate: int, name: str) -> None:
@@ -172,6 +212,18 @@ def one_channel(block: NDArray[Any], name: str) -> Sound:
     if not np.isfinite(sound).all():
         raise InputError(f"{name} has samples that are not numbers", "Record it again.")
     return sound
+
+
+def in_blocks(pieces: Iterable[Sound], size: int) -> Iterator[Sound]:
+    """Pieces joined until there are ``size`` samples or more."""
+    waiting: list[Sound] = []
+    for piece in pieces:
+        waiting.append(piece)
+        if sum(map(len, waiting)) >= size:
+            yield np.concatenate(waiting)
+            waiting = []
+    if waiting:
+        yield np.concatenate(waiting)
 
 
 class Resampler:

@@ -70,7 +70,7 @@ class SpeechOptions:
 
 
 class Transcriber:
-    """A program that hears. One recording at a time; others wait.
+    """A program that hears. Several recordings at a time take turns, window by window.
 
     >>> transcriber = satchel.Transcriber("tiny.en-cpu-8a8w.satchel")  # doctest: +SKIP
     >>> transcriber.transcribe("talk.flac", words=True).text  # doctest: +SKIP
@@ -127,14 +127,15 @@ class Transcriber:
     def detect_language(self, audio: Audio | Recording, rate: int = RATE) -> dict[str, float]:
         """How likely each language is in the first 30 seconds, the likeliest first."""
         spectrogram = Spectrogram(_recording(audio, rate), self.model.about.mels)
-        with self._lock:
-            return self._languages(spectrogram)
+        return self._languages(spectrogram)
 
     def _languages(self, spectrogram: Spectrogram) -> dict[str, float]:
         if not self.model.vocabulary.special.multilingual:
             return {"en": 1.0}
-        self.model.listen(spectrogram.beginning(self.model.frames))
-        found = self.model.languages()
+        window = spectrogram.beginning(self.model.frames)
+        with self._lock:
+            self.model.listen(window)
+            found = self.model.languages()
         return dict(sorted(found.items(), key=lambda one: -one[1]))
 
 
@@ -160,10 +161,6 @@ class SegmentStream:
     _since: int = 0  # from which of them on windows are told
 
     def __iter__(self) -> Iterator[Segment]:
-        with self.transcriber._lock:
-            yield from self._segments()
-
-    def _segments(self) -> Iterator[Segment]:
         model, options = self.transcriber.model, self.options
         spectrogram = Spectrogram(self.recording, model.about.mels)
         self.seconds = spectrogram.frames * FRAME_SECONDS
@@ -183,21 +180,24 @@ class SegmentStream:
         while seek < spectrogram.frames:
             self._tell(seek)
             count = min(model.frames, spectrogram.frames - seek)
-            model.listen(spectrogram.window(seek, count, model.frames))
-            heard = self._hear(begin, rules, rng)
-            if self._is_silence(heard):
-                seek += count
-                continue
+            window = spectrogram.window(seek, count, model.frames)
             offset = seek * FRAME_SECONDS
-            segments, moved = divide(heard, special.first_timestamp, offset, count)
-            for segment in segments:
-                segment.text = vocabulary.text(segment.tokens)
-            if options.words:
-                language = self.language
-                last_end = add_words(model, segments, begin, language, offset, count, last_end)
-                ends = [s.words[-1].end for s in segments if s.words]
-                if moved.by_timestamp and ends and ends[-1] > offset:
-                    moved = Move(round(ends[-1] / FRAME_SECONDS) - seek, True)
+            # The model holds one window: whoever has it keeps it until its text is known.
+            with self.transcriber._lock:
+                model.listen(window)
+                heard = self._hear(begin, rules, rng)
+                if self._is_silence(heard):
+                    seek += count
+                    continue
+                segments, moved = divide(heard, special.first_timestamp, offset, count)
+                for segment in segments:
+                    segment.text = vocabulary.text(segment.tokens)
+                if options.words:
+                    language = self.language
+                    last_end = add_words(model, segments, begin, language, offset, count, last_end)
+            ends = [s.words[-1].end for s in segments if s.words]
+            if moved.by_timestamp and ends and ends[-1] > offset:
+                moved = Move(round(ends[-1] / FRAME_SECONDS) - seek, True)
             seek += max(1, moved.frames)
             for segment in segments:
                 if segment.start == segment.end or not segment.text.strip():
