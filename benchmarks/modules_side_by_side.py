@@ -3,6 +3,8 @@
     python benchmarks/modules_side_by_side.py --rounds 5 --threads 2
     python benchmarks/modules_side_by_side.py bert distilbert --precisions int8
     python benchmarks/modules_side_by_side.py bert --tiny --rounds 1     # whether it works
+    python benchmarks/modules_side_by_side.py --keep files --prepare     # exports alone; then
+    python benchmarks/modules_side_by_side.py --keep files               # measures what is there
 
 Weights are random, of the published sizes; needs ``satchel[transformers,onnx]`` and onnxruntime.
 ONNX Runtime gets torch's ONNX file, in int8 as its documentation advises: transformers with
@@ -117,42 +119,78 @@ class Reader:
         return self.left.pop() if self.left else None
 
 
-def ours(model: Model, module: nn.Module, precision: str, work: Path, threads: int) -> Any:
+def make_ours(model: Model, module: nn.Module, precision: str, path: Path) -> None:
     inputs = model.example()
     options: dict[str, Any] = {"recipe": precision}
     if precision == "int8":
         options["calibration"] = [tuple(x.numpy() for x in inputs)]
-    path = satchel.export(module, inputs, work / "m.satchel", overwrite=True, **options)
+    satchel.export(module, inputs, path, overwrite=True, **options)
+
+
+def make_theirs(model: Model, module: nn.Module, precision: str, path: Path) -> None:
+    from onnxruntime import quantization as q
+
+    inputs, plain = model.example(), path.with_suffix(".plain.onnx")
+    names = list(model.inputs)
+    try:
+        torch.onnx.export(module, inputs, str(plain), input_names=names, dynamo=False)
+    except Exception:  # what tracing cannot do, torch.export can (pip install onnxscript)
+        torch.onnx.export(module, inputs, str(plain), input_names=names, dynamo=True)
+    if precision == "fp32":
+        plain.rename(path)
+    elif model.calibrated:
+        feed = {name: x.numpy() for name, x in zip(names, inputs, strict=True)}
+        kinds = {"activation_type": q.QuantType.QUInt8, "weight_type": q.QuantType.QInt8}
+        q.quantize_static(str(plain), str(path), Reader(feed), per_channel=True, **kinds)
+    else:
+        q.quantize_dynamic(str(plain), str(path), weight_type=q.QuantType.QInt8)
+    plain.unlink(missing_ok=True)
+
+
+def open_ours(model: Model, path: Path, threads: int) -> Any:
     method = satchel.load(path).instance(threads).method("forward")
-    arrays = [x.numpy() for x in inputs]
+    arrays = [x.numpy() for x in model.example()]
     return lambda: method.run(*arrays)[0]
 
 
-def theirs(model: Model, module: nn.Module, precision: str, work: Path, threads: int) -> Any:
+def open_theirs(model: Model, path: Path, threads: int) -> Any:
     import onnxruntime
-    from onnxruntime import quantization as q
 
-    inputs, path = model.example(), work / "m.onnx"
-    names = list(model.inputs)
-    try:
-        torch.onnx.export(module, inputs, str(path), input_names=names, dynamo=False)
-    except Exception:  # what tracing cannot do, torch.export can (pip install onnxscript)
-        torch.onnx.export(module, inputs, str(path), input_names=names, dynamo=True)
-    feed = {name: x.numpy() for name, x in zip(names, inputs, strict=True)}
-    if precision == "int8":
-        rounded = work / "q.onnx"
-        if model.calibrated:
-            kinds = {"activation_type": q.QuantType.QUInt8, "weight_type": q.QuantType.QInt8}
-            q.quantize_static(str(path), str(rounded), Reader(feed), per_channel=True, **kinds)
-        else:
-            q.quantize_dynamic(str(path), str(rounded), weight_type=q.QuantType.QInt8)
-        path = rounded
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads, options.inter_op_num_threads = threads, 1
     session = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
     known = {each.name for each in session.get_inputs()}
-    feed = {name: value for name, value in feed.items() if name in known}
+    given = zip(model.inputs, model.example(), strict=True)
+    feed = {name: x.numpy() for name, x in given if name in known}
     return lambda: session.run(None, feed)[0]
+
+
+@dataclass(frozen=True)
+class Files:
+    """What a model is run from: programs of both, and torch's answer."""
+
+    folder: Path
+    name: str
+
+    def path(self, precision: str, kind: str) -> Path:
+        return self.folder / f"{self.name}-{precision}.{kind}"
+
+    def wanted(self) -> Any:
+        return np.load(self.folder / f"{self.name}.npy")
+
+    def prepare(self, model: Model, precisions: list[str], tiny: bool) -> None:
+        made = {"satchel": make_ours, "onnx": make_theirs}
+        answer = self.folder / f"{self.name}.npy"
+        paths = [self.path(p, kind) for p in precisions for kind in made]
+        if all(path.exists() for path in (answer, *paths)):
+            return
+        module = model.build(tiny)
+        with torch.no_grad():
+            np.save(answer, module(*model.example()).numpy())
+        for precision in precisions:
+            for kind, make in made.items():
+                if not self.path(precision, kind).exists():
+                    make(model, module, precision, self.path(precision, kind))
 
 
 def measure(call: Callable[[], Any], runs: int) -> float:
@@ -174,30 +212,37 @@ def main() -> None:
     parser.add_argument("--runs", type=int, default=10, help="of each in a round")
     parser.add_argument("--threads", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--tiny", action="store_true", help="small sizes, to try the command")
+    parser.add_argument("--keep", metavar="FOLDER", type=Path, help="where files are, or stay")
+    parser.add_argument("--prepare", action="store_true", help="make the files, measure nothing")
     arguments = parser.parse_args()
     warnings.simplefilter("ignore")
-    print("| model | | Satchel, ms | ONNX Runtime, ms | times | difference |")
-    print("|---|---|---|---|---|---|")
-    for name in arguments.models or MODELS:
-        model = MODELS[name]
-        module = model.build(arguments.tiny)
-        with torch.no_grad():
-            wanted = module(*model.example()).numpy()
-        for precision in arguments.precisions:
-            with tempfile.TemporaryDirectory() as folder:
-                given = (model, module, precision, Path(folder), arguments.threads)
-                calls = [ours(*given), theirs(*given)]
-                rounds = [
-                    [measure(call, arguments.runs) for call in calls]
-                    for _ in range(arguments.rounds)
-                ]
-                apart = [np.abs(call() - wanted).max() / np.abs(wanted).max() for call in calls]
-            mine, other = (statistics.median(r[i] for r in rounds) * 1e3 for i in range(2))
-            off = " / ".join(f"{a:.0e}" for a in apart)
-            print(
-                f"| {name} | {precision} | {mine:.1f} | {other:.1f} | {other / mine:.2f} | {off} |",
-                flush=True,
-            )
+    with tempfile.TemporaryDirectory() as folder:
+        place = arguments.keep or Path(folder)
+        place.mkdir(parents=True, exist_ok=True)
+        files = {name: Files(place, name) for name in arguments.models or MODELS}
+        for name, each in files.items():
+            each.prepare(MODELS[name], arguments.precisions, arguments.tiny)
+        if arguments.prepare:
+            return
+        print("| model | | Satchel, ms | ONNX Runtime, ms | times | difference |")
+        print("|---|---|---|---|---|---|")
+        for name, each in files.items():
+            for precision in arguments.precisions:
+                print(compare(MODELS[name], each, precision, arguments), flush=True)
+
+
+def compare(model: Model, files: Files, precision: str, arguments: Any) -> str:
+    """A line of the table: medians of rounds in which both take turns."""
+    calls = [
+        open_ours(model, files.path(precision, "satchel"), arguments.threads),
+        open_theirs(model, files.path(precision, "onnx"), arguments.threads),
+    ]
+    rounds = [[measure(call, arguments.runs) for call in calls] for _ in range(arguments.rounds)]
+    wanted = files.wanted()
+    apart = [np.abs(call() - wanted).max() / np.abs(wanted).max() for call in calls]
+    mine, other = (statistics.median(r[i] for r in rounds) * 1e3 for i in range(2))
+    off = " / ".join(f"{a:.0e}" for a in apart)
+    return f"| {files.name} | {precision} | {mine:.1f} | {other:.1f} | {other / mine:.2f} | {off} |"
 
 
 if __name__ == "__main__":

@@ -140,6 +140,63 @@ def test_boxes_that_overlap(nms: Any, tmp_path: Path) -> None:
             np.testing.assert_array_equal(mine, theirs.numpy())
 
 
+def _mean_of_points(
+    x: torch.Tensor, rois: torch.Tensor, scale: float, high: int, wide: int, n: int, aligned: bool
+) -> torch.Tensor:
+    """torchvision's operator, point by point."""
+    made = torch.zeros(len(rois), x.shape[1], high, wide)
+    for r, (image, *corners) in enumerate(rois.tolist()):
+        x0, y0, x1, y1 = (c * scale - 0.5 * aligned for c in corners)
+        tall, broad = (y1 - y0, x1 - x0) if aligned else (max(y1 - y0, 1.0), max(x1 - x0, 1.0))
+        for i, j in np.ndindex(high * n, wide * n):
+            y, x_ = y0 + (i + 0.5) * tall / (high * n), x0 + (j + 0.5) * broad / (wide * n)
+            if not (-1 <= y <= x.shape[2] and -1 <= x_ <= x.shape[3]):
+                continue
+            y, x_ = min(max(y, 0.0), x.shape[2] - 1.0), min(max(x_, 0.0), x.shape[3] - 1.0)
+            for a, b in np.ndindex(2, 2):
+                row, column = int(y) + a, int(x_) + b
+                share = (1 - abs(y - row)) * (1 - abs(x_ - column))
+                if share > 0:
+                    made[r, :, i // n, j // n] += share * x[int(image), :, row, column] / n**2
+    return made
+
+
+@pytest.mark.parametrize("aligned", [False, True])
+def test_features_within_boxes(aligned: bool, tmp_path: Path) -> None:
+    library = torch.library.Library("torchvision", "FRAGMENT")
+    if not hasattr(torch.ops.torchvision, "roi_align"):
+        library.define(
+            "roi_align(Tensor input, Tensor rois, float spatial_scale, int pooled_height, "
+            "int pooled_width, int sampling_ratio, bool aligned) -> Tensor"
+        )
+        library.impl("roi_align", _mean_of_points, "CPU")
+
+        def fake(x: torch.Tensor, rois: torch.Tensor, *rest: Any) -> torch.Tensor:
+            return x.new_empty(rois.shape[0], x.shape[1], rest[1], rest[2])
+
+        torch.library.register_fake("torchvision::roi_align", fake, lib=library)
+
+    class Pooled(nn.Module):
+        def forward(self, x: torch.Tensor, rois: torch.Tensor) -> Any:
+            pool = torch.ops.torchvision.roi_align
+            return pool(x, rois, 0.5, 2, 3, 2, aligned), pool(
+                x[:1], rois[:1], 1.0, 1, 2, 3, aligned
+            )
+
+    x = torch.randn(2, 3, 6, 7)
+    rois = torch.tensor(
+        [[0, 1.0, 2.0, 9.0, 8.5], [1, -4.0, -3.0, 20.0, 3.0], [0, 5.0, 5.0, 5.2, 6]]
+    )
+    method = satchel.load(
+        satchel.export(Pooled().eval(), (x, rois), tmp_path / "m.satchel")
+    ).method()
+    both = [_mean_of_points(x, rois, 0.5, 2, 3, 2, aligned)]
+    both.append(_mean_of_points(x[:1], rois[:1], 1.0, 1, 2, 3, aligned))
+    for mine, theirs in zip(method.run(x.numpy(), rois.numpy()), both, strict=True):
+        np.testing.assert_allclose(mine, theirs.numpy(), 1e-4, 1e-5)
+    library._destroy()
+
+
 class Flat(nn.Module):
     """Batch and length are one dimension for a while."""
 

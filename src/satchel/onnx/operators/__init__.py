@@ -1,6 +1,7 @@
 """All operators. Importing this package fills the table."""
 
 from satchel.onnx.operators import (
+    boxes,
     einsum,
     elementwise,
     index,
@@ -16,6 +17,7 @@ from satchel.onnx.operators.registry import OPERATORS, Call
 __all__ = [
     "OPERATORS",
     "Call",
+    "boxes",
     "einsum",
     "elementwise",
     "index",

@@ -148,6 +148,6 @@ def compress(low: Lowering, call: Call, x: Value, mask: Value) -> Value:
     return low.emit("take", x, places, axis=place)
 
 
-@onnx_operator("Unique", "NonMaxSuppression")
+@onnx_operator("Unique")
 def counted(low: Lowering, call: Call, *_inputs: Value | None) -> Value:
     raise OperatorError("as many results as the numbers say")

@@ -3,6 +3,7 @@
 from satchel.torch.operators import (
     activation,
     attention,
+    boxes,
     choose,
     compare,
     complex_numbers,
@@ -29,6 +30,7 @@ __all__ = [
     "OPERATORS",
     "activation",
     "attention",
+    "boxes",
     "choose",
     "compare",
     "complex_numbers",
