@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ from satchel.errors import (
 )
 from satchel.graph.builder import GraphBuilder
 from satchel.graph.ir import DType, Graph, Value
+from satchel.onnx.loops import loop, scan
 from satchel.onnx.operators import OPERATORS, Call
 from satchel.onnx.types import NARROW_BITS, array_of, cast_to, dtype_of
 from satchel.remarks import remark
@@ -215,6 +216,9 @@ class _Importer:
             raise OperatorError(f"of the set {node.domain}")
         if node.op_type == "If":
             return self._branch(call, inputs[0])
+        if node.op_type in ("Loop", "Scan"):
+            unroll = loop if node.op_type == "Loop" else scan
+            return unroll(self.low, call, self._inline, inputs)
         function = OPERATORS.get(node.op_type)
         if function is None:
             return self._written_out(node)
@@ -244,12 +248,32 @@ class _Importer:
         return _attribute(usual) if usual is not None and usual.name else None
 
     def _branch(self, call: Call, condition: Value | None) -> list[Value | None]:
-        """One of two graphs, if it is known which."""
-        if condition is None or condition.constant is None:
-            raise OperatorError("a choice that is made at run time")
-        graph = call.get("then_branch" if condition.constant.reshape(-1)[0] else "else_branch")
+        """One of two graphs if it is known which; else both are computed, and one is taken."""
+        if condition is None:
+            raise OperatorError("without a condition")
+        graphs = [call.get("then_branch"), call.get("else_branch")]
+        if condition.constant is None:
+            yes, no = (self._inline(graph, []) for graph in graphs)
+            return [self._chosen(condition, *pair) for pair in zip(yes, no, strict=True)]
+        graph = graphs[not condition.constant.reshape(-1)[0]]
+        return self._inline(graph, [])
+
+    def _chosen(self, condition: Value, yes: Value | None, no: Value | None) -> Value:
+        if yes is None or no is None or yes.type != no.type:
+            raise OperatorError("a choice at run time between results of two shapes or types")
+        dtype = DType.i32 if yes.dtype == DType.boolean else yes.dtype
+        both = (self.low.cast(v, dtype) for v in (yes, no))
+        truth = self.low.reshape(self.low.cast(condition, DType.boolean), ())
+        return self.low.cast(self.low.where(truth, *both), yes.dtype)
+
+    def _inline(self, graph: Any, inputs: Sequence[Value | None]) -> list[Value | None]:
+        """A graph within the graph, whose names are its own; once more, they mean other values."""
+        told = len(self.problems)
         self._store(graph.initializer)
+        self.values |= {v.name: given for v, given in zip(graph.input, inputs, strict=False)}
         self._nodes(graph.node, {o.name for o in graph.output})
+        if len(self.problems) > told:
+            raise OperatorError("whose graph has what is told here too")
         return [self.values.get(o.name) for o in graph.output]
 
     def _written_out(self, node: Any) -> list[Value | None]:
