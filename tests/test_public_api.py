@@ -64,7 +64,7 @@ def test_reprs_tell_what_it_is(program: Path) -> None:
 
 def test_prompts_that_are_none(program: Path) -> None:
     llm = satchel.LLM(program, threads=1)
-    for odd in (b"bytes", [1, 2], ["a", "b"]):
+    for odd in (b"bytes", [1, 2], ["a", "b"], 3):
         with pytest.raises(satchel.errors.ConfigError, match="a text or a list of messages"):
             llm.generate(odd)  # type: ignore[arg-type]
     with pytest.raises(satchel.errors.ConfigError, match="a list of texts"):
@@ -75,6 +75,12 @@ def test_prompts_that_are_none(program: Path) -> None:
     for stop in (["\ud800"], [4]):
         with pytest.raises(satchel.errors.ConfigError, match="stop string is no text"):
             llm.generate("Hi", stop=stop)  # type: ignore[list-item]
+    with pytest.raises(satchel.errors.ConfigError, match="a message is a text, not None"):
+        llm.chat().send(None)  # type: ignore[arg-type]
+    with pytest.raises(satchel.errors.TokenizerError, match="no text to encode, but 4"):
+        llm.logprobs("Hi", 4)  # type: ignore[arg-type]
+    with pytest.raises(satchel.errors.DownloadError, match="'' is neither a path nor the name"):
+        satchel.LLM("")
 
 
 def test_logprobs_are_those_of_the_logits(program: Path) -> None:

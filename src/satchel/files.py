@@ -15,6 +15,9 @@ from typing import IO
 from satchel.errors import OutputExistsError, SatchelError
 
 PARTIAL_PREFIX = ".partial-"
+# What a clone without Git LFS has in the place of large files.
+LFS_POINTER = b"version https://git-lfs.github.com/spec/"
+FETCH_LFS = "Fetch what it stands for: git lfs pull"
 
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 

@@ -24,7 +24,8 @@ from safetensors.torch import save_file
 
 from satchel.checkpoints import Checkpoint, open_checkpoint
 from satchel.checkpoints.stored import CHUNK_VALUES
-from satchel.errors import CheckpointError
+from satchel.errors import CheckpointError, TokenizerError
+from satchel.llm.tokenizer_sources.backend import load_backend
 
 FORMATS = ("safetensors", "meta", "gguf", "llama2c")
 Q_PROJ = "model.layers.1.self_attn.q_proj.weight"
@@ -171,3 +172,46 @@ def test_paths_that_are_no_checkpoint_say_what_is(model: Any, tmp_path: Path) ->
     (tmp_path / "b.gguf").write_bytes(b"GGUF")
     with pytest.raises(CheckpointError, match=r"several checkpoints in it: a\.gguf, b\.gguf"):
         open_checkpoint(str(tmp_path))
+
+
+POINTER = "version https://git-lfs.github.com/spec/v1\noid sha256:ab\nsize 9\n"
+
+
+@pytest.mark.parametrize(
+    ("files", "message"),
+    [
+        ({"config.json": "{}", "model.safetensors": POINTER}, "safetensors is only a pointer"),
+        ({"model.gguf": POINTER}, r"model\.gguf is only a pointer of Git LFS.*git lfs pull"),
+        ({"adapter_config.json": "{}", "adapter_model.safetensors": "x"}, "is an adapter, not"),
+        ({"a.safetensors": "x", "b.safetensors": "x"}, r"2 \.safetensors files .* no index"),
+        ({"model.onnx": "x"}, r"Give the path of the file: .*model\.onnx"),
+    ],
+)
+def test_folders_that_are_taken_for_checkpoints(
+    files: dict[str, str], message: str, tmp_path: Path
+) -> None:
+    for name, text in files.items():
+        (tmp_path / name).write_text(text)
+    with pytest.raises(CheckpointError, match=message):
+        open_checkpoint(tmp_path)
+
+
+def test_a_program_and_a_broken_link_are_no_checkpoints(tmp_path: Path) -> None:
+    program = tmp_path / "m.satchel"
+    program.write_bytes(b"SATCHEL\0" + bytes(64))
+    with pytest.raises(CheckpointError, match=r"m\.satchel is a program already"):
+        open_checkpoint(program)
+    (tmp_path / "model.safetensors").symlink_to(tmp_path / "blobs" / "gone")
+    with pytest.raises(CheckpointError, match=r"model\.safetensors is a link to nothing"):
+        open_checkpoint(tmp_path)
+
+
+def test_a_pointer_beside_a_good_checkpoint_is_no_matter(model: Any, tmp_path: Path) -> None:
+    write_gguf(tmp_path / "a.gguf", model)
+    (tmp_path / "tf_model.bin").write_text(POINTER)
+    assert open_checkpoint(tmp_path).format == "gguf"
+
+
+def test_a_pointer_for_a_tokenizer() -> None:
+    with pytest.raises(TokenizerError, match="only a pointer of Git LFS"):
+        load_backend(POINTER, "tokenizer.json")

@@ -15,6 +15,7 @@ from satchel.checkpoints.huggingface import (
 )
 from satchel.checkpoints.llama2c import is_llama2c_file, open_llama2c
 from satchel.checkpoints.meta import is_meta_folder, open_meta, open_pth
+from satchel.checkpoints.mistaken import mistaken
 from satchel.checkpoints.tokenizer_files import tokenizer_at
 from satchel.checkpoints.whisper import GGML_MAGIC, open_whisper_ggml
 from satchel.errors import CheckpointError, blaming
@@ -49,7 +50,12 @@ def open_checkpoint(
                 f"{path} does not exist", "Give a file or a folder, or a model's name"
             )
         settings = None if params is None else Path(params).expanduser()
-        opened = (_open_folder if path.is_dir() else _open_file)(path, settings)
+        try:
+            opened = (_open_folder if path.is_dir() else _open_file)(path, settings)
+        except CheckpointError as error:
+            if told := mistaken(path):
+                raise told from error
+            raise
         if tokenizer is not None:
             opened.tokenizer = tokenizer_at(Path(tokenizer).expanduser())
         return opened

@@ -76,7 +76,7 @@ def execute(arguments: argparse.Namespace) -> None:
     if source is None:
         source = choices.get("checkpoint")
     if source is None:
-        raise ConfigError("there is nothing to export", "Give SOURCE, or source: in --config.")
+        raise UsageError("there is nothing to export", "Give SOURCE, or source: in --config.")
     if not Path(source).exists():
         source = vision_source(source)
     if source.startswith((PREFIX, TIMM)):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -172,7 +172,9 @@ class LLM:
         keep = 1
         if not prompt:
             raise ConfigError("the prompt is empty", "Give a text or a message.")
-        if not isinstance(prompt, str) and not all(isinstance(m, Mapping) for m in prompt):
+        if not isinstance(prompt, str) and not (
+            isinstance(prompt, Iterable) and all(isinstance(m, Mapping) for m in prompt)
+        ):
             told = f"a prompt is a text or a list of messages, not {prompt!r:.80}"
             raise ConfigError(told, 'A message is {"role": "user", "content": "Hello"}.')
         if raw:
@@ -379,6 +381,8 @@ class Chat:
 
     def send(self, text: str) -> Generation:
         """Say something; the answer joins the conversation when the next thing is said."""
+        if not isinstance(text, str):
+            raise ConfigError(f"a message is a text, not {text!r:.80}")
         if self._answer is not None:
             self.messages.append({"role": "assistant", "content": self._answer.text})
         self.messages.append({"role": "user", "content": text})

@@ -93,6 +93,8 @@ class Tokenizer:
         encoded with ``add_bos=False``. A BOS that is there already is not doubled. With
         ``parse_special=False`` the name of a special token in the text is just text.
         """
+        if not isinstance(text, str):
+            raise TokenizerError(f"There is no text to encode, but {text!r:.80}", "Give a text")
         with panics("The text cannot be encoded", "Check that it is valid Unicode"):
             ids = self._plain_ids(text, parse_special)
         wants_bos = self.spec.add_bos if add_bos is None else add_bos

@@ -28,10 +28,10 @@ def pull(
     >>> pull("./tiny-llama")
     PosixPath('tiny-llama')
     """
-    path = Path(name_or_path).expanduser()
-    if path.exists():
-        return path
     name = os.fspath(name_or_path)
+    path = Path(name).expanduser()
+    if name and path.exists():  # of no name at all, a path would be the folder that we are in
+        return path
     if name.startswith("random:"):
         from satchel.sources.random_weights import random_checkpoint
 
@@ -52,10 +52,10 @@ def fetched(name_or_path: str | os.PathLike[str]) -> Path | None:
     >>> fetched("./tiny-llama"), fetched("qwen3-4b")
     (PosixPath('tiny-llama'), None)
     """
-    path = Path(name_or_path).expanduser()
-    if path.exists():
-        return path
     name = os.fspath(name_or_path)
+    path = Path(name).expanduser()
+    if name and path.exists():
+        return path
     if name.startswith("random:"):
         from satchel.sources.random_weights import random_checkpoint
 

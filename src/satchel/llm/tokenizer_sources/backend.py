@@ -9,6 +9,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple
 
 from satchel.errors import TokenizerError
+from satchel.files import FETCH_LFS, LFS_POINTER
 from satchel.llm.tokenizer_sources.spec import TokenizerSpec
 
 if TYPE_CHECKING:
@@ -19,6 +20,8 @@ def load_backend(text: str, where: str) -> Backend:
     """A `tokenizers.Tokenizer` that neither truncates nor pads."""
     from tokenizers import Tokenizer as Backend
 
+    if text.startswith(LFS_POINTER.decode()):
+        raise TokenizerError(f"{where} is only a pointer of Git LFS", FETCH_LFS)
     advice = "Get the file again, or update the package 'tokenizers' if it is newer than yours"
     with panics(f"{where} is not a usable tokenizer", advice):
         backend = Backend.from_str(text)
