@@ -10,7 +10,7 @@ from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 
 _HUGE_PAGES = "SATCHEL_HUGE_PAGES"
-_together = [0]  # what other processes took at the same time
+_together = [0]  # what this process and others took at the same time
 
 
 def cores() -> int:
@@ -45,12 +45,13 @@ def peak_with_children() -> int:
 
     Linux counts for a child what its parent had when it was started, so they tell it themselves.
     """
-    return max(peak_rss(), current_rss() + max(_together))
+    return max(peak_rss(), *_together)
 
 
 def note_children(peak: int) -> None:
-    """Processes that were started took so many bytes at the same time, at most."""
-    _together.append(peak)
+    """Processes that were started took so many bytes at the same time, at most; this one has now
+    what it had meanwhile."""
+    _together.append(current_rss() + peak)
 
 
 def current_rss() -> int:

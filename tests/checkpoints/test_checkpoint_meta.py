@@ -11,10 +11,12 @@ from collections import OrderedDict
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from checkpoint_files import (
     META_NAMES,
+    TINY,
     arrays,
     assert_same,
     meta_params,
@@ -24,7 +26,7 @@ from checkpoint_files import (
 )
 from transformers.models.llama.modeling_llama import apply_rotary_pos_emb
 
-from satchel.checkpoints import open_checkpoint
+from satchel.checkpoints import meta_config, open_checkpoint
 from satchel.errors import CheckpointError
 from satchel.models import build_model
 
@@ -195,6 +197,46 @@ def test_what_was_converted_for_executorch_is_the_same_model(tmp_path: Path, fam
         assert named == set(checkpoint.tensors)
 
 
+def test_a_converted_phi4_mini_is_the_same_model(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """convert_weights takes fused layers apart, and its params.json leaves the scaling out."""
+    longrope = {"rope_type": "longrope", "rope_theta": 10000.0, "partial_rotary_factor": 0.75}
+    heads = TINY["num_attention_heads"]
+    pairs = int(TINY["hidden_size"] // heads * 0.75) // 2
+    longrope |= {"short_factor": [1.0] * pairs, "long_factor": [8.0] * pairs}
+    model = tiny_model(
+        "phi3",
+        **{"rope_parameters": longrope, "original_max_position_embeddings": 4096},
+        **{"max_position_embeddings": 131072, "tie_word_embeddings": True, "pad_token_id": 0},
+    )
+    config, state = model.config, {}
+    query = config.num_attention_heads * (config.hidden_size // config.num_attention_heads)
+    for old, values in arrays(model).items():
+        name, array = old, torch.from_numpy(values.copy())
+        for theirs, metas in META_NAMES.items():
+            name = name.replace(theirs, metas)
+        if ".qkv_proj." in name:
+            key = (len(array) - query) // 2
+            for part, rows in zip("qkv", array.split([query, key, key]), strict=True):
+                state[name.replace("self_attn.qkv_proj", f"attention.w{part}")] = rows
+        elif ".gate_up_proj." in name:
+            for part, rows in zip(("w1", "w3"), array.chunk(2), strict=True):
+                state[name.replace("mlp.gate_up_proj", f"feed_forward.{part}")] = rows
+        else:
+            state[name] = array
+    state["output.weight"] = state["tok_embeddings.weight"]
+    params = meta_params(config) | {"partial_rotary_factor": 0.75, "use_hf_rope": True}
+    monkeypatch.setattr(meta_config, "PHI4_MINI", {n: params[n] for n in meta_config.PHI4_MINI})
+    write_meta(tmp_path, state, params)
+    with open_checkpoint(tmp_path) as checkpoint:
+        assert_same(checkpoint, arrays(model))
+        built = build_model(checkpoint.config)
+        ours, theirs = built.rope, model.model.rotary_emb
+        assert ours.scale == pytest.approx(theirs.attention_scaling) and ours.scale > 1.1
+        assert np.allclose(ours.frequencies(4096), theirs.inv_freq.numpy())
+
+
 def test_a_converted_phi_is_refused_with_what_to_give(model: Any, tmp_path: Path) -> None:
     params = meta_params(model.config) | {"partial_rotary_factor": 0.75, "use_hf_rope": True}
     write_meta(tmp_path, meta_state(arrays(model), model.config), params)
@@ -326,7 +368,7 @@ def test_problems_of_content_are_named(model: Any, tmp_path: Path) -> None:
 
 def test_what_belongs_to_the_weights_has_to_be_there(model: Any, tmp_path: Path) -> None:
     torch.save(meta_state(arrays(model), model.config), tmp_path / "consolidated.00.pth")
-    with pytest.raises(CheckpointError, match=r"params\.json cannot be read"):
+    with pytest.raises(CheckpointError, match=r"neither a params\.json beside it.*params"):
         open_checkpoint(tmp_path)
     with pytest.raises(CheckpointError, match=r"neither a params\.json beside it nor"):
         open_checkpoint(tmp_path / "consolidated.00.pth")

@@ -13,6 +13,7 @@ from satchel.cli.arguments import export_choices
 from satchel.cli.main import main, parse_arguments
 from satchel.errors import ConfigError
 from satchel.exporter.executorch_config import override, split_overrides, translate
+from satchel.exporter.options_file import read_options_file
 from satchel.runtime.program import Program
 
 Capture = pytest.CaptureFixture[str]
@@ -124,12 +125,58 @@ def test_a_name_of_another_kind_is_refused(checkpoint: Path, capsys: Capture) ->
         ("run --model_path=a.pte x", "satchel run FILE"),
         ("run a.satchel x --tokenizer_path t", "the file holds it"),
         ("export x --nonsense", "unrecognized arguments: --nonsense. satchel --help"),
+        ("export x -kv -vulkan -d fp32", "for -kv leave it out: it is always so; for -vulkan"),
+        ("export x -a out -b build-android -m SM8750", "for -m the model is the first word, and"),
+        ("export x -qat -lora 16", "for -lora write --lora_rank N"),
+        ("export x --prompt text", 'write --calibrate "prompt:TEXT"'),
+        ("export ++bse.checkpoint=x", "there is no group 'bse'; did you mean base?"),
+        ("export x ++export.output_name", "has no value: write ++export.output_name=VALUE"),
+        ("export ~quantization.qmode", "write ++quantization.qmode=null"),
     ],
 )
 def test_flags_of_the_guides_that_are_none_here(words: str, said: str, capsys: Capture) -> None:
     with pytest.raises(SystemExit):
         parse_arguments(words.split())
     assert said in capsys.readouterr().err
+
+
+PRINTED = """
+base:
+metadata: '{"get_bos_id": 1, "get_eos_ids":[2]}'
+model:
+use_kv_cache: True
+dtype_override: fp32
+quantization:
+qmode: 8da4w
+export:
+max_seq_length: 64
+backend:
+xnnpack:
+enabled: True
+extended_ops: True
+"""
+
+
+def test_lines_that_lost_their_indentation(tmp_path: Path) -> None:
+    """As Execu_Chat's page prints its file."""
+    path = tmp_path / "qwen3_4b8da4w.yaml"
+    path.write_text(PRINTED)
+    assert read_options_file(path) == {
+        "metadata": {"get_bos_id": 1, "get_eos_ids": [2]},
+        "recipe": "8da4w",
+        "context": 64,
+        "target": "cpu",
+    }
+    path.write_text("model:\nbackend:\nrecipe: fp16\n")
+    assert read_options_file(path) == {"recipe": "fp16"}
+    path.write_text("backend:\nxnnpack:\nenabled: False\nvulkan:\nforce_fp16: True\n")
+    with pytest.raises(ConfigError, match="several backends and no indentation"):
+        read_options_file(path)
+
+
+def test_overrides_need_no_signs() -> None:
+    words = ["export", "base.checkpoint=a.pth", "+export.max_seq_length=64", "x=y"]
+    assert split_overrides(words) == (["export", "x=y"], words[1:3])
 
 
 def test_overrides_need_no_file(checkpoint: Path, tmp_path: Path, capsys: Capture) -> None:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import weakref
+
 import numpy as np
 import pytest
 
 from satchel.errors import ExecutionError
 from satchel.graph.builder import GraphBuilder
-from satchel.graph.ir import DType, Graph, Sym, Weight
+from satchel.graph.ir import DType, Graph, Node, Sym, Weight
 from satchel.graph.reference import ReferenceInterpreter
 from support.arrays import i32, normal
 
@@ -95,3 +97,26 @@ def test_inputs_are_converted_and_left_alone() -> None:
     assert out.dtype == np.float32
     np.testing.assert_array_equal(out, before + 1)
     np.testing.assert_array_equal(x, before)
+
+
+def test_what_nothing_reads_any_more_is_let_go() -> None:
+    """A model's values would fill the memory otherwise."""
+    b = GraphBuilder("forward")
+    x = b.input("x", (8,))
+    first = b.add(x, x)
+    value = first
+    for _ in range(6):
+        value = b.add(value, x)
+    b.output(b.add(value, first), "sum")
+    made: list[weakref.ref[np.ndarray]] = []
+    alive = []
+
+    def after(_: Node, results: list[np.ndarray]) -> list[np.ndarray]:
+        alive.append(sum(one() is not None for one in made))
+        made.extend(map(weakref.ref, results))
+        return results
+
+    x_values = normal(8)
+    out = ReferenceInterpreter(_no_weights).run(b.finish(), {"x": x_values}, after_node=after)
+    assert np.allclose(out["sum"], 10 * x_values, atol=1e-5)
+    assert max(alive) == 2  # the first, which is read at the end, and the one before

@@ -71,7 +71,7 @@ def test_vision_models_have_the_guides_names() -> None:
         assert vision_source(name) == f"torchvision:{ours}"
     assert vision_source("torchvision:vit") == "torchvision:vit_b_16"
     assert vision_source("torchvision:alexnet") == "torchvision:alexnet"
-    with pytest.raises(DownloadError, match=r"Inception v4 is timm's"):
-        find_entry("ic4")
+    assert vision_source("ResNet-50") == "torchvision:resnet50"
+    assert vision_source("ic4") == "timm:inception_v4"
     with pytest.raises(DownloadError, match=r"Did you mean torchvision:resnet50"):
         find_entry("resnet5")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from pathlib import Path
 
 import pytest
@@ -28,3 +30,18 @@ def test_the_plan_is_what_is_written(recipe: str, tmp_path: Path) -> None:
     assert len(program.weights) == plan.weights
     assert abs(program.size - plan.file_size) < 64  # the digits of the weights' errors
     assert plan.peak_memory > 10_000_000
+
+
+def test_weights_go_once_they_are_packed() -> None:
+    """They are part of circles in torch's program, and a compiler that follows needs the room."""
+    module = nn.Sequential(nn.Linear(8, 8)).eval()
+    gone = weakref.ref(module[0].weight)
+    gc.disable()
+    try:
+        export = prepare_module_export(module, (torch.zeros(1, 8),), ModuleOptions("fp16"))
+        del module
+        assert gone() is not None
+        export._release_weights()
+        assert gone() is None
+    finally:
+        gc.enable()

@@ -80,7 +80,10 @@ def find_target(name: str | Target, **options: Any) -> Target:
     family, _, chip = name.partition(":")
     found = _find_family(family)
     if found is None:
-        raise ConfigError(f"there is no target {name!r}", f"Targets: {_forms()}.")
+        meant = next((f"{one}:{name}" for one in families() if _takes(one, name)), None)
+        meant = meant or _family_of_backend(name)
+        said = f"Did you mean {meant}? " if meant else ""
+        raise ConfigError(f"there is no target {name!r}", f"{said}Targets: {_forms()}.")
     known = _option_names(found, options)
     for option in options:
         if option not in known:
@@ -174,6 +177,21 @@ def title_of(name: str) -> str:
     kind, _, chip = name.partition(":")
     family = _find_family(kind)
     return f"{(family and family.title) or kind.upper()} {chip}".rstrip()
+
+
+def _family_of_backend(name: str) -> str | None:
+    """The family of what ExecuTorch calls so."""
+    named = {t.backend_group.name: family for family, t in families().items() if t.backend_group}
+    return named.get(name.lower())
+
+
+def _takes(family: str, chip: str) -> bool:
+    """Whether a chip that was named alone is one of this family's."""
+    try:
+        find_target(f"{family}:{chip}")
+    except ConfigError:
+        return False
+    return True
 
 
 def _forms() -> str:

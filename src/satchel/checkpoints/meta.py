@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from satchel.checkpoints.base import Checkpoint
+from satchel.checkpoints.experts import RowRange, StackedTensor
 from satchel.checkpoints.jsonfile import positive_int, read_json
 from satchel.checkpoints.meta_config import EMBEDDING, read_config
 from satchel.checkpoints.meta_names import is_part, rename_and_split
@@ -32,6 +34,8 @@ from satchel.errors import CheckpointError
 FIRST_SHARD = "consolidated.00.pth"
 COMPARE_BYTES = 1 << 20
 HEAD = "lm_head.weight"
+# Parts of one layer of Phi.
+FUSED = {"qkv": ("q", "k", "v"), "gate_up": ("gate", "up")}
 # Under which training scripts save the weights, and the sizes of the model.
 WEIGHTS = ("model", "state_dict", "model_state_dict")
 SIZES = ("model_args", "args", "model_config")
@@ -51,16 +55,18 @@ def open_meta(folder: Path, params: Path | None = None) -> Checkpoint:
             "single-file checkpoints of Meta's are read",
             "Use the Hugging Face form of this model (hf:ORG/REPO)",
         )
-    found = params or folder / "params.json"
-    return open_torch_llama(folder / FIRST_SHARD, read_json(found), found)
+    return open_pth(folder / FIRST_SHARD, params, sharded=False)
 
 
-def open_pth(path: Path, params: Path | None = None) -> Checkpoint:
-    """Open one file of torch.save: Meta's .pth with its params.json, or llama2.c's .pt."""
+def open_pth(path: Path, params: Path | None = None, sharded: bool = True) -> Checkpoint:
+    """Open one file of torch.save: Meta's .pth with its params.json, or llama2.c's .pt. It may be
+    ``sharded``, until its folder was looked at."""
     found = params or path.parent / "params.json"
+    if params is not None and not params.is_file():
+        raise CheckpointError(f"{params} does not exist", "Check --params")
     if params is None and not found.is_file():
         return open_torch_llama(path, None, path)
-    if path.name.startswith("consolidated."):
+    if sharded and path.name.startswith("consolidated."):
         return open_meta(path.parent, found)
     return open_torch_llama(path, read_json(found), found)
 
@@ -98,6 +104,8 @@ def open_torch_llama(path: Path, params: dict[str, Any] | None, params_path: Pat
             stored.pop(HEAD, None)
         config = read_config(params, stored, heads, kv_heads, params_path)
         config["tie_word_embeddings"] = tied
+        if config["model_type"] == "phi3":
+            stored = fused(stored)
         if quantized:
             stored |= adaptors
         of_stories = trained and config["vocab_size"] <= STORY_TOKENS
@@ -117,6 +125,21 @@ def open_torch_llama(path: Path, params: dict[str, Any] | None, params_path: Pat
             branches=branches,
             rotated=rotated_tensors(params, stored),
         )
+
+
+def fused(stored: Mapping[str, ReadableTensor]) -> dict[str, ReadableTensor]:
+    """Layers that Phi has as one, from the parts that a conversion made of them."""
+    joined: dict[str, ReadableTensor] = {}
+    for name, tensor in stored.items():
+        layer, _, own = name.rpartition("_proj.weight")[0].rpartition(".")
+        whole = next((one for one, parts in FUSED.items() if own in parts), None)
+        if whole is None:
+            joined[name] = tensor
+        elif own == FUSED[whole][0]:
+            names = [f"{layer}.{part}_proj.weight" for part in FUSED[whole]]
+            rows = (RowRange(n, stored[n], 0, stored[n].shape[0]) for n in names if n in stored)
+            joined[f"{layer}.{whole}_proj.weight"] = StackedTensor(tuple(rows))
+    return joined
 
 
 def _parts(value: Any) -> tuple[Any, dict[str, Any] | None]:

@@ -12,6 +12,11 @@ from satchel.errors import CheckpointError
 
 EMBEDDING = "model.embed_tokens.weight"
 
+# A converted Phi-4-mini, whose params.json says nothing of how its positions are scaled: up to so
+# many tokens by the attention factor alone, since all its divisors for these are 1.
+PHI4_MINI = {"dim": 3072, "n_layers": 32, "n_heads": 24, "n_kv_heads": 8, "vocab_size": 200064}
+PHI4_CONTEXT, PHI4_EXTENDED, PHI4_ROTATED = 4096, 131072, 0.75
+
 # params.json does not say the scaling factor of Llama 3's long context: 32 in Llama 3.2's text
 # models, known by their hidden size (1B, 3B), and 8 in Llama 3.1.
 LLAMA3_2_HIDDEN_SIZES = {2048, 3072}
@@ -62,12 +67,31 @@ def read_config(
             "high_freq_factor": float(params.get("rope_high_freq_factor") or 4.0),
             "original_max_position_embeddings": 8192,
         }
-    return config
+    return _phi4_mini(config) if config["model_type"] == "phi3" else config
+
+
+def _phi4_mini(config: dict[str, Any]) -> dict[str, Any]:
+    pairs = int(config["head_dim"] * PHI4_ROTATED) // 2
+    ones = [1.0] * pairs
+    return config | {
+        "max_position_embeddings": PHI4_CONTEXT,
+        "original_max_position_embeddings": PHI4_CONTEXT,
+        "partial_rotary_factor": PHI4_ROTATED,
+        "rope_scaling": {
+            "type": "longrope",
+            "factor": PHI4_EXTENDED / PHI4_CONTEXT,
+            "short_factor": ones,
+            "long_factor": ones,  # no program is that long
+        },
+    }
 
 
 def _family(params: Mapping[str, Any], where: Path) -> str:
     """Llama, or what ExecuTorch's scripts have brought into the same form."""
     if params.get("partial_rotary_factor", 1.0) != 1.0:
+        sizes = {name: params.get(name) for name in PHI4_MINI}
+        if (sizes, params["partial_rotary_factor"]) == (PHI4_MINI, PHI4_ROTATED):
+            return "phi3"
         raise CheckpointError(
             f"{where} is of a converted Phi, and says nothing of how its positions are scaled",
             "Give the Hugging Face folder that it was converted from: none needs converting here",

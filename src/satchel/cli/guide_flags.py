@@ -30,7 +30,7 @@ _INSTEAD = {
     "--num-samples": "write --calibrate-samples N",
     "--max-length": "write --calibrate-length N",
     "--ar-len": "write --prefill-ar-len N",
-    "--xnnpack": "leave it out: --target cpu is usual",
+    **dict.fromkeys(("--xnnpack", "-X"), "leave it out: --target cpu is usual"),
     "--tokenizer-bin": "leave it out: --tokenizer_model is enough",
     "--tokenizer-path": _IN_THE_FILE,
     "--decoder-model-version": _IN_THE_FILE,
@@ -39,23 +39,37 @@ _INSTEAD = {
     **dict.fromkeys(
         ("--use-kv-cache", "--use-sdpa-with-kv-cache", "--delegate", "--use-partitioner"), _ALWAYS
     ),
-    **dict.fromkeys(("--build", "--build-folder"), "leave it out: nothing is built"),
+    **dict.fromkeys(("--build", "--build-folder", "-b"), "leave it out: nothing is built"),
+    "--prompt": 'write --calibrate "prompt:TEXT", or give it to satchel run',
+    "--max-new-tokens": "write --new-tokens N",
+    "-m": "the model is the first word, and a chip part of --target",
+    "-a": "write -o FOLDER/",
+    "-s": "leave it out: satchel device finds what is connected",
+    "-q": "write --recipe int8",
+    "-fp16": "write --recipe fp16",
+    "-precision": "write --recipe fp16 or fp32",
+    "-c": "write --units all",
+    "-d": "write --recipe fp32 or fp16",
+    "-E": "write --embedding-quantize BITS,GROUP",
+    "-qat": "leave it out: the checkpoint says it, and --preq_mode how",
+    "-lora": "write --lora_rank N",
+    **dict.fromkeys(("-kv", "-n"), _ALWAYS),
 }
 
 
 def instead_of(words: Sequence[str], command: str) -> str:
-    """What to type for the first of these words that the guides have; nothing if none is theirs.
+    """What to type for each of these words that the guides have; nothing if none is theirs.
 
     Their switches for a backend are targets here.
 
     >>> instead_of(["--decoder-model", "qwen3"], "export")
     'for --decoder-model the model is the first word: satchel export NAME'
     """
-    targets = {f"--{family}": f"write --target {family}" for family in families()}
-    for word in words:
-        flag = word.partition("=")[0]
-        if flag in targets:
-            return f"for {flag} {targets[flag]}"
-        if flag in _INSTEAD:
-            return f"for {flag} {_INSTEAD[flag].format(command=command)}"
-    return ""
+    targets = {family: f"write --target {family}" for family in families()}
+    found: dict[str, str] = {}
+    for flag in (word.partition("=")[0] for word in words if word.startswith("-")):
+        if flag.lstrip("-") in targets:
+            found[flag] = targets[flag.lstrip("-")]
+        elif flag in _INSTEAD:
+            found[flag] = _INSTEAD[flag].format(command=command)
+    return "; ".join(f"for {flag} {advice}" for flag, advice in found.items())

@@ -152,6 +152,11 @@ def parse_arguments(words: Sequence[str]) -> argparse.Namespace:
         words, overrides = split_overrides(words)
     parser = build_parser()
     arguments, rest = parser.parse_known_args(words)
+    if arguments.command == "export":
+        from satchel.exporter.executorch_config import why_no_override
+
+        for wrong in filter(None, map(why_no_override, [arguments.source or "", *rest])):
+            parser.error(wrong)
     # argparse gives FILE and TEXT their words together, and so loses a TEXT behind an option.
     if arguments.command == "run" and arguments.text is None and len(rest) == 1:
         arguments.text = rest.pop() if not rest[0].startswith("-") else None

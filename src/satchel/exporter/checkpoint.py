@@ -374,9 +374,9 @@ def _choices(opened: OpenedModel, rounding: RoundingPlan) -> Iterator[str]:
     if options.mode != "hybrid":
         yield options.mode
     if options.mode != "kv" and options.prefill_tokens != target.prefill_ar_len:
-        yield f"ar{options.prefill_tokens}"
+        yield f"ar{min(options.prefill_tokens, opened.context)}"
     if options.context not in (None, target.context):
-        yield f"c{options.context}"
+        yield f"c{opened.context}"
 
 
 def _metadata(

@@ -1,12 +1,13 @@
 """Configurations of ExecuTorch's export_llm as choices of ours.
 
 They come as groups in a YAML file (``base:``, ``model:``, ``quantization:``, ``backend:``,
-``export:``) and as ``++group.key=value`` on the command line. Each setting becomes choices of ours,
-or is not needed here, or is refused; a line says which.
+``export:``) and as ``++group.key=value``, or without the signs, on the command line. Each setting
+becomes choices of ours, or is not needed here, or is refused; a line says which.
 """
 
 from __future__ import annotations
 
+import difflib
 import json
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -20,7 +21,7 @@ from satchel.errors import ConfigError
 
 OUTPUT_NAME = "output_name"  # the choice that output_of makes a file's name of
 GROUPS = ("base", "model", "quantization", "backend", "export", "debug")
-_OVERRIDE = re.compile(rf"\+{{1,2}}((?:{'|'.join(GROUPS)})(?:\.\w+)+)=(.*)", re.DOTALL)
+_OVERRIDE = re.compile(rf"\+{{0,2}}((?:{'|'.join(GROUPS)})(?:\.\w+)+)=(.*)", re.DOTALL)
 
 _RENAMED = {
     "base.checkpoint": "checkpoint",
@@ -102,6 +103,58 @@ def split_overrides(words: Sequence[str]) -> tuple[list[str], list[str]]:
     """
     overrides = [word for word in words if _OVERRIDE.fullmatch(word)]
     return [word for word in words if not _OVERRIDE.fullmatch(word)], overrides
+
+
+def why_no_override(word: str) -> str:
+    """What is wrong with a word that looks like one that overrides a setting; else nothing.
+
+    >>> why_no_override("++bse.params=x")
+    "'++bse.params=x' overrides nothing: there is no group 'bse'; did you mean base?"
+    """
+    if not word.startswith(("+", "~")):
+        return ""
+    setting, equals, _ = word.lstrip("+~").partition("=")
+    group = setting.partition(".")[0]
+    if group not in GROUPS:
+        near = difflib.get_close_matches(group, GROUPS, 1)
+        meant = f"did you mean {near[0]}?" if near else f"the groups are {', '.join(GROUPS)}"
+        return f"{word!r} overrides nothing: there is no group {group!r}; {meant}"
+    if word.startswith("~"):
+        return f"{word!r} overrides nothing: write ++{setting}=null to leave a setting out"
+    if not equals:
+        return f"{word!r} has no value: write ++{setting}=VALUE"
+    return f"{word!r} overrides nothing: write ++GROUP.SETTING=VALUE"
+
+
+def indented(document: Mapping[str, Any]) -> dict[str, Any]:
+    """A configuration whose lines lost their indentation, as some pages print them, with it again.
+
+    >>> indented({"model": None, "use_kv_cache": True, "recipe": "fp16"})
+    {'model': {'use_kv_cache': True}, 'recipe': 'fp16'}
+    """
+    found: dict[str, Any] = {}
+    known, path = _known_settings(), ""  # of the group that the lines are in
+    for key, value in document.items():
+        inner = f"{path}.{key}" if path else ""
+        if key in GROUPS:
+            path = "" if value else str(key)
+            found[key] = value if value else {}
+        elif path.startswith("backend") and value is None:
+            path = f"backend.{key}"
+            found["backend"][key] = {}
+        elif inner in known:
+            place = found
+            for group in path.split("."):
+                place = place[group]
+            place[key] = value
+        else:
+            found[key] = value
+    if len(found.get("backend") or {}) > 1 and document.get("backend") is None:
+        raise ConfigError(
+            "the configuration has several backends and no indentation",
+            "Indent what belongs to each.",
+        )
+    return found
 
 
 def override(
@@ -328,17 +381,18 @@ def _refused() -> dict[str, str]:
     return {**_REFUSED, **own}
 
 
-def _unknown(setting: str, where: str) -> None:
-    import difflib
-
+def _known_settings() -> list[str]:
     known = [*_RENAMED, *_ONLY_ABOVE_0, *_WITH_PREQ, *_NOT_NEEDED, *_refused(), *_TAKEN]
-    known += _of_backends(
+    return known + _of_backends(
         lambda group: (
             *("enabled", *filter(None, [group.chip])),
             *(*group.options, *group.switches, *group.not_needed),
         )
     )
-    near = difflib.get_close_matches(setting, known, 1)
+
+
+def _unknown(setting: str, where: str) -> None:
+    near = difflib.get_close_matches(setting, _known_settings(), 1)
     advice = f"Did you mean {near[0]}?" if near else f"The groups are {', '.join(GROUPS)}."
     raise ConfigError(f"{where} has the unknown setting {setting!r}", advice)
 

@@ -12,6 +12,7 @@ from satchel.errors import ConfigError
 from satchel.exporter.executorch_config import (
     GROUPS,
     OUTPUT_NAME,
+    indented,
     is_grouped,
     override,
     translate,
@@ -42,6 +43,8 @@ def read_options_file(
     """
     where = "the command line" if path is None else str(path)
     document = {} if path is None else read_document(Path(path))
+    if any(group in document and document[group] is None for group in GROUPS):
+        document = indented(document)
     places = dict.fromkeys(PLACES)
     if overrides or is_grouped(document):
         translated = translate(override(document, overrides, _read_value), where)

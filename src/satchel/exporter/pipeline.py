@@ -10,6 +10,7 @@ is made: each step gives the next one a new value.
 
 from __future__ import annotations
 
+import gc
 import os
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -280,8 +281,7 @@ class Export:
         """
         with partial_folder(output.absolute().parent) as work:
             self._pack(work / "portable.satchel", False, threads)
-            self.portable.checkpoint.close()  # from here on weights are those of the program
-            return_memory()
+            self._release_weights()
             program = Program(work / "portable.satchel")
             metadata = {**program.metadata, "payloads": {}}
             files: dict[str, Path] = {}
@@ -299,12 +299,19 @@ class Export:
             )
             writer.write(output, _copying(program), lambda: metadata, overwrite)
 
+    def _release_weights(self) -> None:
+        """From here on weights are those of the program. Those of a torch program are part of
+        circles of references: they would go some time, and a compiler needs the memory now."""
+        self.portable.checkpoint.close()
+        gc.collect()
+        return_memory()
+
     def _convert(self, output: Path, overwrite: bool, threads: int) -> Path:
         """Write the portable form, and make of it what the target writes."""
         (target,), (compilation,) = self.targets, self.compilations.values()
         with partial_folder(output.absolute().parent) as work:
             self._pack(work / "portable.satchel", False, threads)
-            self.portable.checkpoint.close()
+            self._release_weights()
             program = Program(work / "portable.satchel")
             folder = work / "made"
             folder.mkdir()

@@ -59,7 +59,8 @@ class ReferenceInterpreter:
             array = np.asarray(inputs[value.name], dtype=value.dtype.numpy)
             check_shape(value, array.shape, sizes)
             computed[id(value)] = array
-        for node in graph.nodes:
+        last = last_readers(graph)
+        for place, node in enumerate(graph.nodes):
             arrays = [self._array(v, computed) for v in node.inputs]
             if before_node:
                 arrays = before_node(node, arrays)
@@ -73,6 +74,8 @@ class ReferenceInterpreter:
                 if value.state:
                     self.states[value.state] = result
                 computed[id(value)] = result
+            for read in last.get(place, ()):
+                computed.pop(read, None)
         # Copies: an array of a state changes with the next call.
         return {v.name: computed[id(v)].copy() for v in graph.outputs}
 
@@ -91,6 +94,20 @@ class ReferenceInterpreter:
         if value.state:
             return self.states[value.state]
         return computed[id(value)]
+
+
+def last_readers(graph: Graph) -> dict[int, list[int]]:
+    """By the place of a node, the ids of the values that nothing reads after it."""
+    kept = {id(value) for value in graph.outputs}
+    last: dict[int, int] = {}
+    for place, node in enumerate(graph.nodes):
+        for value in (*node.outputs, *node.inputs):
+            if value is not None and id(value) not in kept:
+                last[id(value)] = place
+    found: dict[int, list[int]] = {}
+    for value_id, place in last.items():
+        found.setdefault(place, []).append(value_id)
+    return found
 
 
 def check_shape(value: Value, shape: tuple[int, ...], sizes: dict[str, int]) -> None:

@@ -22,7 +22,7 @@ ALIASES = {
     "qwen2_5-1_5b-instruct": "qwen2_5-1_5b",
 }
 
-# What ExecuTorch's examples call models of torchvision.
+# What ExecuTorch's examples call models of torchvision, and one of timm's.
 VISION = {
     "mv2": "mobilenet_v2",
     "mv3": "mobilenet_v3_small",
@@ -35,11 +35,9 @@ VISION = {
     "resnet18": "resnet18",
     "resnet50": "resnet50",
     "ic3": "inception_v3",
+    "ic4": "timm:inception_v4",
 }
 VISION_PREFIX = "torchvision:"
-_ELSEWHERE = {
-    "ic4": "Inception v4 is timm's: export its module with satchel.export(module, inputs, recipe=…)"
-}
 
 
 def _letters(name: str) -> str:
@@ -65,11 +63,14 @@ def known_entry(name: str) -> CatalogEntry | None:
 def vision_source(name: str) -> str:
     """``torchvision:NAME`` for what the guides call such a model; any other name as it is.
 
-    >>> vision_source("mv3"), vision_source("qwen3-0_6b")
-    ('torchvision:mobilenet_v3_small', 'qwen3-0_6b')
+    >>> vision_source("mv3"), vision_source("ic4"), vision_source("qwen3-0_6b")
+    ('torchvision:mobilenet_v3_small', 'timm:inception_v4', 'qwen3-0_6b')
     """
-    meant = VISION.get(name.lower().removeprefix(VISION_PREFIX))
-    return f"{VISION_PREFIX}{meant}" if meant else name
+    own = name.lower().removeprefix(VISION_PREFIX)
+    meant = next((VISION[theirs] for theirs in VISION if _letters(theirs) == _letters(own)), None)
+    if meant is None:
+        return name
+    return meant if ":" in meant else f"{VISION_PREFIX}{meant}"
 
 
 def find_entry(name: str) -> CatalogEntry:
@@ -85,8 +86,6 @@ def find_entry(name: str) -> CatalogEntry:
 
 
 def _advice(name: str) -> str:
-    if name.lower() in _ELSEWHERE:
-        return _ELSEWHERE[name.lower()]
     names = [*CATALOG, *ALIASES, *VISION]
     near = difflib.get_close_matches(name.lower(), names, 1, cutoff=0.4)
     if not near:

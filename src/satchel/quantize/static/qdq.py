@@ -230,7 +230,8 @@ def own_noise(
             found[source.name] = decibels(*signal_to_noise(results[0], noisy))
         return results
 
-    ReferenceInterpreter(read_weight).run(graph, example, keep, measure)
+    # One call reads each weight once, so none is kept.
+    ReferenceInterpreter(read_weight, keeps_weights=False).run(graph, example, keep, measure)
     return found
 
 
