@@ -16,6 +16,7 @@ import torch
 
 import satchel
 from exporter.test_export_prequantized_meta import write_quantized
+from satchel.checkpoints import meta_config
 from satchel.cli.main import main
 from satchel.exporter import checkpoint as exporter
 from satchel.sources import find_entry
@@ -29,6 +30,7 @@ SMALLER = {"--lora_rank 16": "--lora_rank 4", "128000": "1", "128009, 128001": "
 WHOLE = "stories110M.pt"  # of the exports for an NPU, the one that is not only planned
 VISION = ("mv3", "resnet50", "vit", "swin_t")
 VOCABULARY = 512
+PARAMS = {"dim": 128, "n_layers": 2, "n_heads": 4, "vocab_size": VOCABULARY, "norm_eps": 1e-5}
 
 LLAMA_YAML = """
 base:
@@ -43,11 +45,22 @@ model: {use_kv_cache: True, use_sdpa_with_kv_cache: True, dtype_override: fp32}
 backend: {xnnpack: {enabled: True}}
 """
 EXECU_CHAT_YAML = """
-model: {use_kv_cache: True, use_sdpa_with_kv_cache: True, dtype_override: fp32}
-quantization: {qmode: 8da4w}
-export: {max_seq_length: 1024, max_context_length: 2048}
-backend: {xnnpack: {enabled: True, extended_ops: True}}
-"""
+base:
+metadata: '{"get_bos_id": 1, "get_eos_ids":[2]}'
+model:
+use_kv_cache: True
+use_sdpa_with_kv_cache: True
+dtype_override: fp32
+quantization:
+qmode: 8da4w
+export:
+max_seq_length: 1024
+max_context_length: 2048
+backend:
+xnnpack:
+enabled: True
+extended_ops: True
+"""  # without indentation, as its page shows it
 
 
 def rows() -> list[tuple[str, str]]:
@@ -63,8 +76,8 @@ def rows() -> list[tuple[str, str]]:
     return found
 
 
-def write_llama(folder: Path, trained: str = "") -> None:
-    """Meta's files, or (``trained``) a checkpoint of llama2.c's training of that name."""
+def llama_state() -> dict[str, torch.Tensor]:
+    """The weights of two layers under Meta's names."""
     generator = torch.Generator().manual_seed(1)
 
     def weight(*shape: int) -> torch.Tensor:
@@ -79,15 +92,35 @@ def write_llama(folder: Path, trained: str = "") -> None:
             state[f"{name}.attention.{part}.weight"] = weight(128, 128)
         for part, shape in {"w1": (256, 128), "w2": (128, 256), "w3": (256, 128)}.items():
             state[f"{name}.feed_forward.{part}.weight"] = weight(*shape)
-    params = {"dim": 128, "n_layers": 2, "n_heads": 4, "vocab_size": VOCABULARY, "norm_eps": 1e-5}
+    return state
+
+
+def write_llama(folder: Path, trained: str = "") -> None:
+    """Meta's files, or (``trained``) a checkpoint of llama2.c's training of that name."""
+    state = llama_state()
     folder.mkdir(exist_ok=True)
-    (folder / "params.json").write_text(json.dumps(params))
+    (folder / "params.json").write_text(json.dumps(PARAMS))
     write_ranks(folder / "tokenizer.model")
     if trained:
-        saved = {"model": OrderedDict(state), "model_args": params | {"max_seq_len": 256}}
+        saved = {"model": OrderedDict(state), "model_args": PARAMS | {"max_seq_len": 256}}
         torch.save(saved | {"best_val_loss": torch.tensor(1.0), "iter_num": 3}, folder / trained)
     else:
         torch.save(state, folder / "consolidated.00.pth")
+
+
+def write_converted(folder: Path) -> None:
+    """What the paper's convert_weights makes of Qwen3 and of Phi-4-mini."""
+    folder.mkdir()
+    state = llama_state()
+    state["output.weight"] = state["tok_embeddings.weight"]
+    torch.save(state, folder / "phi4_mini_meta.pth")
+    converted = PARAMS | {"n_kv_heads": 4, "use_hf_rope": True, "attention_qkv_bias": False}
+    (folder / "phi4.json").write_text(json.dumps(converted | {"partial_rotary_factor": 0.75}))
+    norms = [f"layers.{n}.attention.{part}_norm_fn.weight" for n in range(2) for part in "qk"]
+    torch.save(state | {n: torch.ones(32) for n in norms}, folder / "qwen3_0_6b_meta.pth")
+    (folder / "0_6b_config.json").write_text(
+        json.dumps(converted | {"head_dim": 32, "use_qk_norm": True, "rope_theta": 1000000.0})
+    )
 
 
 def write_ranks(path: Path) -> None:
@@ -102,6 +135,7 @@ def workplace(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("guides")
     write_llama(folder / "original")
     write_llama(folder, trained="stories110M.pt")
+    write_converted(folder / "hf_checkpoints")
     write_quantized(folder / "qlora", tiny_model("llama", vocab_size=VOCABULARY, head_dim=16))
     (folder / "qlora" / "tokenizer.json").unlink(missing_ok=True)
     write_ranks(folder / "qlora" / "tokenizer.model")
@@ -141,6 +175,7 @@ def prepared(command: str) -> tuple[list[str], bool]:
 def missing(command: str) -> str:
     """A package that a command needs and that is not installed."""
     needed = ["onnxruntime_qnn"] if "qnn:" in command or "stories.satchel" in command else []
+    needed += ["coremltools"] if "coreml" in command else []
     needed += ["torchvision"] if shlex.split(command)[2] in VISION else []
     return next((name for name in needed if not importlib.util.find_spec(name)), "")
 
@@ -156,6 +191,7 @@ def test_the_commands_of_the_guides_run(
         return workplace / "stand-in"
 
     monkeypatch.setattr(exporter, "pull", small)
+    monkeypatch.setattr(meta_config, "PHI4_MINI", PARAMS | {"n_kv_heads": 4})
     monkeypatch.setenv("SATCHEL_CACHE", str(workplace / "cache"))
     monkeypatch.chdir(workplace)
     commands = rows()
