@@ -86,8 +86,8 @@ Model::Model(const std::string& path, int threads, uint64_t cache_memory, const 
   const auto cache =
       std::find_if(states.begin(), states.end(), [](const StateInfo& s) { return s.is_cache; });
   if (const std::string* kind = metadata_["kind"].text(); kind != nullptr && *kind == "speech") {
-    throw ConfigError(path + " writes down what is said, which the runner without Python does not",
-                      "satchel transcribe FILE AUDIO does it; inspect and verify work here.");
+    throw ConfigError(path + " writes down what is said, and is not a language model",
+                      "Use it as transcribe FILE AUDIO.");
   }
   if (!step || cache == states.end())
     throw ConfigError(path + " is not a language model",

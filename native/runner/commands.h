@@ -23,6 +23,7 @@ int bench(int argc, char** argv);
 int inspect(int argc, char** argv);
 int verify(int argc, char** argv);
 int tokenize(int argc, char** argv);
+int transcribe(int argc, char** argv);
 
 // The bytes of a file, or of standard input for "-".
 std::string read_file(const std::string& path);

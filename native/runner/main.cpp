@@ -19,6 +19,8 @@ constexpr const char* kUsage =
     "leaves\n"
     "  bench FILE         prefill and decode speed, time to first token, "
     "memory\n"
+    "  transcribe FILE A  what is said in WAV files; --format txt|srt|vtt --language CODE\n"
+    "                     --task transcribe|translate\n"
     "  inspect FILE       what is in it\n"
     "  verify FILE        every byte against its checksum\n"
     "  tokenize FILE TEXT the tokens of a text\n"
@@ -38,8 +40,9 @@ struct Command {
   int (*execute)(int, char**);
 };
 
-constexpr Command kCommands[] = {{"run", run},         {"chat", chat},     {"bench", bench},
-                                 {"inspect", inspect}, {"verify", verify}, {"tokenize", tokenize}};
+constexpr Command kCommands[] = {
+    {"run", run},         {"chat", chat},     {"bench", bench},      {"transcribe", transcribe},
+    {"inspect", inspect}, {"verify", verify}, {"tokenize", tokenize}};
 
 int failed(const char* message, const std::string& advice) {
   say(std::string("satchel-run: ") + message + (advice.empty() ? "" : ". " + advice));

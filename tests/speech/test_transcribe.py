@@ -187,6 +187,6 @@ def test_other_commands_say_what_a_program_that_hears_is_for(
     commands = (["run", program, "hi"], ["bench", program], ["chat", program])
     for command in commands if sys.platform != "win32" else ():
         done = subprocess.run([runner, *command], capture_output=True, check=False, timeout=60)
-        assert done.returncode == 1 and b"satchel transcribe FILE AUDIO" in done.stderr
+        assert done.returncode == 1 and b"transcribe FILE AUDIO" in done.stderr
     assert main(["bench", str(program), "--runs", "1", "--threads", "1", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["method"] == "encode"

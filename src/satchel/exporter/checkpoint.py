@@ -142,7 +142,7 @@ def prepare_export(
         context=opened.context,
         adapters=tuple(opened.adapters.apart),
         tokenizer=tokenizer.json.encode(),
-        text=_compiled(tokenizer),
+        text=compiled_tokenizer(tokenizer),
         pre_quantized=encoded.pre_quantized,
         rounder=lambda packer: rounding.rounder(
             encoded.checkpoint, opened.model, encoded.graphs, packer, told, merged, opened.tower
@@ -294,7 +294,7 @@ def read_tokens(opened: OpenedModel) -> TokenizerSpec:
     return spec
 
 
-def _compiled(tokenizer: TokenizerSpec) -> bytes:
+def compiled_tokenizer(tokenizer: TokenizerSpec) -> bytes:
     """The tokenizer as the native core maps it; empty where it lacks something, which is told."""
     from satchel.llm.compiled import NotCompiled, compile_tokenizer
 

@@ -16,6 +16,7 @@ from satchel.checkpoints.base import Checkpoint, TensorInfo, TokenizerSource
 from satchel.checkpoints.overlay import FloatTensor, OverlaidCheckpoint
 from satchel.errors import CheckpointError, ConfigError
 from satchel.exporter.checkpoint import (
+    compiled_tokenizer,
     count_parameters,
     find_checkpoint,
     model_name,
@@ -165,6 +166,7 @@ def prepare_speech_export(
         describe=describe,
         context=model.context,
         tokenizer=tokenizer.json.encode(),
+        text=compiled_tokenizer(tokenizer),
         rounder=lambda packer: rounding.rounder(whole, model, packer, told),
         rounding_memory=rounding.memory(model, graphs),
     )
@@ -175,7 +177,9 @@ def _check_options(options: ExportOptions) -> None:
     for target in options.targets:
         if not target.portable:
             raise ConfigError(
-                f"{target.name} does not run Whisper", f"Export it for {portable_names()}."
+                f"{target.name} does not run Whisper",
+                f"Export it for {portable_names()}; docs/speech.md says how its encoder and decoder "
+                "run on others, as modules.",
             )
     for each in fields(ExportOptions):
         value, usual = getattr(options, each.name), each.default
