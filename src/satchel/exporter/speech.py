@@ -178,8 +178,8 @@ def _check_options(options: ExportOptions) -> None:
         if not target.portable:
             raise ConfigError(
                 f"{target.name} does not run Whisper",
-                f"Export it for {portable_names()}; docs/speech.md says how its encoder and decoder "
-                "run on others, as modules.",
+                f"Export it for {portable_names()}; docs/speech.md says how its encoder and "
+                "decoder run on others, as modules.",
             )
     for each in fields(ExportOptions):
         value, usual = getattr(options, each.name), each.default
