@@ -131,6 +131,15 @@ def test_an_answer_that_nobody_can_read_is_no_bug(program: Path) -> None:
     assert "bug in Satchel" not in done.stderr and "2 new tokens" in done.stderr
 
 
+@pytest.mark.parametrize("command", ["chat {}", "run {} --prompt-file -"])
+def test_nobody_who_asks_is_no_bug(command: str, program: Path) -> None:
+    command = f"{' '.join(SATCHEL)} {command.format(program)} <&-"
+    done = subprocess.run(
+        ["bash", "-c", command], capture_output=True, text=True, timeout=120, check=False
+    )
+    assert "bug in Satchel" not in done.stderr and done.returncode == ("run" in command)
+
+
 def test_a_damaged_program_in_the_cache_is_made_again(
     checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

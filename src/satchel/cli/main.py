@@ -178,6 +178,8 @@ def _with_dashes(flag: re.Match[str]) -> str:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run a command; 0 is success, 1 a failure with its reason, 2 wrong usage."""
     arguments = parse_arguments(sys.argv[1:] if argv is None else argv)
+    if sys.stdin is None:  # closed (`satchel chat <&-`): as one that has nothing more to say
+        sys.stdin = open(os.devnull, encoding="utf-8")  # noqa: SIM115
     with warnings.catch_warnings():
         warnings.simplefilter("always", Remark)
         warnings.showwarning = _say_remark
