@@ -34,6 +34,7 @@ from apart import Journal, TrialError, run_apart
 from torch import nn
 
 import satchel
+from satchel.torch.vision_models import torchvision_models
 
 TEXT = """albert bart bert big_bird biogpt bloom camembert canine codegen convbert ctrl deberta
 deberta-v2 distilbert electra ernie esm falcon fnet funnel gemma gemma2 gpt2 gpt_neo gpt_neox gptj
@@ -164,8 +165,6 @@ def timm_case(name: str) -> Case:
 
 
 def torchvision_case(name: str) -> Case:
-    from satchel.torch.vision_models import torchvision_models
-
     models = torchvision_models()
     options = {"weights_backbone": None} if "rcnn" in name or name in ONE_STAGE else {}
     model = models.get_model(name, weights=None, **options).eval()
@@ -185,8 +184,11 @@ class Detector(nn.Module):
 
     def __init__(self, model: nn.Module) -> None:
         super().__init__()
+        from torchvision.ops import boxes
+
         self.model = model
         define_nms()
+        boxes.batched_nms = _batched_nms
 
     def forward(self, image: torch.Tensor) -> tuple[torch.Tensor, ...]:
         found = self.model([image])[0]
@@ -217,13 +219,21 @@ def _keep_best(dets: torch.Tensor, scores: torch.Tensor, iou_threshold: float) -
     return order[keep]
 
 
+def _batched_nms(
+    boxes: torch.Tensor, scores: torch.Tensor, kinds: torch.Tensor, iou_threshold: float
+) -> torch.Tensor:
+    """torchvision's own asks first whether there are boxes, which torch.export cannot follow."""
+    from torchvision.ops import nms
+
+    beyond = torch.cat([boxes.flatten(), boxes.new_zeros(1)]).max() + 1
+    return nms(boxes + (kinds.to(boxes) * beyond)[:, None], scores, iou_threshold)
+
+
 def _first_input(model: nn.Module) -> str:
     return next(iter(inspect.signature(model.forward).parameters))
 
 
 def torchvision_names() -> list[str]:
-    from satchel.torch.vision_models import torchvision_models
-
     models = torchvision_models()
     return [n for n in models.list_models() if not n.startswith("quantized_")]
 
@@ -340,6 +350,8 @@ def main() -> None:
     chosen = [n for n in arguments.names if n not in FAMILIES]
     journal = Journal(arguments.journal)
     for family in families:
+        if family != "transformers":
+            torchvision_models()  # also where it is built for another torch; timm uses it
         importlib.import_module(family)  # once, for all that are forked
         lines = []
         for line in rows(family, chosen or FAMILIES[family][0](), journal, arguments):

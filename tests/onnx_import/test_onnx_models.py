@@ -11,6 +11,7 @@ import onnx
 import pytest
 import torch
 from onnx import TensorProto, helper, numpy_helper
+from onnx.reference import ReferenceEvaluator
 from torch import nn
 
 import satchel
@@ -173,6 +174,53 @@ def test_operators_that_onnx_writes_with_others(tmp_path: Path) -> None:
     onnx.save(small_model(helper.make_node("Swish", ["x"], ["y"], alpha=2.0)), path)
     got = satchel.load(satchel.export(path, tmp_path / "m.satchel")).method()(x)
     np.testing.assert_allclose(got, x / (1 + np.exp(-2 * x)), rtol=1e-5, atol=1e-6)
+
+
+SEQUENCE = """
+<ir_version: 8, opset_import: ["" : 17]>
+g (float[4, 3] x) => (float[3, 4] y, float[1, 3] z, int64 n) {
+  whole = SplitToSequence <axis = 0, keepdims = 0> (x)
+  first = Constant <value = int64 {0}> ()
+  last = Constant <value = int64 {-1}> ()
+  two = Constant <value = int64[2] {1, 3}> ()
+  row = SequenceAt (whole, last)
+  longer = SequenceInsert (whole, row, first)
+  shorter = SequenceErase (longer)
+  y = ConcatFromSequence <axis = 1, new_axis = 1> (shorter)
+  n = SequenceLength (longer)
+  parts = SplitToSequence <axis = 0> (x, two)
+  z = SequenceAt (parts, first)
+}
+"""
+
+
+def test_sequences_are_those_of_onnx(tmp_path: Path) -> None:
+    model = onnx.parser.parse_model(SEQUENCE)
+    onnx.save(model, tmp_path / "m.onnx")
+    x = np.arange(12, dtype=np.float32).reshape(4, 3)
+    method = satchel.load(satchel.export(tmp_path / "m.onnx", tmp_path / "m.satchel")).method()
+    wanted = ReferenceEvaluator(model).run(None, {"x": x})
+    for mine, theirs in zip(method.run(x), wanted, strict=True):
+        np.testing.assert_array_equal(mine, theirs)
+
+
+def test_loops_within_loops_are_bounded(tmp_path: Path) -> None:
+    many = numpy_helper.from_array(np.array(900), "many")
+    number = helper.make_tensor_value_info("i", TensorProto.INT64, [])
+    go_on = helper.make_tensor_value_info("go", TensorProto.BOOL, [])
+    carried = helper.make_tensor_value_info("x", TensorProto.FLOAT, [2, 3])
+    made = [helper.make_tensor_value_info("go_on", TensorProto.BOOL, [])]
+    made.append(helper.make_tensor_value_info("r", TensorProto.FLOAT, [2, 3]))
+    nodes = [helper.make_node("Identity", ["go"], ["go_on"])]
+    inner = [*nodes, helper.make_node("Relu", ["x"], ["r"])]
+    body = helper.make_graph(inner, "inner", [number, go_on, carried], made)
+    outer = [*nodes, helper.make_node("Loop", ["many", "", "x"], ["r"], body=body)]
+    body = helper.make_graph(outer, "outer", [number, go_on, carried], made)
+    model = small_model(helper.make_node("Loop", ["many", "", "x"], ["y"], body=body))
+    model.graph.initializer.append(many)
+    onnx.save(model, tmp_path / "m.onnx")
+    with pytest.raises(UnsupportedOperatorError, match="more than 10000 graphs"):
+        satchel.export(tmp_path / "m.onnx", tmp_path / "m.satchel")
 
 
 def test_int8_on_the_command_line_is_for_python(

@@ -75,6 +75,19 @@ def test_what_a_mask_chooses(kind: type[nn.Module], shape: tuple[int, ...], tmp_
             np.testing.assert_allclose(mine, expected, 1e-5, 1e-5)
 
 
+@pytest.mark.parametrize("count", [0, 2, 3, 9])
+def test_the_first_of_what_is_chosen(count: int, tmp_path: Path) -> None:
+    class Best(nn.Module):
+        def forward(self, x: torch.Tensor) -> Any:
+            kept = x[x > 0]
+            return kept[:3] * 2, (x + 1)[x > 0][:3], kept[:5].sum()
+
+    x = torch.linspace(1, 2, 9) * torch.where(torch.arange(9) < count, 1.0, -1.0)
+    method = satchel.load(satchel.export(Best().eval(), (x,), tmp_path / "m.satchel")).method()
+    for mine, theirs in zip(method.run(x.numpy()), Best()(x), strict=True):
+        np.testing.assert_allclose(mine, theirs.numpy(), 1e-6)
+
+
 def test_of_nothing_there_is_no_greatest(tmp_path: Path) -> None:
     class Greatest(nn.Module):
         def forward(self, x: torch.Tensor) -> torch.Tensor:

@@ -27,6 +27,7 @@ from satchel.torch.operator_error import OperatorError
 
 _ADVICE = "Write these parts with other operators, or say what you miss. Nothing has been written."
 _OWN = ("", "ai.onnx")  # the names of ONNX's own set of operators
+_MOST_INLINED = 10_000
 _UNFORESEEN = (TypeError, ValueError, IndexError, KeyError, AttributeError, ArithmeticError)
 _TYPE_NAMES = {
     TensorProto.UINT8: "uint8",
@@ -94,7 +95,8 @@ class _Importer:
         self.version = next((self.versions[d] for d in _OWN if d in self.versions), 1)
         self.builder = GraphBuilder(name)
         self.low = Lowering(self.builder)
-        self.values: dict[str, Value | None] = {}
+        self.values: dict[str, Any] = {}  # a Value, a list of them, or None for nothing
+        self.inlined = 0
         self.types = {v.name: v.type.tensor_type.elem_type for v in self.graph.value_info}
         self.types |= {t.name: t.data_type for t in self.graph.initializer}
         for known in (self.graph.input, self.graph.output):
@@ -166,8 +168,9 @@ class _Importer:
         taken: set[int] = set()
         for output in self.graph.output:
             value = self.values.get(output.name)
-            if value is None:
-                raise ImportModuleError(f"the output {output.name} is never made, or is empty")
+            if not isinstance(value, Value):
+                what = "a sequence" if isinstance(value, list) else "never made, or is empty"
+                raise ImportModuleError(f"the output {output.name} is {what}")
             if id(value) not in made or id(value) in taken:
                 value = self.builder.reshape(value, shape=tuple(value.shape))
             taken.add(id(value))
@@ -269,6 +272,9 @@ class _Importer:
     def _inline(self, graph: Any, inputs: Sequence[Value | None]) -> list[Value | None]:
         """A graph within the graph, whose names are its own; once more, they mean other values."""
         told = len(self.problems)
+        self.inlined += 1
+        if self.inlined > _MOST_INLINED:  # loops within loops
+            raise OperatorError(f"more than {_MOST_INLINED} graphs within the graph")
         self._store(graph.initializer)
         self.values |= {v.name: given for v, given in zip(graph.input, inputs, strict=False)}
         self._nodes(graph.node, {o.name for o in graph.output})
@@ -320,7 +326,7 @@ class _Importer:
         for name in node.input:
             value = self.values.get(name)
             kind = self.types.get(name) or (_KINDS[value.dtype] if value else TensorProto.UNDEFINED)
-            shape = [int(d) for d in value.shape] if value else []  # type: ignore[arg-type]
+            shape = [int(d) for d in value.shape] if value else []
             types.append(helper.make_tensor_type_proto(kind, shape).SerializeToString())
         body = onnx.FunctionProto()
         body.ParseFromString(schema.get_context_dependent_function(node.SerializeToString(), types))

@@ -21,15 +21,15 @@ def loop(low: Lowering, call: Call, run: Body, inputs: Sequence[Value | None]) -
     """As often as is known at export; what a turn hands to the next, then what all have made."""
     times, condition, *carried = [*inputs, None, None][: max(2, len(inputs))]
     most = int(known_array(times, "a number of turns").reshape(-1)[0]) if times else _MOST_TURNS + 1
-    body = call.get("body")
+    body, go_on = call.get("body"), low.builder.constant("go_on", np.array(True))
     turns: list[list[Value | None]] = []
     for turn in range(most):
         if condition is not None and not known_array(condition, "the end of a loop").all():
             break
         if turn == _MOST_TURNS:
             raise OperatorError(f"a loop of more than {_MOST_TURNS} turns")
-        number = low.constant(np.array(turn, np.int64), "turn")
-        condition, *made = run(body, [number, low.constant(np.array(True), "go_on"), *carried])
+        number = low.builder.constant("turn", np.array(turn, np.int64))
+        condition, *made = run(body, [number, go_on, *carried])
         turns.append(made[len(carried) :])
         carried = made[: len(carried)]
     if not turns:

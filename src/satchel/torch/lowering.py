@@ -138,6 +138,11 @@ class Lowering:
         """What tells symbolic sizes: inputs, and what masks have chosen."""
         return [*self.builder.graph.inputs, *(places for _, places in self.chosen)]
 
+    def undecided(self, size: Dim) -> bool:
+        """Whether it is a size that nothing has yet, nor is it computed from such."""
+        known = {d.name for v in self._sized() for d in v.shape if isinstance(d, Sym)}
+        return isinstance(size, Sym) and not size.steps and size.name not in known
+
     def _reshape_around(self, value: Value, shape: Shape) -> Value:
         """Only what lies between symbolic sizes changes: these wait in front meanwhile."""
 

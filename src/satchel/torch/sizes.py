@@ -57,7 +57,20 @@ class Sizes:
             return reduce(operator.mul, parts)
         if kind in ("FloorDiv", "CleanDiv") and isinstance(parts[1], int):
             return parts[0] // parts[1]
+        if kind == "Min" and len(parts) == 2:
+            return self._least(*parts)
         raise OperatorError(f"a size that is computed from symbolic ones: {expression}")
+
+    @staticmethod
+    def _least(one: Dim, other: Dim) -> Dim:
+        """The lesser of a number and a size has a name of its own; the run decides it."""
+        number, size = (one, other) if isinstance(one, int) else (other, one)
+        if not isinstance(number, int) or not isinstance(size, Sym):
+            raise OperatorError(f"the lesser of the sizes {one} and {other}")
+        name = size.name.translate(
+            str.maketrans({" ": "_", "+": "p", "-": "m", "*": "x", "/": "d"})
+        )
+        return Sym(f"least_{number}_{name}", min(number, size.maximum))
 
     def _symbol(self, expression: Any) -> Sym:
         name = str(expression)

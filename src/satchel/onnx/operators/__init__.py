@@ -10,6 +10,7 @@ from satchel.onnx.operators import (
     recurrent,
     reduce,
     resize,
+    sequences,
     shape,
 )
 from satchel.onnx.operators.registry import OPERATORS, Call
@@ -26,5 +27,6 @@ __all__ = [
     "recurrent",
     "reduce",
     "resize",
+    "sequences",
     "shape",
 ]

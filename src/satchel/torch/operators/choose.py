@@ -28,6 +28,12 @@ def most_chosen(name: str, arguments: Sequence[Any]) -> int | None:
     return None
 
 
+def first_places(low: Lowering, size: Dim, most: int, count: Dim) -> Value:
+    """The first places of those that there are, i32 [count]."""
+    few = low.compare(low.count(size), low.number(most, DType.i32), kind="lt")
+    return chosen_places(low, few, count)
+
+
 def chosen_places(low: Lowering, mask: Value, size: Dim) -> Value:
     """Where a mask holds, counted over all of its entries, i32 [size]. Asked twice, it is one."""
     if not isinstance(size, Sym):

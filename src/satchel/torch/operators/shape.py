@@ -9,6 +9,7 @@ import numpy as np
 
 from satchel.graph.ir import DType, Sym, Value
 from satchel.torch.lowering import Lowering, Number, axis_of
+from satchel.torch.operators.choose import first_places
 from satchel.torch.operators.index import index_by
 from satchel.torch.operators.registry import OperatorError, aten
 
@@ -82,7 +83,7 @@ def piece(
     if low.shape == x.shape:
         return x
     if any(isinstance(v, Sym) for v in (x.shape[axis], start, low.shape[axis])):
-        return _symbolic_piece(low, x, axis, start or 0, step)
+        return _symbolic_piece(low, x, axis, start or 0, stop, step)
     if isinstance(stop, Sym):  # far enough to reach the end
         stop = None
     first, last = _bounds(low, x, axis, start, stop)
@@ -91,8 +92,11 @@ def piece(
     return low.take(x, np.arange(first, last, step), axis)
 
 
-def _symbolic_piece(low: Lowering, x: Value, axis: int, start: Any, step: int) -> Value:
+def _symbolic_piece(low: Lowering, x: Value, axis: int, start: Any, stop: Any, step: int) -> Value:
     """As many entries as torch says, counted from the start, which may lie before the end."""
+    if isinstance(stop, int) and not start and step == 1 and low.undecided(low.shape[axis]):
+        places = first_places(low, x.shape[axis], stop, low.shape[axis])
+        return low.emit("take", x, places, axis=axis)
     places = low.count(low.shape[axis])
     if step != 1:
         places = low.mul(places, low.number(step, DType.i32))
