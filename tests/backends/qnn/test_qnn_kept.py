@@ -8,11 +8,13 @@ import numpy as np
 import pytest
 
 import satchel
+from checkpoints.packed_files import write_packed
 from exporter.test_export_prequantized_gguf import rounded_like_gguf, write
 from exporter.test_export_prequantized_meta import write_quantized
 from satchel.backends import open_instance
 from satchel.backends.qnn.weights import ProgramWeights
 from satchel.errors import RecipeError
+from satchel.exporter import ExportOptions, prepare_export
 from satchel.llm.session import Session
 from satchel.runtime.program import Instance, Program
 from support.arrays import integers
@@ -65,6 +67,27 @@ def test_metas_codes_stay_in_4_bits_beside_their_adaptors(tmp_path: Path) -> Non
     reference = Session(program, instance=open_instance(program, reference=True)).feed(PROMPT)
     assert cosine(Session(program).feed(PROMPT), reference) > 0.999
     assert cosine(reference, Session(program, instance=Instance(program)).feed(PROMPT)) > 0.99
+
+
+@pytest.mark.parametrize("group", [-1, pytest.param(32, marks=pytest.mark.all_rows)])
+def test_gptqs_codes_stay_in_4_bits(tmp_path: Path, group: int) -> None:
+    """Symmetric ones: as blocks, or one scale for each row. The head, which those tools leave in
+    floats, has 8 bits there, and a note says so."""
+    model = tiny_model("llama", tie_word_embeddings=True)
+    folder = write_packed(tmp_path / "m", model, "gptq", group=group, sym=True)
+    job = prepare_export(folder, ExportOptions(mode="kv", **OPTIONS))
+    assert "model.embed_tokens.weight has floats in the checkpoint, and 8 bits" in job.notes[0]
+    program = Program(job.run(tmp_path / "m.satchel"))
+    expected, weights = dict(model.named_parameters()), ProgramWeights(program)
+    kept = [w["name"] for w in program.weights if w["encoding"] == "matrix_q4"]
+    assert len(kept) == 14  # seven layers of each of the two
+    for name in kept:
+        stored, wanted = weights.matrix(name), expected[name].detach().numpy()
+        assert stored.bits == 4
+        np.testing.assert_array_equal(stored.numbers(), wanted, name)
+    assert program.metadata["payloads"]["qnn:SM8750"]["shards"][0]["agreement"] > 0.999
+    reference = Session(program, instance=open_instance(program, reference=True)).feed(PROMPT)
+    assert cosine(Session(program).feed(PROMPT), reference) > 0.999
 
 
 def test_larger_groups_are_blocks_with_equal_scales() -> None:

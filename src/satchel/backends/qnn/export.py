@@ -39,6 +39,7 @@ from satchel.backends.qnn.sizes import (
     largest_layer,
     measuring_memory,
     reference_memory,
+    released_memory,
     weight_bytes,
 )
 from satchel.backends.qnn.vendor import require_packages
@@ -155,7 +156,7 @@ class NpuLanguageModel:
         self.graphs = tuple(one.before for one in lowered.values() if one.before.nodes)
         longest = max(self.methods, key=lambda name: self.methods[name])
         npu = lowered[longest].npu
-        check_matrices(npu, dict(draft.encodings), self.bits)
+        self._heads = check_matrices(npu, dict(draft.encodings), self.bits, draft.recipe.keeps)
         if self.bits == FLOATS and LOOKAHEAD_METHOD in self.methods:
             raise ConfigError(
                 "guessing ahead needs whole numbers on the NPU: sums of floats have an order, so "
@@ -189,12 +190,13 @@ class NpuLanguageModel:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        if len(self.methods) == 1 or self.shared:
-            return ()
-        return (
-            f"{self.chip.name} does not share weights between methods (v73 and newer do), so "
-            "each method has a binary of its own.",
-        )
+        said = [f"{name} has floats in the checkpoint, and 8 bits here." for name in self._heads]
+        if len(self.methods) > 1 and not self.shared:
+            said.append(
+                f"{self.chip.name} does not share weights between methods (v73 and newer do), so "
+                "each method has a binary of its own."
+            )
+        return tuple(said)
 
     def plan(self) -> CompilePlan:
         size = weight_bytes(self.draft.weight_bytes)
@@ -276,7 +278,8 @@ class NpuModule:
         shard = estimate_module(self.npu, weight_bytes(sizes))
         floats = 2 * sum(self.draft.weight_bytes.values())  # the module's own, until it is packed
         checking = measuring_memory(self.npu, floats)
-        return NpuPlan(self.chip.target, False, (shard,), checking, freed=floats).told()
+        freed = released_memory(floats)
+        return NpuPlan(self.chip.target, False, (shard,), checking, freed=freed).told()
 
     def compile(self, program: Program, folder: Path, progress: Progress) -> Compiled:
         samples = self.draft.samples

@@ -106,10 +106,14 @@ def _check_cache(chip: Chip, recipe: Recipe, bits: int) -> None:
         raise RecipeError("a KV cache of 16 bits goes with activations of 16", advice)
 
 
-def check_matrices(graph: Graph, encodings: dict[str, Encoding], bits: int) -> None:
-    """Every layer must be stored in a form that the NPU computes with."""
+def check_matrices(
+    graph: Graph, encodings: dict[str, Encoding], bits: int, keeps: bool = False
+) -> list[str]:
+    """Every layer must be stored in a form that the NPU computes with, or be a head that came with
+    codes of other layers (``keeps``): those heads, by name, have floats and are rounded here."""
+    heads: list[str] = []
     if bits == FLOATS:
-        return
+        return heads
     for node in graph.nodes:
         weight = node.inputs[1].weight if node.op == "linear" and node.inputs[1] else None
         if weight is None or hadamard_codes(weight.name):
@@ -119,9 +123,13 @@ def check_matrices(graph: Graph, encodings: dict[str, Encoding], bits: int) -> N
         fits = plain and fits_blocks(encoding.group, weight.shape[1])
         # An adaptor that came with the model is rounded here for the first time, to 8 bits.
         made = encoding.kind == "matrix_f16" and weight.role == "adapter"
+        if keeps and encoding.kind == "matrix_f16" and weight.role in ("head", "embedding"):
+            heads.append(RowPart.named(weight.name).weight)
+            made = True
         if not fits and not made and encoding.kind != "matrix_lpbq4":
             raise RecipeError(
                 f"the NPU does not compute with {weight.name} as {encoding}",
                 "Use the recipe 16a4w, 16a8w or 8a8w; of what is kept, groups of 32, 64 or whole "
                 "multiples of 64 without offsets can be.",
             )
+    return sorted(set(heads))

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from satchel.backends.qnn.annotate import CACHE_BITS, is_cache
+from satchel.backends.qnn.feeds import MEASURED_AT_ONCE
 from satchel.backends.qnn.row_parts import RowPart
 from satchel.backends.qnn.shards import NodeSize
 from satchel.encodings.encoding import Encoding
@@ -22,9 +23,13 @@ _MEMORY_PER_OTHER = 11.2
 _MEMORY_PER_NODE = 250_000
 _REFERENCE_PER_BYTE = 1.8
 # Of a module, which is one method; measured with benchmarks/paper_exports.py.
-_MODULE_BASE = 150_000_000
+_MODULE_BASE = 190_000_000
 _MODULE_PER_BYTE = 5.0
 _MEASURING_PER_VALUE = 1.5  # of the bytes of all its values as floats
+_MEASURING_MOST = int(4.3 * MEASURED_AT_ONCE)  # it is done in pieces
+# Of a module's floats, which are released before: packed ones are mapped, half as large, and the
+# rest is what measuring leaves behind.
+_RELEASED = 0.3
 _SECONDS_PER_NODE = 0.008
 _SECONDS_PER_BYTE = 150e-9
 
@@ -93,9 +98,16 @@ def reference_memory(piece: Graph) -> int:
 
 
 def measuring_memory(graph: Graph, floats: int) -> int:
-    """What a module's own rounding takes to measure: all weights and values as floats."""
+    """What measuring a module takes, beside its own weights, which were released before: ranges
+    in pieces, and then the whole of it as floats."""
     values = sum(v.type.max_bytes for node in graph.nodes for v in node.outputs)
-    return int(floats + values * _MEASURING_PER_VALUE)
+    ranges = min(floats + int(values * _MEASURING_PER_VALUE), _MEASURING_MOST)
+    return max(0, ranges - floats, int(floats * _RELEASED))
+
+
+def released_memory(floats: int) -> int:
+    """What of a module's own weights the process has no more while it is compiled."""
+    return int(floats * _RELEASED)
 
 
 def estimate_module(piece: Graph, size: NodeSize) -> ShardEstimate:

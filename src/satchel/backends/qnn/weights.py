@@ -129,7 +129,9 @@ class ProgramWeights:
         if self._encoding(name).is_quantized:
             return self._stored(name)
         if name not in self._made:
-            rows = self._program.weight(name)
+            part = RowPart.named(name)
+            first, last = part.rows(self._index[part.weight]["shape"][0])
+            rows = self._program.weight(part.weight)[first:last]
             codes, scales = quantize_rows(rows)
             least = self.least.get(name, np.float32(0))
             if (scales < least).any():

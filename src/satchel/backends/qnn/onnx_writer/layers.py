@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -49,7 +50,7 @@ def _matrix(to: OnnxWriter, name: str) -> None:
         return
     if stored.factors is None:
         scale = to.small(f"{name}.scale", stored.scales.reshape(rows).astype(np.float32))
-        zero = to.small(f"{name}.zero", np.zeros(rows, np.int8))
+        zero = _zeros(to, kind, rows)
         to.node("DequantizeLinear", [codes, scale, zero], f"{name}.number", axis=1)
         return
     whole = to.small(f"{name}.blocks", np.ascontiguousarray(stored.scales.T))
@@ -63,10 +64,16 @@ def _blocks(to: OnnxWriter, name: str, given: list[str], stored: StoredMatrix, k
     """Codes with a scale for each block of a column, and no zero points."""
     rows, cols = stored.codes.shape
     count = stored.scales.shape[1]
-    empty = bytes(-(-count * rows // 2) if kind == _INT4 else count * rows)
-    zero = to.large(f"zero.{kind}.{count}x{rows}", kind, [count, rows], lambda: empty)
+    zero = _zeros(to, kind, count, rows)
     size = cols // count
     to.node("DequantizeLinear", [*given, zero], f"{name}.number", axis=0, block_size=size)
+
+
+def _zeros(to: OnnxWriter, kind: str, *shape: int) -> str:
+    """Zero points of all blocks or rows: numpy has no arrays of 4 bits."""
+    count = math.prod(shape)
+    empty = bytes(-(-count // 2) if kind == _INT4 else count)
+    return to.large(f"zero.{kind}.{'x'.join(map(str, shape))}", kind, list(shape), lambda: empty)
 
 
 def _code_bytes(stored: StoredMatrix) -> bytes:
