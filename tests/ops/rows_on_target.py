@@ -90,6 +90,10 @@ class Joined:
 
     def export(self, target: Target, recipe: str, path: Path) -> Program:
         """The program for a target, with whatever that compiles."""
+        return Program(self.write(target, recipe, path))
+
+    def write(self, target: Target, recipe: str, path: Path) -> Path:
+        """The file for a target, whatever its kind."""
         arrays = {name: slot.array for name, slot in self.weights.items()}
         portable = Portable(
             "rows",
@@ -104,7 +108,7 @@ class Joined:
             lambda _: AboutModule(),
             Samples(examples=[self.inputs], least_snr=-999.0),
         )
-        return Program(Export.of(portable, [target]).run(path))
+        return Export.of(portable, [target]).run(path)
 
     def expected(self) -> dict[str, Array]:
         """What the reference computes, in floats."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
@@ -65,13 +65,33 @@ def require_all(target: Target, nodes: Sequence[Node]) -> None:
         )
 
 
+def lacks_dimensions(node: Node) -> bool:
+    """Whether a node computes with a number that is no tensor; one that is stored is none."""
+    computed = [v for v in node.inputs if v and v.constant is None and v.weight is None]
+    return any(not value.shape for value in (*computed, *node.outputs))
+
+
+def require_ops(graph: Graph, ops: Collection[str], file: str) -> None:
+    """Refuse a module's nodes that have a form in language models alone."""
+    refused = dict.fromkeys(node.op for node in graph.nodes if node.op not in ops)
+    if refused:
+        raise UnsupportedOperatorError(
+            [f"{op}: it has no form for modules in {file}" for op in refused],
+            "Export this module for cpu.",
+        )
+
+
 def require_fixed_floats(graph: Graph) -> None:
-    """Refuse a module with states, inputs of whole numbers, or sizes known only when it runs."""
+    """Refuse a module with states, with inputs or outputs of other numbers than 32-bit floats, or
+    sizes known only when it runs."""
     named = [f"{name}: a buffer that the module changes" for name in graph.states]
     for value in graph.inputs:
         if value.dtype != DType.f32:
             named.append(f"{value.name}: an input of {value.dtype.name} numbers")
         if tuple(value.shape) != largest(value.shape):
             named.append(f"{value.name}: a size that is known only when it runs")
+    for value in graph.outputs:
+        if value.dtype != DType.f32:
+            named.append(f"{value.name}: an output of {value.dtype.name} numbers")
     if named:
         raise UnsupportedOperatorError(named, "Export this module for cpu.")

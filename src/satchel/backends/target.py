@@ -132,6 +132,7 @@ class CompilePlan:
     peak_memory: int
     document: Mapping[str, Any]  # for --json
     lines: tuple[str, ...] = ()  # for --plan
+    files: tuple[str, ...] = ()  # what follows the output's stem, where others than a program are
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import gc
 import os
-import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -241,6 +240,9 @@ class Export:
         _refuse_existing(output, self.kind, overwrite)
         output.absolute().parent.mkdir(parents=True, exist_ok=True)
         plan = self.plan()
+        for written in plan.payloads.values():
+            for suffix in written.files:
+                _refuse_existing(_beside(output, suffix), self.kind, overwrite)
         # With something to compile, the portable form is there a second time.
         size = plan.disk if self.compilations else plan.file_size
         check_free_space(output.absolute().parent, size)
@@ -316,14 +318,11 @@ class Export:
             folder = work / "made"
             folder.mkdir()
             made = compilation.compile(program, folder, self.progress).files
-            for suffix in made:
-                place = output.with_name(output.stem + suffix)
-                _refuse_existing(place, self.kind, overwrite)
             for suffix, path in made.items():
-                place = output.with_name(output.stem + suffix)
+                place = _beside(output, suffix)
                 if path.is_dir():
-                    if place.exists():
-                        shutil.rmtree(place)
+                    if place.exists():  # it goes with the folder of this work
+                        os.rename(place, work / f"before{suffix}")
                     os.rename(path, place)
                 else:
                     take_place(path, place, overwrite)
@@ -348,6 +347,11 @@ def _check_alone(targets: Sequence[Target]) -> None:
                 f"{target.name} writes a {target.writes.suffix} file, and others a .satchel",
                 "Export a file for each.",
             )
+
+
+def _beside(output: Path, suffix: str) -> Path:
+    """One of the files that are written together."""
+    return output.with_name(output.stem + suffix)
 
 
 def _refuse_existing(output: Path, kind: FileKind, overwrite: bool) -> None:

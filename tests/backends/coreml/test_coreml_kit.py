@@ -9,7 +9,7 @@ import pytest
 
 import satchel
 from satchel.backends import find_target
-from satchel.errors import OutputExistsError
+from satchel.errors import ConfigError, OutputExistsError
 from support.tiny_llm import write_tiny_llm
 
 pytest.importorskip("coremltools", reason="pip install 'satchel[coreml]'")
@@ -41,3 +41,8 @@ def test_a_swift_package_is_written(tmp_path: Path) -> None:
     assert (resources / "tokenizer.json").exists()
     with pytest.raises(OutputExistsError, match="is not empty"):
         satchel.export(checkpoint, tmp_path / "n.mlpackage", target=target, context=64)
+    assert not (tmp_path / "n.mlpackage").exists()  # it was told before the work
+    older = find_target("coreml:iOS17", kit=str(tmp_path / "older"))
+    with pytest.raises(ConfigError, match="needs iOS 18"):
+        satchel.export(checkpoint, tmp_path / "n.mlpackage", target=older)
+    assert not (tmp_path / "older").exists()

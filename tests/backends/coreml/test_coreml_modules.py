@@ -112,3 +112,12 @@ def test_what_has_no_form_is_named(tmp_path: Path) -> None:
         satchel.export(Sorted().eval(), (torch.randn(2, 8),), tmp_path / "m", target="coreml")
     with pytest.raises(RecipeError, match="16 or 8 bits"):
         satchel.export(nn.ReLU().eval(), (torch.randn(2),), target="coreml", recipe="fp32")
+
+
+def test_what_would_be_computed_otherwise_is_refused(tmp_path: Path) -> None:
+    """Core ML's pools know neither dilation nor a last window that counts what is not there."""
+    x = torch.randn(1, 3, 9, 9)
+    counting = nn.AvgPool2d(2, 2, ceil_mode=True)
+    for module, reason in ((nn.MaxPool2d(2, 1, dilation=2), "dilation"), (counting, "ceil_mode")):
+        with pytest.raises(UnsupportedOperatorError, match=reason):
+            satchel.export(module.eval(), (x,), tmp_path / "m.mlpackage", target="coreml")

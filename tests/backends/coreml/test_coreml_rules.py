@@ -12,6 +12,7 @@ from satchel.backends import find_target
 from satchel.backends.coreml import rules
 from satchel.errors import ConfigError, OutputExistsError, SatchelError
 from satchel.exporter import ExportOptions, prepare_export
+from satchel.exporter.pipeline import Export
 from support.tiny_llm import write_tiny_llm
 
 
@@ -63,3 +64,31 @@ def test_a_package_is_replaced_only_if_it_may_be(checkpoint: Path, tmp_path: Pat
     satchel.export(checkpoint, path, target="coreml", recipe="fp16", overwrite=True)
     assert {p for p in path.rglob("*")} == before
     assert not list(tmp_path.glob(".partial*"))
+
+
+def test_what_lies_beside_is_told_before_the_work(
+    checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("coremltools")
+    monkeypatch.setattr(Export, "_pack", lambda *_: pytest.fail("weights were read"))
+    (tmp_path / "m.tokenizer.json").write_text("mine")
+    with pytest.raises(OutputExistsError, match=r"m\.tokenizer\.json exists"):
+        satchel.export(checkpoint, tmp_path / "m.mlpackage", target="coreml", recipe="fp16")
+    assert [path.name for path in tmp_path.iterdir()] == ["m.tokenizer.json"]
+
+
+def test_an_interrupted_export_leaves_what_was_there(
+    checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("coremltools")
+    path = satchel.export(checkpoint, tmp_path / "m n.mlpackage", target="coreml", recipe="fp16")
+    before = {p: p.read_bytes() for p in tmp_path.rglob("*") if p.is_file()}
+    from satchel.backends.coreml.blobs import BlobFile
+
+    def interrupted(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(BlobFile, "write", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        satchel.export(checkpoint, path, target="coreml", recipe="fp16", overwrite=True)
+    assert {p: p.read_bytes() for p in tmp_path.rglob("*") if p.is_file()} == before

@@ -87,7 +87,8 @@ class CoreMlLanguageModel:
             f"{megabytes(caches)} of caches, for {self._system} and newer, laid out for "
             f"{self._units}"
         )
-        return CompilePlan(self._package.size, _MEMORY, document, (line,))
+        files = PACKAGE, TOKENIZER
+        return CompilePlan(self._package.size, _MEMORY, document, (line,), files)
 
     def compile(self, program: Program, folder: Path, progress: Progress) -> Compiled:
         label, total = f"Writing {self._draft.recipe_name} for Core ML", self._package.size

@@ -140,24 +140,14 @@ class FunctionWriter:
         return Mil.linear(x=x, weight=matrix, bias=shift or constants.zeros(last - first))
 
     def rms_norm(self, node: Node) -> Any:
-        """Divided by its largest number first, a row's squares are numbers that 16 bits hold."""
         x, axis = self.input(node), self._axis(node.inputs[0])
-        unit = self._unit(x, axis, attr_float(node.attrs, "eps"))
+        unit = scaled_to_one(x, axis, attr_float(node.attrs, "eps"))
         return Mil.mul(x=unit, y=self._vector(node, 1, axis))
-
-    def _unit(self, x: Any, axis: int, eps: float) -> Any:
-        largest_one = Mil.reduce_max(x=Mil.abs(x=x), axes=[axis], keep_dims=True)
-        largest_one = Mil.maximum(x=largest_one, y=np.float16(_LEAST))
-        small = Mil.real_div(x=x, y=largest_one)
-        mean = Mil.reduce_mean(x=Mil.mul(x=small, y=small), axes=[axis], keep_dims=True)
-        rest = Mil.real_div(x=np.float16(eps**0.5), y=largest_one)
-        inverse = Mil.rsqrt(x=Mil.add(x=mean, y=Mil.mul(x=rest, y=rest)), epsilon=np.float16(6e-8))
-        return Mil.mul(x=small, y=inverse)
 
     def layer_norm(self, node: Node) -> Any:
         x, axis = self.input(node), self._axis(node.inputs[0])
         centred = Mil.sub(x=x, y=Mil.reduce_mean(x=x, axes=[axis], keep_dims=True))
-        unit = self._unit(centred, axis, attr_float(node.attrs, "eps"))
+        unit = scaled_to_one(centred, axis, attr_float(node.attrs, "eps"))
         out = Mil.mul(x=unit, y=self._vector(node, 1, axis))
         if len(node.inputs) > 2 and node.inputs[2] is not None:
             out = Mil.add(x=out, y=self._vector(node, 2, axis))
@@ -298,14 +288,25 @@ class FunctionWriter:
         return Mil.add(x=x, y=np.float16(shift)) if shift else x
 
     def gated(self, node: Node) -> Any:
-        function = FUNCTIONS[node.op.removesuffix("_mul")]
-        return Mil.mul(x=function(self.input(node)), y=self.input(node, 1))
+        return GATED[node.op](x=self.input(node), y=self.input(node, 1))
 
     def binary(self, node: Node) -> Any:
         return _BINARY[node.op](x=self.input(node), y=self.input(node, 1))
 
     def unary(self, node: Node) -> Any:
         return FUNCTIONS[node.op](self.input(node))
+
+
+def scaled_to_one(x: Any, axis: int, eps: float) -> Any:
+    """x over the root of its mean square. Divided by its largest number first, a row's squares are
+    numbers that 16 bits hold."""
+    largest_one = Mil.reduce_max(x=Mil.abs(x=x), axes=[axis], keep_dims=True)
+    largest_one = Mil.maximum(x=largest_one, y=np.float16(_LEAST))
+    small = Mil.real_div(x=x, y=largest_one)
+    mean = Mil.reduce_mean(x=Mil.mul(x=small, y=small), axes=[axis], keep_dims=True)
+    rest = Mil.real_div(x=np.float16(eps**0.5), y=largest_one)
+    inverse = Mil.rsqrt(x=Mil.add(x=mean, y=Mil.mul(x=rest, y=rest)), epsilon=np.float16(6e-8))
+    return Mil.mul(x=small, y=inverse)
 
 
 def cache_name(state: str) -> str:
@@ -347,6 +348,10 @@ FUNCTIONS: dict[str, Callable[[Any], Any]] = {
     "abs": lambda x: Mil.abs(x=x),
     "neg": lambda x: Mil.mul(x=x, y=np.float16(-1)),
 }
+GATED: dict[str, Callable[..., Any]] = {
+    "silu_mul": lambda x, y: Mil.mul(x=Mil.silu(x=x), y=y),
+    "gelu_tanh_mul": lambda x, y: Mil.mul(x=FUNCTIONS["gelu_tanh"](x), y=y),
+}
 _BINARY: dict[str, Callable[..., Any]] = {"add": Mil.add, "sub": Mil.sub, "mul": Mil.mul}
 _NODES: dict[str, Callable[[FunctionWriter, Node], Any]] = {
     "embedding": FunctionWriter.embedding,
@@ -360,7 +365,7 @@ _NODES: dict[str, Callable[[FunctionWriter, Node], Any]] = {
     "attention": FunctionWriter.attention,
     "take_rows": FunctionWriter.take_rows,
     "affine": FunctionWriter.affine,
-    **dict.fromkeys(["silu_mul", "gelu_tanh_mul"], FunctionWriter.gated),
+    **dict.fromkeys(GATED, FunctionWriter.gated),
     **dict.fromkeys(_BINARY, FunctionWriter.binary),
     **dict.fromkeys(FUNCTIONS, FunctionWriter.unary),
 }

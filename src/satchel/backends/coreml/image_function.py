@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from math import prod
 from typing import Any
 
 import coremltools as ct
@@ -12,10 +13,12 @@ from coremltools.converters.mil import Builder as Mil
 from coremltools.converters.mil.mil import Function, types
 
 from satchel.backends.coreml.constants import Constants
-from satchel.backends.coreml.function import FUNCTIONS
+from satchel.backends.coreml.function import FUNCTIONS, GATED, scaled_to_one
+from satchel.backends.foreign import lacks_dimensions
 from satchel.graph.ir import Graph, Node, Value, attr_float, attr_int, attr_ints, attr_str, largest
 from satchel.graph.ops.window import Window
 
+_MOST_DIMENSIONS = 5  # of Core ML's tensors
 _TO_LAST, _TO_FIRST = (0, 2, 3, 1), (0, 3, 1, 2)
 
 
@@ -86,6 +89,8 @@ class ImageFunctionWriter:
         assert value is not None
         if value.constant is not None:
             return self.constants.array(value.name, np.asarray(value.constant, np.float16))
+        if value.weight is not None:
+            return self.constants.vector(value.weight.name, value.weight.shape)
         known = self._known[id(value)]
         if known.plain is None:
             known.plain = Mil.transpose(x=known.first, perm=_TO_LAST)
@@ -112,7 +117,8 @@ class ImageFunctionWriter:
         channels = largest(x.shape)[3] // groups
         name, outputs = weight.weight.name, weight.weight.shape[0]
         kernel = self.constants.kernel(name, (outputs, channels, *window.kernel))
-        more = {} if self._bias(node) is None else {"bias": self._bias(node)}
+        bias = node.inputs[2] if len(node.inputs) > 2 else None
+        stored = {"bias": self._plain(bias)} if _is_stored(bias) else {}
         out = Mil.conv(
             x=self._first(x),
             weight=kernel,
@@ -121,16 +127,12 @@ class ImageFunctionWriter:
             pad=window.padding,
             dilations=window.dilation,
             groups=groups,
-            **more,
+            **stored,
         )
+        if bias is not None and not stored:
+            shift = Mil.reshape(x=self._plain(bias), shape=(1, -1, 1, 1))
+            out = Mil.add(x=out, y=shift)
         return _Known(first=self._activated(node, out))
-
-    def _bias(self, node: Node) -> Any:
-        bias = node.inputs[2] if len(node.inputs) > 2 else None
-        if bias is None:
-            return None
-        assert bias.constant is not None
-        return self.constants.array(f"{bias.name}#bias", bias.constant.astype(np.float16))
 
     def _activated(self, node: Node, x: Any) -> Any:
         activation = attr_str(node.attrs, "activation", "none")
@@ -142,11 +144,12 @@ class ImageFunctionWriter:
         rows, cols = weight.weight.shape
         matrix = self.constants.kernel(weight.weight.name, (rows, cols))
         out = Mil.matmul(x=self._plain(node.inputs[0]), y=matrix, transpose_y=True)
-        bias = self._bias(node)
-        return _Known(self._activated(node, out if bias is None else Mil.add(x=out, y=bias)))
+        if len(node.inputs) > 2 and node.inputs[2] is not None:
+            out = Mil.add(x=out, y=self._plain(node.inputs[2]))
+        return _Known(self._activated(node, out))
 
     def pool(self, node: Node) -> _Known:
-        window = Window.of(node.op, node.attrs)
+        window, divisor = Window.of(node.op, node.attrs), attr_int(node.attrs, "divisor", 0)
         given = {
             "x": self._first(node.inputs[0]),
             "kernel_sizes": window.kernel,
@@ -157,8 +160,11 @@ class ImageFunctionWriter:
         }
         if node.op == "max_pool2d":
             return _Known(first=Mil.max_pool(**given))
-        counted = bool(attr_int(node.attrs, "count_include_pad", 1))
-        return _Known(first=Mil.avg_pool(**given, exclude_padding_from_average=not counted))
+        counted = bool(divisor or attr_int(node.attrs, "count_include_pad", 1))
+        out = Mil.avg_pool(**given, exclude_padding_from_average=not counted)
+        if divisor:
+            out = Mil.mul(x=out, y=np.float16(prod(window.kernel) / divisor))
+        return _Known(first=out)
 
     def reduce_mean(self, node: Node) -> _Known:
         axes, keep = attr_ints(node.attrs, "axes"), bool(attr_int(node.attrs, "keepdims", 0))
@@ -166,7 +172,7 @@ class ImageFunctionWriter:
             x = Mil.reduce_mean(x=self._first(node.inputs[0]), axes=[2, 3], keep_dims=keep)
             return _Known(first=x) if keep else _Known(x)
         x = self._plain(node.inputs[0])
-        return _Known(Mil.reduce_mean(x=x, axes=list(axes), keep_dims=keep))
+        return _Known(Mil.reduce_mean(x=x, axes=list(axes), keep_dims=keep) if axes else x)
 
     def binary(self, node: Node) -> _Known:
         function, images = _BINARY[node.op], all(self._is_first(v) for v in node.inputs)
@@ -229,16 +235,22 @@ class ImageFunctionWriter:
         return _Known(Mil.softmax(x=self._plain(node.inputs[0]), axis=axis))
 
     def layer_norm(self, node: Node) -> _Known:
-        x, gamma = self._plain(node.inputs[0]), self._vector(node, 1)
-        beta = self._vector(node, 2) if len(node.inputs) > 2 and node.inputs[2] else None
+        """What is stored belongs to Core ML's own op; what is computed comes after it."""
+        gamma, beta = (*node.inputs[1:], None, None)[:2]
+        kept = _is_stored(gamma) and (beta is None or _is_stored(beta))
+        known = {"gamma": gamma, "beta": beta} if kept else {}
+        stored = {name: self._plain(value) for name, value in known.items() if value is not None}
         eps = np.float16(max(attr_float(node.attrs, "eps"), 1e-7))
-        out = Mil.layer_norm(x=x, axes=[-1], gamma=gamma, beta=beta, epsilon=eps)
+        x = self._plain(node.inputs[0])
+        out = Mil.layer_norm(x=x, axes=[-1], epsilon=eps, **stored)
+        if not kept:
+            out = Mil.mul(x=out, y=self._plain(gamma))
+            out = out if beta is None else Mil.add(x=out, y=self._plain(beta))
         return _Known(out)
 
-    def _vector(self, node: Node, place: int) -> Any:
-        value = node.inputs[place]
-        assert value is not None and value.constant is not None
-        return self.constants.array(f"{value.name}#vector", value.constant.astype(np.float16))
+    def rms_norm(self, node: Node) -> _Known:
+        unit = scaled_to_one(self._plain(node.inputs[0]), -1, attr_float(node.attrs, "eps"))
+        return _Known(Mil.mul(x=unit, y=self._plain(node.inputs[1])))
 
     def matmul(self, node: Node) -> _Known:
         return _Known(Mil.matmul(x=self._plain(node.inputs[0]), y=self._plain(node.inputs[1])))
@@ -251,12 +263,51 @@ class ImageFunctionWriter:
         q = Mil.mul(x=q, y=np.float16(attr_float(node.attrs, "scale")))
         scores = Mil.matmul(x=q, y=k, transpose_y=True)
         if len(node.inputs) > 3 and node.inputs[3] is not None:
-            scores = Mil.add(x=scores, y=self._plain(node.inputs[3]))
+            bias = self._plain(node.inputs[3])
+            if bias.shape[0] not in (1, scores.shape[0]):  # of the windows of each image
+                bias = Mil.tile(x=bias, reps=[scores.shape[0] // bias.shape[0], 1, 1, 1])
+            scores = Mil.add(x=scores, y=bias)
         mixed = Mil.matmul(x=Mil.softmax(x=scores, axis=-1), y=v)
         return _Known(Mil.transpose(x=mixed, perm=[0, 2, 1, 3]))
 
 
+def why_not(node: Node) -> str | None:
+    """What of an op an ML program does not do."""
+    if lacks_dimensions(node):
+        return f"{node.op} of a number without dimensions"
+    if any(len(value.shape) > _MOST_DIMENSIONS for value in (*node.inputs, *node.outputs) if value):
+        return f"{node.op} of more than {_MOST_DIMENSIONS} dimensions"
+    if node.op == "conv2d" and len(node.inputs) > 3 and node.inputs[3] is not None:
+        return "conv2d that adds another image to its result"
+    if node.op == "layer_norm" and "out_scale" in node.attrs:
+        return "layer_norm that gives codes"
+    if node.op in ("max_pool2d", "avg_pool2d"):
+        return _why_not_pool(node)
+    return None
+
+
+def _why_not_pool(node: Node) -> str | None:
+    window = Window.of(node.op, node.attrs)
+    if window.dilation != (1, 1):
+        return f"{node.op} of pixels that are not neighbours (dilation)"
+    if not attr_int(node.attrs, "ceil_mode", 0):
+        return None
+    top, bottom, left, right = window.padding
+    if (top, left) != (bottom, right):
+        return f"{node.op} whose windows reach over the edge (ceil_mode) of uneven padding"
+    counted = attr_int(node.attrs, "divisor", 0) or attr_int(node.attrs, "count_include_pad", 1)
+    if node.op == "avg_pool2d" and counted:
+        return "avg_pool2d whose windows count what lies over the edge (ceil_mode)"
+    return None
+
+
+def _is_stored(value: Value | None) -> bool:
+    """Whether a value is known before anything runs."""
+    return value is not None and (value.constant is not None or value.weight is not None)
+
+
 _BINARY: dict[str, Callable[..., Any]] = {
+    **GATED,
     "add": Mil.add,
     "sub": Mil.sub,
     "mul": Mil.mul,
@@ -279,6 +330,7 @@ _NODES: dict[str, Callable[[ImageFunctionWriter, Node], _Known]] = {
     "concat": _W.concat,
     "softmax": _W.softmax,
     "layer_norm": _W.layer_norm,
+    "rms_norm": _W.rms_norm,
     "matmul": _W.matmul,
     "attention_full": _W.attention_full,
     **dict.fromkeys(_BINARY, _W.binary),

@@ -252,9 +252,17 @@ def _reduced(function: Callable[..., Any]) -> Callable[[Mapping[str, Any]], Arra
 
 
 def _pool(a: Mapping[str, Any], function: Callable[..., Any], fill: float) -> Array:
-    kernel, strides = list(a["kernel_sizes"]), list(a["strides"])
-    pad = list(a["pad"]) if str(a["pad_type"]) == "custom" else [0, 0, 0, 0]
-    x = np.pad(a["x"], ((0, 0), (0, 0), (pad[0], pad[1]), (pad[2], pad[3])), constant_values=fill)
+    kernel, strides = [int(n) for n in a["kernel_sizes"]], [int(n) for n in a["strides"]]
+    pad = [int(n) for n in a["pad"]] if str(a["pad_type"]) == "custom" else [0, 0, 0, 0]
+    over = [0, 0]
+    if a.get("ceil_mode"):  # a last window that begins inside, as PyTorch has it
+        for axis in range(2):
+            size, (before, after) = a["x"].shape[2 + axis], pad[2 * axis : 2 * axis + 2]
+            steps = -(-(size + before + after - kernel[axis]) // strides[axis])
+            steps -= steps * strides[axis] >= size + before
+            over[axis] = max(0, steps * strides[axis] + kernel[axis] - size - before - after)
+    around = (pad[0], pad[1] + over[0]), (pad[2], pad[3] + over[1])
+    x = np.pad(a["x"], ((0, 0), (0, 0), *around), constant_values=fill)
     seen = np.lib.stride_tricks.sliding_window_view(x, kernel, axis=(2, 3))
     result: Array = function(seen[:, :, :: strides[0], :: strides[1]], axis=(-1, -2))
     if a.get("exclude_padding_from_average"):
@@ -298,6 +306,7 @@ _OPS: dict[str, Callable[[Mapping[str, Any]], Any]] = {
     "transpose": lambda a: np.transpose(a["x"], [int(p) for p in a["perm"]]),
     "expand_dims": lambda a: np.expand_dims(a["x"], tuple(int(i) for i in a["axes"])),
     "squeeze": lambda a: np.squeeze(a["x"], tuple(int(i) for i in a["axes"])),
+    "tile": lambda a: np.tile(a["x"], [int(n) for n in a["reps"]]),
     "concat": lambda a: np.concatenate([np.asarray(v) for v in a["values"]], int(a["axis"])),
     "gather": lambda a: np.take(a["x"], np.asarray(a["indices"]), axis=int(a["axis"])),
     "select": lambda a: np.where(a["cond"], a["a"], a["b"]),

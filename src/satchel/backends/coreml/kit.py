@@ -192,13 +192,25 @@ def chat_turns(program: Program) -> dict[str, str]:
     return {"first": first, "next": between, "after": after}
 
 
-def write_kit(program: Program, folder: Path, units: str) -> None:
-    """Write the Swift package into a folder that is new or empty."""
+def check_kit(folder: Path, is_language_model: bool, stateful: bool) -> None:
+    """Refuse a kit that could not be written, before the work that it is to go with."""
+    if not is_language_model:
+        raise ConfigError("a kit for Core ML is for language models", "Leave --kit out.")
+    if not stateful:
+        raise ConfigError(
+            "the Swift package keeps the conversation in the model's state, which needs iOS 18",
+            "Use --target coreml:iOS18, or leave --kit out.",
+        )
+    if folder.exists() and not folder.is_dir():
+        raise OutputExistsError(f"{folder} is no folder", "Give --kit another name.")
     if folder.exists() and any(folder.iterdir()):
         raise OutputExistsError(f"{folder} is not empty", "Give --kit another folder.")
+
+
+def write_kit(program: Program, folder: Path, units: str) -> None:
+    """Write the Swift package into a folder that is new or empty."""
     about = program.about
-    if not isinstance(about, AboutLanguageModel):
-        raise ConfigError("a kit for Core ML is for language models", "Leave --kit out.")
+    assert isinstance(about, AboutLanguageModel)
     resources = folder / "Sources" / "SatchelModel" / "Resources"
     resources.mkdir(parents=True)
     (folder / "Sources" / "example").mkdir()

@@ -15,7 +15,12 @@ from satchel.backends.coreml.rules import (
     check_recipe,
     require_packages,
 )
-from satchel.backends.foreign import ForeignTarget, require_all, require_fixed_floats
+from satchel.backends.foreign import (
+    ForeignTarget,
+    require_all,
+    require_fixed_floats,
+    require_ops,
+)
 from satchel.backends.target import (
     BackendGroup,
     Compilation,
@@ -123,10 +128,10 @@ class CoreMlTarget(ForeignTarget):
 
     def supports(self, node: Node) -> str | None:
         from satchel.backends.coreml.function import OPS
-        from satchel.backends.coreml.image_function import IMAGE_OPS
+        from satchel.backends.coreml.image_function import IMAGE_OPS, why_not
 
         if node.op in OPS | IMAGE_OPS:
-            return None
+            return why_not(node)
         return f"{node.op} has no form in an ML program here"
 
     def place(self, graphs: Sequence[Graph]) -> Placement:
@@ -137,19 +142,26 @@ class CoreMlTarget(ForeignTarget):
 
     def prepare(self, draft: Draft) -> Compilation:
         check_recipe(draft, self.stateful)
+        if self.kit:
+            from satchel.backends.coreml.kit import check_kit
+
+            check_kit(Path(self.kit), draft.is_language_model, self.stateful)
         from satchel.backends.coreml.export import CoreMlLanguageModel, CoreMlModule
 
         if draft.is_language_model:
             if self.palettes:
                 check_palettes(draft, self.stateful)
             return CoreMlLanguageModel(draft, self.system, self.units, self.palettes)
+        from satchel.backends.coreml.image_function import IMAGE_OPS
+
         require_fixed_floats(draft.graphs[0])
+        require_ops(draft.graphs[0], IMAGE_OPS, self.file)
         return CoreMlModule(draft, self.system, self.units)
 
     def after_export(self, program: Program) -> None:
-        from satchel.backends.coreml.kit import write_kit
-
         if self.kit:
+            from satchel.backends.coreml.kit import write_kit
+
             write_kit(program, Path(self.kit), self.units)
 
     @classmethod

@@ -61,7 +61,7 @@ class _PteExport(ABC):
             f"runner       {document['delegates']} parts by XNNPACK, kernels between them; "
             f"{megabytes(document['runtime_bytes'])} for caches and values beside the weights"
         )
-        return CompilePlan(self._file.size, _MEMORY, document, (line,))
+        return CompilePlan(self._file.size, _MEMORY, document, (line,), (PTE, *self._others))
 
     def compile(self, program: Program, folder: Path, progress: Progress) -> Compiled:
         label, total = f"Writing {self._draft.recipe_name} as .pte", self._file.size
@@ -69,6 +69,11 @@ class _PteExport(ABC):
         self._file.write(path, program, lambda done: progress(label, done, total))
         files = {PTE: path, **self._beside(program, folder)}
         return Compiled(files, self.plan().document)
+
+    @property
+    @abstractmethod
+    def _others(self) -> tuple[str, ...]:
+        """What further files have behind the output's stem."""
 
     @abstractmethod
     def _beside(self, program: Program, folder: Path) -> dict[str, Path]:
@@ -111,6 +116,10 @@ class PteLanguageModel(_PteExport):
             told["get_bos_id"] = [tokenizer.bos_id]
         return told
 
+    @property
+    def _others(self) -> tuple[str, ...]:
+        return (TOKENIZER,)
+
     def _beside(self, program: Program, folder: Path) -> dict[str, Path]:
         path, text = folder / "tokenizer.json", program.section("tokenizer").decode()
         path.write_text(tokenizer_for_runners(text), encoding="utf-8")
@@ -129,6 +138,10 @@ class PteModule(_PteExport):
     def _method(self, constants: Constants, named: dict[str, Bytes]) -> MethodWriter:
         (graph,) = self._draft.graphs
         return module_method(graph, self._draft.encodings, constants, named)
+
+    @property
+    def _others(self) -> tuple[str, ...]:
+        return (CLASSES, PREPROCESSING) if self._draft.about.get("vision") else ()
 
     def _beside(self, program: Program, folder: Path) -> dict[str, Path]:
         vision = program.metadata.get("vision")

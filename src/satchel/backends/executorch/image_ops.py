@@ -11,6 +11,7 @@ from executorch.backends.xnnpack.utils.xnnpack_constants import XNN_FLAG_KEEP_DI
 from satchel.backends.executorch.float_ops import LIMITS, function, mean_of_rows, out_shape
 from satchel.backends.executorch.part import XNN_OPS, Part
 from satchel.backends.executorch.xnnpack import NO_VALUE
+from satchel.backends.foreign import lacks_dimensions
 from satchel.backends.weight_rows import Bytes
 from satchel.graph.ir import DType, Node, attr_float, attr_int, attr_ints, attr_str, largest
 from satchel.graph.ops.window import Window
@@ -160,6 +161,12 @@ def _attention_full(part: Part, node: Node) -> int:
 
 def why_not(node: Node) -> str | None:
     """What of an op XNNPACK does not do."""
+    if lacks_dimensions(node):
+        return f"{node.op} of a number without dimensions"
+    if node.op == "conv2d" and len(node.inputs) > 3 and node.inputs[3] is not None:
+        return "conv2d that adds another image to its result"
+    if node.op == "layer_norm" and "out_scale" in node.attrs:
+        return "layer_norm that gives codes"
     if node.op == "softmax":
         axis, x = attr_int(node.attrs, "axis", -1), node.inputs[0]
         last = x is not None and axis % len(x.shape) == len(x.shape) - 1

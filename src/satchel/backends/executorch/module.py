@@ -7,10 +7,12 @@ from collections.abc import Mapping
 from satchel.backends.executorch import image_ops, integer_ops  # noqa: F401  (they register)
 from satchel.backends.executorch.language_model import FORWARD
 from satchel.backends.executorch.method import FLOAT, Constants, MethodWriter
-from satchel.backends.executorch.part import Part
+from satchel.backends.executorch.part import XNN_OPS, Part
 from satchel.backends.weight_rows import Bytes
 from satchel.encodings.encoding import Encoding
 from satchel.graph.ir import Graph, largest
+
+MODULE_OPS = frozenset(XNN_OPS) - {"rope"}  # whose angles a language model's kernels make
 
 
 def module_method(

@@ -74,11 +74,12 @@ class Part:
         kept = [value for value in wanted if id(value) in self.known]
         kept = [value for value in kept if value not in self.outside]
         for value in kept:
-            number = self.known[id(value)]
-            if id(value) in self.boxed:
-                shape = (1, *largest(value.shape))
-                new = self.graph.value(shape)
-                sizes = [1, *_sizes(value)]
+            number, boxed = self.known[id(value)], id(value) in self.boxed
+            # What goes outside is memory of its own: not what came in, nor what has gone already.
+            if boxed or number in (*self.graph.inputs, *self.graph.outputs):
+                front = (1,) if boxed else ()
+                new = self.graph.value((*front, *largest(value.shape)))
+                sizes = [*front, *_sizes(value)]
                 self.graph.node(schema.XNNStaticReshape(len(sizes), sizes, number, new, 0))
                 number = new
             self.graph.keep(number)

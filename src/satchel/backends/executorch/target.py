@@ -9,7 +9,12 @@ from typing import TYPE_CHECKING
 
 from satchel.backends.base import STATIC, in_integers
 from satchel.backends.executorch.rules import check_recipe, require_packages
-from satchel.backends.foreign import ForeignTarget, require_all, require_fixed_floats
+from satchel.backends.foreign import (
+    ForeignTarget,
+    require_all,
+    require_fixed_floats,
+    require_ops,
+)
 from satchel.backends.target import (
     Compilation,
     Defaults,
@@ -99,5 +104,8 @@ class ExecutorchTarget(ForeignTarget):
 
         if draft.is_language_model:
             return PteLanguageModel(draft, self.all_logits)
+        from satchel.backends.executorch.module import MODULE_OPS
+
         require_fixed_floats(draft.graphs[0])
+        require_ops(draft.graphs[0], MODULE_OPS, self.file)
         return PteModule(draft)
