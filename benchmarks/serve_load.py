@@ -3,10 +3,19 @@
     python benchmarks/serve_load.py smollm2-135m --llama-server llama.cpp/build/bin/llama-server
     python benchmarks/serve_load.py smollm2-135m llama3_2-1b --xllamacpp peers/xllamacpp/bin/python
 
-Every server runs the same GGUF file, with as many threads, and has a place for every client.
+Every server runs the same GGUF file, with as many threads, and has a place for every client; with
+``--recipe 8da4w`` Satchel has 4-bit weights of its own kind, made of that file.
 Clients ask one question after the other, each about another passage of this project's documents,
 and want answers of equal length. Each number of clients has a server of its own that has just been
 started, so that no cache knows its prompts; servers take turns, and the table has the medians.
+
+    python benchmarks/peers/vllm_folder.py llama3_2-1b SmolLM2/ llama-vllm
+    OMP_NUM_THREADS=2 VLLM_CPU_KVCACHE_SPACE=4 vllm serve llama-vllm --port 8300 \\
+        --max-num-seqs 64 --max-model-len 1024 --no-enable-prefix-caching &
+    python benchmarks/serve_load.py llama3_2-1b --running vllm=http://127.0.0.1:8300
+
+A server that runs already is asked as it is, by all numbers of clients: it must not know prompts.
+vLLM's build for processors takes no GGUF file, and has random weights of the same shape in bf16.
 
 llama3_2-1b has random weights (and SmolLM2's tokenizer), which make a text of no meaning: it is
 sampled, for a greedy one runs in circles that Satchel would guess ahead.
@@ -37,9 +46,10 @@ from satchel.sources.shapes import SHAPES
 from satchel.sweeps.processes import Failed, run_json
 
 HERE = Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE / "peers"))
 REAL = "smollm2-135m"
 PER_CLIENT = 1024  # tokens of context for each
-START_S, RUN_S = 120.0, 900.0
+START_S, RUN_S = 120.0, 600.0
 FIGURES = (("ttft_s", "p50"), ("ttft_s", "p99"), ("gap_s", "p50"), ("gap_s", "p99"))
 
 
@@ -77,8 +87,8 @@ def llama_server(start: Sequence[str]) -> Command:
     return command
 
 
-def prepare(name: str, work: Path, threads: int) -> Model:
-    """The GGUF file and the program of it; made once."""
+def prepare(name: str, work: Path, recipe: str = "keep", as_they_are: bool = False) -> Model:
+    """The GGUF file and the program of it."""
     log = work / "logs" / f"{name}.log"
     own = [sys.executable, "-m", "satchel"]
     real = Path(run_json([*own, "pull", REAL, "--json"], log)["path"])
@@ -86,16 +96,16 @@ def prepare(name: str, work: Path, threads: int) -> Model:
     if name != REAL:
         gguf = work / f"{name}.gguf"
         if not gguf.exists():
-            sys.path.insert(0, str(HERE / "peers"))
             from llamacpp_peer import write_gguf
 
             checkpoint = work / name
             write_checkpoint(name, checkpoint)
             write_gguf(checkpoint, gguf.with_suffix(".part"), SHAPES[name], tokenizer=real)
             gguf.with_suffix(".part").rename(gguf)
-    program = work / f"{name}.satchel"
-    export = ["export", str(gguf), "-o", str(program), "--recipe=keep", "--force", "--json"]
-    run_json([*own, *export, "--context=8192"], log)
+    program = work / f"{name}-{recipe}.satchel"
+    if not (as_they_are and program.exists()):
+        export = ["export", str(gguf), "-o", str(program), f"--recipe={recipe}", "--force"]
+        run_json([*own, *export, "--context=8192", "--json"], log)
     return Model(name, gguf, program, 0.0 if name == REAL else 0.8)
 
 
@@ -108,13 +118,14 @@ def passages() -> list[str]:
     return found
 
 
-def prompts(count: int, seed: int) -> list[str]:
+def prompts(count: int, seed: int, most: int = 2) -> list[str]:
     """Questions about passages: no two are alike, and the same seed gives the same ones."""
     asks = ("Explain this in simple words", "Summarise this", "What is unclear in this", "Continue")
     texts = passages()
     chosen = random.Random(seed)
     return [
-        f"{chosen.choice(asks)} ({number}): {' '.join(chosen.sample(texts, chosen.randint(1, 2)))}"
+        f"{chosen.choice(asks)} ({number}): "
+        + " ".join(chosen.sample(texts, chosen.randint(1, most)))
         for number in range(count)
     ]
 
@@ -156,18 +167,22 @@ def free_port() -> int:
 
 
 def measure(
-    command: Command, model: Model, clients: int, given: argparse.Namespace, log: Path
+    server: Command | str, model: Model, clients: int, given: argparse.Namespace, log: Path
 ) -> dict[str, Any]:
     port = free_port()
     requests = max(given.requests, -(-given.fewest // clients))
-    with running(command(model, port, clients, given.threads), port, log) as remote:
+    with (
+        contextlib.nullcontext(Remote(server, timeout=RUN_S))
+        if isinstance(server, str)
+        else running(server(model, port, clients, given.threads), port, log)
+    ) as remote:
         warm = LoadOptions(1, 2, 16, prompts=prompts(2, seed=1))
         measure_load(remote, warm)
         options = LoadOptions(
             clients,
             requests,
             given.new_tokens,
-            prompts=prompts(clients * requests, seed=0),
+            prompts=prompts(clients * requests, seed=0, most=given.passages),
             temperature=model.temperature,
         )
         return measure_load(remote, options)
@@ -209,25 +224,33 @@ def main() -> None:
     parser.add_argument("models", nargs="+", help=f"{REAL}, or shapes such as llama3_2-1b")
     parser.add_argument("--llama-server", metavar="BINARY", help="llama.cpp's server")
     parser.add_argument("--xllamacpp", metavar="PYTHON", help="of an environment with xllamacpp")
+    parser.add_argument("--running", metavar="NAME=URL", help="a server that runs already")
+    parser.add_argument("--recipe", default="keep", help="of Satchel's file")
+    parser.add_argument("--peers-only", action="store_true", help="Satchel is not measured")
+    parser.add_argument("--as-they-are", action="store_true", help="files of a run before are used")
     parser.add_argument("--clients", default="1,4,16,64")
     parser.add_argument("--requests", type=int, default=3, help="of each client, at least")
     parser.add_argument("--fewest", type=int, default=8, help="requests of all clients, at least")
     parser.add_argument("--new-tokens", type=int, default=64)
+    parser.add_argument("--passages", type=int, default=2, help="of a prompt, at most")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--work", type=Path, default=Path("/tmp/satchel-serve-load"))
     parser.add_argument("--json", type=Path, metavar="FILE", help="all figures")
     given = parser.parse_args()
     os.environ["OMP_NUM_THREADS"] = str(given.threads)
-    servers: dict[str, Command] = {"satchel": satchel}
+    servers: dict[str, Command | str] = {} if given.peers_only else {"satchel": satchel}
     if given.llama_server:
         servers["llama-server"] = llama_server([given.llama_server])
     if given.xllamacpp:
         script = str(HERE / "peers" / "xllamacpp_server.py")
         servers["xllamacpp"] = llama_server([given.xllamacpp, script])
+    if given.running:
+        name, _, url = given.running.partition("=")
+        servers[name] = url
     document: dict[str, Any] = {}
     for name in given.models:
-        model = prepare(name, given.work, given.threads)
+        model = prepare(name, given.work, given.recipe, given.as_they_are)
         print(f"\n{name}: first token and gap between tokens in ms\n")
         print("| clients | server | tok/s | first p50 | p99 | gap p50 | p99 |\n|" + "---|" * 7)
         for clients in map(int, given.clients.split(",")):

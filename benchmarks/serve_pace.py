@@ -50,10 +50,12 @@ class Clients:
             self._queue.append((answer, clock()))
 
     def come_in(self, batch: Batch) -> None:
-        while self._queue and not batch.waiting:
-            answer, asked = self._queue.popleft()
-            self._asked[answer] = asked
-            batch.add(answer)
+        for answer, asked in list(self._queue):
+            if batch.begins(answer):
+                self._queue.remove((answer, asked))
+                self._asked[answer] = asked
+                batch.add(answer)
+                batch.admit()
         batch.expected = min(len(self._queue), self._count - len(self._asked))
 
     def look(self) -> None:

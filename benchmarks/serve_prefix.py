@@ -44,9 +44,10 @@ def main() -> None:
     parser.add_argument("--new-tokens", type=int, default=16)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--work", type=Path, default=Path("/tmp/satchel-serve-load"))
+    parser.add_argument("--as-they-are", action="store_true", help="files of a run before are used")
     parser.add_argument("--json", action="store_true")
     given = parser.parse_args()
-    model = prepare(given.model, given.work, given.threads)
+    model = prepare(given.model, given.work, as_they_are=given.as_they_are)
     (own,) = measure(model, given, shared=False)
     first, again = measure(model, given, shared=True)
     found = {"own": own, "shared": first, "shared again": again}

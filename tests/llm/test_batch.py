@@ -373,6 +373,26 @@ def test_a_short_question_does_not_wait_for_a_long_text(program: Path) -> None:
         assert answer.tokens == alone(program, prompt, max_new_tokens=4, lookahead="off")
 
 
+def test_who_shares_a_beginning_waits_for_that_and_not_for_the_rest(program: Path) -> None:
+    llm = LLM(program)
+    llm.sessions.longest_piece = SHORT_STEP
+    batch = Batch()
+    shared = "ab" * 64
+    long = llm.generate(shared + "xyz" * 80, raw=True, max_new_tokens=4, lookahead="off")
+    batch.add(long)
+    batch.admit()
+    short = llm.generate(shared + "q", raw=True, max_new_tokens=4, lookahead="off")
+    other = llm.generate("cd" * 20, raw=True, max_new_tokens=4, lookahead="off")
+    while not batch.begins(short):
+        assert batch.begins(other)  # which shares nothing
+        batch.step()
+    assert not long.tokens
+    batch.add(short)
+    batch.finish()
+    assert short.stats.reused_tokens == 128
+    assert short.tokens == alone(program, shared + "q", max_new_tokens=4, lookahead="off")
+
+
 def test_guesses_are_bounded_too(program: Path) -> None:
     llm = LLM(program)
     batch = Batch([llm.generate("abc" * 20, raw=True, max_new_tokens=40, lookahead="on")])

@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from serve.conftest import Running
-from serve.test_server import wait_until
+from serve.test_server import request, wait_until
 
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser"))), None)
 sync_api = pytest.importorskip("playwright.sync_api")
@@ -144,6 +144,25 @@ def test_stop_regenerate_and_edit(
     page.get_by_role("button", name="Send again").click()
     answered(page, 1)
     assert page.locator("article.user .body").inner_text() == "Something else"
+
+
+def test_an_answer_that_was_cut_goes_on(page: Any, server: Running) -> None:
+    def kept() -> list[dict[str, str]]:
+        messages = page.evaluate("JSON.parse(localStorage['satchel.conversations'])[0].messages")
+        return [{"role": m["role"], "content": m["content"]} for m in messages]
+
+    limit(page, 6)
+    say(page, "Go on and on")
+    answered(page, 1)
+    assert re.fullmatch(r"\d\d:\d\d( [AP]M)?", page.locator("article time").nth(1).inner_text())
+    begun = kept()
+    fields = {"messages": begun, "max_tokens": 6, "continue_final_message": True}
+    rest = request(server, "/v1/chat/completions", fields)[1]["choices"][0]["message"]["content"]
+    page.get_by_role("button", name="Continue").click()
+    wait_until(lambda: len(kept()[1]["content"]) > len(begun[1]["content"]))
+    assert kept() == [begun[0], {"role": "assistant", "content": begun[1]["content"] + rest}]
+    answered(page, 1)
+    assert page.locator("article").count() == 2
 
 
 def test_what_a_model_writes_stays_text(page: Any) -> None:

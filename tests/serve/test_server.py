@@ -19,6 +19,7 @@ import pytest
 import satchel
 from satchel import LLM
 from satchel.serve import App, Settings
+from satchel.serve.fair_queue import FairQueue
 from satchel.serve.reasoning import ReasoningSplitter
 from serve.conftest import Running, serving
 from support.tiny_llm import write_tiny_llm
@@ -266,6 +267,17 @@ def test_clients_take_turns(serve: Serve) -> None:
     for thread in [*busy, other]:
         thread.join()
     assert "one" in order[:-2], order
+
+
+def test_who_waits_for_a_prompt_is_overtaken_but_not_for_ever() -> None:
+    queue: FairQueue[int] = FairQueue()
+    for number in range(40):
+        queue.put("one", number)
+    taken = [queue.take(lambda number: number > 0) for _ in range(20)]
+    assert taken == [*range(1, 17), None, None, None, None]
+    assert queue.take() == 0
+    queue.remove(17)
+    assert queue.take() == 18 and len(queue) == 21
 
 
 def test_an_answer_that_takes_too_long(serve: Serve) -> None:

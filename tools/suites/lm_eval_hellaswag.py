@@ -4,10 +4,12 @@
     satchel serve smollm2-135m &
     python tools/suites/lm_eval_hellaswag.py hellaswag_val_full.txt --url http://127.0.0.1:8080
     satchel eval smollm2-135m --hellaswag hellaswag_val_full.txt --limit 50     # for comparison
+    python tools/suites/lm_eval_hellaswag.py hellaswag_val_full.txt --chat
 
 The file is llama.cpp's: six lines for each item, as ``satchel eval --hellaswag`` takes it. The task
 is lm-eval's own but for where its items come from; their likelihoods are asked for with
-``local-completions``, by texts that the server turns into tokens.
+``local-completions``, by texts that the server turns into tokens. With ``--chat`` it is asked by
+``local-chat-completions`` which of four endings it is, and answers with a letter.
 """
 
 from __future__ import annotations
@@ -31,6 +33,26 @@ doc_to_target: "{{{{label}}}}"
 doc_to_choice: "choices"
 metric_list: [{{metric: acc}}, {{metric: acc_norm}}]
 """
+CHAT_TASK = """task: hellaswag_file
+dataset_path: json
+dataset_kwargs: {{data_files: {{validation: {items}}}}}
+output_type: generate_until
+validation_split: validation
+doc_to_text: |-
+  Which ending is right? Answer with A, B, C or D.
+
+  {{{{query}}}} ...
+  A: {{{{choices[0]}}}}
+  B: {{{{choices[1]}}}}
+  C: {{{{choices[2]}}}}
+  D: {{{{choices[3]}}}}
+doc_to_target: "{{{{'ABCD'[label]}}}}"
+generation_kwargs: {{until: ["\\n\\n"], max_gen_toks: 16, temperature: 0.0}}
+filter_list:
+  - name: letter
+    filter: [{{function: regex, regex_pattern: "([ABCD])"}}, {{function: take_first}}]
+metric_list: [{{metric: exact_match}}]
+"""
 
 
 def write_items(source: Path, items: Path, limit: int) -> None:
@@ -50,14 +72,22 @@ def main() -> int:
     parser.add_argument("--url", default="http://127.0.0.1:8080")
     parser.add_argument("--model", default="smollm2-135m")
     parser.add_argument("--limit", type=int, default=50, help="the first items")
+    parser.add_argument("--chat", action="store_true", help="ask for a letter in a chat")
     given = parser.parse_args()
     with tempfile.TemporaryDirectory() as work:
         items = Path(work) / "items.jsonl"
         write_items(given.file, items, given.limit)
-        (Path(work) / "hellaswag_file.yaml").write_text(TASK.format(items=items))
-        server = f"model={given.model},base_url={given.url}/v1/completions"
-        asked = ["run", "--model", "local-completions", "--tasks", "hellaswag_file"]
-        asked += ["--model_args", f"{server},tokenizer_backend=remote", "--include_path", work]
+        task = CHAT_TASK if given.chat else TASK
+        (Path(work) / "hellaswag_file.yaml").write_text(task.format(items=items))
+        asked = ["run", "--tasks", "hellaswag_file", "--include_path", work]
+        if given.chat:
+            server = f"model={given.model},base_url={given.url}/v1/chat/completions"
+            asked += ["--model", "local-chat-completions", "--apply_chat_template"]
+            asked += ["--model_args", server]
+        else:
+            server = f"model={given.model},base_url={given.url}/v1/completions"
+            asked += ["--model", "local-completions"]
+            asked += ["--model_args", f"{server},tokenizer_backend=remote"]
         return subprocess.run([sys.executable, "-m", "lm_eval", *asked], check=False).returncode
 
 

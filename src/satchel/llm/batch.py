@@ -91,7 +91,7 @@ class Batch:
 
     def step(self) -> bool:
         """One run of the model; False when all texts have ended."""
-        self._admit()
+        self.admit()
         if not self._members:
             return False
         self._members = deque(sorted(self._members, key=self._turn))
@@ -133,16 +133,19 @@ class Batch:
             return SHORT_STEP
         return self.pace.most(answering, len(self._members) + self.waiting + self.expected)
 
-    def _admit(self) -> None:
+    def begins(self, generation: Generation) -> bool:
+        """Whether it would begin at once, and not wait for room or for a prompt."""
+        return (
+            not self._evicted
+            and len(self._members) < self._most
+            and not any(m.goes_before(generation) for m in self._members)
+        )
+
+    def admit(self) -> None:
         """Begin with those that wait, but for those that had better wait for a prompt."""
         if self._evicted and not self._members:
             self._members.append(self._evicted.popleft())
-        while (
-            self._waiting
-            and not self._evicted
-            and len(self._members) < self._most
-            and not any(m.goes_before(self._waiting[0]) for m in self._members)
-        ):
+        while self._waiting and self.begins(self._waiting[0]):
             generation = self._waiting.popleft()
             try:
                 self._members.append(Member.begin(generation))

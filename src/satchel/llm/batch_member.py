@@ -81,13 +81,15 @@ class Member:
     def goes_before(self, waiting: Generation) -> bool:
         """Whether one that waits had better begin when more of this prompt has been read.
 
-        It may begin with the same page of a cache, which is then there; and prompts that are read
-        by turns are all late. But a short question does not wait for a long text.
+        The page that is read now may be one of its own, which is then there; and prompts that are
+        read by turns are all late. But a short question does not wait for a long text.
         """
         if not self.reading or self.left < PAGE:
             return False
-        same = list(waiting.prompt[:PAGE]) == list(self.generation.prompt[:PAGE])
-        return same or 2 * len(waiting.prompt) > self.left
+        if 2 * len(waiting.prompt) > self.left:
+            return True
+        page_end = self.session.position // PAGE * PAGE + PAGE
+        return list(waiting.prompt[:page_end]) == list(self.generation.prompt[:page_end])
 
     @property
     def pages(self) -> int:

@@ -201,10 +201,10 @@ class Engine:
                 self._changed.wait()
             self._drop_gone()
             # Later ones wait in the queue, where clients take turns, and not in the batch.
-            while len(self._queue) and len(self._running) < self._most and not self._batch.waiting:
-                ticket = self._queue.take()
+            while ticket := self._queue.take(lambda t: self._batch.begins(t.generation)):
                 self._running[ticket.generation] = ticket
                 self._batch.add(ticket.generation)
+                self._batch.admit()
             self._batch.expected = min(len(self._queue), self._most - len(self._running))
             return not self._stopped
 
@@ -283,8 +283,8 @@ class Engine:
             self._fail(generation, error)
         with self._changed:
             while self._stopped and len(self._queue):
-                ticket = self._queue.take()
-                self._give(ticket, Progress(ticket.index, "", 0, (), True, error))
+                if ticket := self._queue.take():
+                    self._give(ticket, Progress(ticket.index, "", 0, (), True, error))
         self._batch = self._new_batch()
 
     def _give(self, ticket: Ticket, progress: Progress) -> None:

@@ -60,6 +60,8 @@ function actions(index) {
       showMessages();
       ask();
     },
+    // Only the last answer can go on, and only one that was not done.
+    goOn: () => !running && index === current.messages.length - 1 && ask(current.messages[index]),
   };
 }
 
@@ -77,10 +79,11 @@ function showContext() {
   $("context").textContent = most && used ? `${used} of ${most} tokens` : "";
 }
 
-async function request(asked) {
+async function request(asked, goesOn) {
   const messages = await Promise.all(asked.map(asSent));
   if (settings.system) messages.unshift({ role: "system", content: settings.system });
   const made = { model: $("model").value, messages };
+  if (goesOn) made.continue_final_message = true;
   for (const name of NUMBERS) {
     const value = Number(settings[name]);
     if (settings[name] && Number.isFinite(value)) made[name] = value;
@@ -88,14 +91,19 @@ async function request(asked) {
   return made;
 }
 
-async function ask() {
+// An answer to the messages, or the rest of one that was stopped or cut.
+async function ask(unfinished = null) {
   const conversation = current;
   const asked = [...conversation.messages];
-  const message = { role: "assistant", content: "", reasoning: "", time: Date.now() };
+  const message = unfinished ?? { role: "assistant", content: "", reasoning: "", time: Date.now() };
+  if (!unfinished) conversation.messages.push(message);
+  delete message.stopped;
+  delete message.error;
   const log = $("log");
-  const index = conversation.messages.push(message) - 1;
+  const index = conversation.messages.indexOf(message);
   const shown = messageView(message, actions(index), true);
-  log.append(shown.view);
+  if (unfinished) log.querySelectorAll(":scope > article")[index].replaceWith(shown.view);
+  else log.append(shown.view);
   log.scrollTop = log.scrollHeight;
   log.setAttribute("aria-busy", "true"); // screen readers read the answer when it is whole
   const mine = (running = new AbortController());
@@ -109,7 +117,7 @@ async function ask() {
     if (atEnd) log.scrollTop = log.scrollHeight;
   };
   try {
-    message.told = await answer(await request(asked), settings.key, mine.signal, (delta) => {
+    message.told = await answer(await request(asked, unfinished), settings.key, mine.signal, (delta) => {
       if (!delta.content && !delta.reasoning_content) return;
       message.first ??= (performance.now() - started) / 1000;
       message.content += delta.content ?? "";

@@ -48,9 +48,14 @@ export function messageView(message, actions, live) {
     tools.append(copy);
     if (mine) tools.append(button("Edit", () => edit(), "Edit message"));
     else tools.append(button("Regenerate", actions.regenerate));
+    const cut = message.stopped || message.told?.reason === "length";
+    if (!mine && cut && message.content) tools.append(button("Continue", actions.goOn));
     tools.append(element("span", { class: "stats" }, stats(message)));
     if (message.time) {
-      view.title = new Date(message.time).toLocaleString();
+      const time = new Date(message.time);
+      view.title = time.toLocaleString();
+      const short = time.toLocaleTimeString([], { hour: "2-digit", minute: "2-digit" });
+      tools.append(element("time", { datetime: time.toISOString() }, short));
     }
     view.append(tools);
   }
