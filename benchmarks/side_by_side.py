@@ -20,7 +20,7 @@ from typing import Any
 
 import contenders
 from contenders import PEERS, Contender, Settings
-from peers.install import default_folder
+from peers.install import default_folder, environments_folder
 
 from report import Result, markdown
 from satchel import _native
@@ -132,7 +132,7 @@ def main() -> None:
     parser.add_argument("--new-tokens", type=int, default=64)
     folder = default_folder()
     parser.add_argument("--work", type=Path, default=folder / "work", help="for all files")
-    parser.add_argument("--environments", type=Path, default=folder / "environments")
+    parser.add_argument("--environments", type=Path, default=environments_folder())
     parser.add_argument("--fresh", action="store_true", help="prepare again what is there")
     parser.add_argument("--export-options", default="", help="more options of satchel export")
     parser.add_argument("--json", action="store_true", help="one JSON object instead of tables")

@@ -23,7 +23,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from peers.install import default_folder, interpreter
+from peers.install import default_folder, environments_folder, interpreter
 from peers.vision_models import MODELS
 
 from satchel.sweeps.peers import VISION
@@ -175,7 +175,7 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=os.cpu_count() or 1)
     folder = default_folder()
     parser.add_argument("--work", type=Path, default=folder / "vision", help="for all files")
-    parser.add_argument("--environments", type=Path, default=folder / "environments")
+    parser.add_argument("--environments", type=Path, default=environments_folder())
     parser.add_argument("--fresh", action="store_true", help="prepare again what is there")
     parser.add_argument(
         "--cpu-time", action="store_true", help="show what the fastest call of a round cost the CPU"

@@ -4,6 +4,8 @@
     python benchmarks/peers/install.py all --folder /tmp/peers
     python benchmarks/peers/install.py vision
 
+SATCHEL_PEER_ENVIRONMENTS is another folder for all of them, which sweeps look into as well.
+
 Packages come through the user's own pip settings. llama.cpp is compiled, which takes some ten
 minutes and a C++ compiler; AMX is left out, because it dies there under some hypervisors.
 """
@@ -41,6 +43,7 @@ _VISION = ("torchvision==0.28.0",)
 
 RECIPES = {
     "llamacpp": Recipe(_LLAMA, _BUILD, {"CMAKE_ARGS": _AVX512}),
+    "llama-bench": Recipe(("gguf",)),  # the tool itself comes with llama.cpp
     "llamacpp-avx2": Recipe(_LLAMA, _BUILD, {"CMAKE_ARGS": _AVX2}),
     "onnxruntime-genai": Recipe(
         (TORCH, "onnxruntime-genai==0.18.0", "onnx", "onnx_ir", "transformers>=5", "safetensors")
@@ -68,6 +71,12 @@ def default_folder() -> Path:
     return Path(cache) / "satchel-benchmarks"
 
 
+def environments_folder() -> Path:
+    """Where sweeps look for environments too."""
+    chosen = os.environ.get("SATCHEL_PEER_ENVIRONMENTS")
+    return Path(chosen) if chosen else default_folder() / "environments"
+
+
 def interpreter(name: str, environments: Path) -> Path:
     return environments / name / "bin" / "python"
 
@@ -91,7 +100,7 @@ def install(name: str, environments: Path) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("name", choices=[*RECIPES, *GROUPS])
-    folder = default_folder() / "environments"
+    folder = environments_folder()
     parser.add_argument("--folder", type=Path, default=folder, help=f"default: {folder}")
     arguments = parser.parse_args()
     failed = []

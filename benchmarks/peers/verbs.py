@@ -45,8 +45,18 @@ class Engine(Protocol):
         """Greedy, from an empty cache: seconds to the first token, seconds for the others."""
 
 
+@dataclass
+class Measured:
+    """Seconds to the first token and for the others, of each run."""
+
+    version: str
+    runs: list[tuple[float, float]]
+    load_s: float | None = None  # a tool that measures by itself may not tell
+
+
 Prepare = Callable[[Path, Path], Prepared]
 Load = Callable[[Path, int, int], Engine]  # model, threads, context
+Measure = Callable[[Path, argparse.Namespace], Measured]  # for tools that measure by themselves
 
 
 def read_config(checkpoint: Path) -> dict[str, Any]:
@@ -97,8 +107,8 @@ def _prepare(prepare: Prepare, arguments: argparse.Namespace) -> dict[str, Any]:
     return document
 
 
-def _bench(load: Load, arguments: argparse.Namespace) -> dict[str, Any]:
-    prepared = Prepared(**json.loads((arguments.model / PREPARED).read_text()))
+def _timed(load: Load, prepared: Prepared, arguments: argparse.Namespace) -> Measured:
+    """The runs of an engine that lives in this process."""
     prompt_tokens, new_tokens = arguments.prompt_tokens, arguments.new_tokens
     generator = random.Random(0)
     # Ids below 32,000 are plain tokens in every vocabulary that is used here.
@@ -114,13 +124,19 @@ def _bench(load: Load, arguments: argparse.Namespace) -> dict[str, Any]:
     load_s = time.perf_counter() - started
     for _ in range(arguments.warmup):
         run()
-    runs = [run() for _ in range(arguments.runs)]
-    prefill = [prompt_tokens / first for first, _ in runs]
-    decode = [(new_tokens - 1) / rest for _, rest in runs if rest > 0] or [0.0]
+    return Measured(engine.version, [run() for _ in range(arguments.runs)], load_s)
+
+
+def _told(prepared: Prepared, found: Measured, arguments: argparse.Namespace) -> dict[str, Any]:
+    prompt_tokens, new_tokens = arguments.prompt_tokens, arguments.new_tokens
+    first = [seconds for seconds, _ in found.runs]
+    prefill = [prompt_tokens / seconds for seconds in first]
+    decode = [(new_tokens - 1) / rest for _, rest in found.runs if rest > 0] or [0.0]
     filled = prompt_tokens + new_tokens // 2
+    loading = {} if found.load_s is None else {"load_s": found.load_s}
     return {
         "peer": prepared.peer,
-        "version": engine.version,
+        "version": found.version,
         "precision": prepared.precision,
         "prompt_tokens": prompt_tokens,
         "new_tokens": new_tokens,
@@ -130,15 +146,18 @@ def _bench(load: Load, arguments: argparse.Namespace) -> dict[str, Any]:
         "prefill_tok_s_spread": [min(prefill), max(prefill)],
         "decode_tok_s": statistics.median(decode),
         "decode_tok_s_spread": [min(decode), max(decode)],
-        "ttft_s": statistics.median(first for first, _ in runs),
-        "load_s": load_s,
+        "ttft_s": statistics.median(first),
+        "samples": {"prefill_tok_s": prefill, "decode_tok_s": decode, "ttft_s": first},
+        **loading,
         "bytes_per_token": prepared.weight_bytes_read + filled * prepared.kv_bytes_per_position,
         "peak_rss_bytes": peak_rss_bytes(),
     }
 
 
-def main(about: str, prepare: Prepare, load: Load) -> None:
-    """The command line of a peer's script."""
+def main(
+    about: str, prepare: Prepare, load: Load | None = None, measure: Measure | None = None
+) -> None:
+    """The command line of a peer's script: it has an engine to load, or measures by itself."""
     parser = argparse.ArgumentParser(description=about.splitlines()[0])
     verbs = parser.add_subparsers(dest="verb", required=True)
     verb = verbs.add_parser("prepare", help="convert and quantise a checkpoint for this peer")
@@ -158,7 +177,13 @@ def main(about: str, prepare: Prepare, load: Load) -> None:
         if arguments.verb == "prepare":
             document = _prepare(prepare, arguments)
         else:
-            document = _bench(load, arguments)
+            prepared = Prepared(**json.loads((arguments.model / PREPARED).read_text()))
+            if measure is not None:
+                found = measure(arguments.model / prepared.model, arguments)
+            else:
+                assert load is not None
+                found = _timed(load, prepared, arguments)
+            document = _told(prepared, found, arguments)
     if arguments.json:
         print(json.dumps(document))
         return

@@ -19,7 +19,7 @@ Prepare = Callable[[str, str, Path, Path], None]  # model, precision, folder of 
 Load = Callable[[Path, int], tuple[str, Run]]  # what prepare wrote, threads: version and a call
 
 
-def measure(run: Run, runs: int, warmup: int) -> dict[str, float]:
+def measure(run: Run, runs: int, warmup: int) -> dict[str, Any]:
     """Milliseconds of a call; ``cpu_ms`` is what it cost the processor, in all threads."""
     for _ in range(warmup):
         run()
@@ -29,8 +29,10 @@ def measure(run: Run, runs: int, warmup: int) -> dict[str, float]:
         run()
         processor.append(1000 * (time.process_time() - used))
         times.append(1000 * (time.perf_counter() - started))
+    samples = {"latency_s": [each / 1000 for each in times]}
     times.sort()
     return {
+        "samples": samples,
         "cpu_ms": min(processor),
         "median_ms": statistics.median(times),
         "fastest_ms": times[0],
@@ -61,6 +63,7 @@ def main(about: str, prepare: Prepare, load: Load) -> None:
             document: dict[str, Any] = {"folder": str(arguments.out)}
         else:
             version, run = load(arguments.folder.resolve(), arguments.threads)
-            document = {"version": version, **measure(run, arguments.runs, arguments.warmup)}
+            document = {"version": version, "threads": arguments.threads}
+            document |= measure(run, arguments.runs, arguments.warmup)
             document["peak_rss_bytes"] = peak_rss_bytes()
     print(json.dumps(document))

@@ -190,9 +190,11 @@ def check_keys(given: Mapping[str, Any], known: Mapping[str, Any], where: str) -
     """A key that nobody knows is an error that names the nearest one that somebody does."""
     for key in given:
         if key not in known:
-            near = difflib.get_close_matches(str(key), known, 1)
+            # Letters that changed places leave two that are equally near: modles, modes, models.
+            near = difflib.get_close_matches(str(key), known, 2, cutoff=0.8)
+            near = near or difflib.get_close_matches(str(key), known, 1)
             listed = f"It may have {', '.join(known)}."
             raise ConfigError(
                 f"{where} has the unknown key {key!r}",
-                f"Did you mean {near[0]!r}?" if near else listed,
+                f"Did you mean {' or '.join(map(repr, near))}?" if near else listed,
             )

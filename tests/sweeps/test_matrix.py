@@ -107,6 +107,7 @@ def test_a_file_is_read_with_paths_relative_to_it(tmp_path: Path) -> None:
     ("given", "message"),
     [
         ({}, "names no models"),
+        ({"modles": [TINY]}, "unknown key 'modles'. Did you mean 'modes' or 'models'?"),
         ({"models": [TINY], "recipe": ["fp16"]}, "unknown key 'recipe'"),
         ({"models": [{"name": "x"}]}, "must be a name or have a source"),
         ({"models": [TINY], "recipes": ["8da4w:big"]}, "is no recipe"),

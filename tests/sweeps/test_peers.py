@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
+import os
 import shutil
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -65,13 +68,20 @@ def scripts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_peers_are_measured_in_turns_with_ours(
     scripts: Path, tiny: dict[str, Any], tmp_path: Path
 ) -> None:
-    tiny |= {"peers": ["llamacpp", "executorch", "ncnn"], "repeats": 2}
-    rows = {row["peer"]: row for row in satchel.sweep(tiny, tmp_path / "results")}
+    tiny |= {"peers": ["llamacpp", "executorch", "ncnn"], "repeats": 2, "threads": [1]}
+    (tmp_path / "question.txt").write_text("Why?")
+    asked = {"file": str(tmp_path / "question.txt"), "new_tokens": 4}
+    tiny["include"] = [{"prompts": [asked], "peers": ["llamacpp"]}]
+    found = satchel.sweep(tiny, tmp_path / "results")
+    rows = {row["peer"]: row for row in found if row["prompt"] == "8+4"}
+    [of_file] = [row for row in found if row["peer"] and row["prompt"] == "question.txt+4"]
+    assert "peers are measured with random prompts" in of_file["error"]
     ours, peer = rows[""], rows["llamacpp"]
     assert ours["status"] == peer["status"] == "ok"
     assert peer["decode_tok_s"] > 0 and len(peer["decode_tok_s_samples"]) == 2
     assert (peer["recipe_description"], peer["peer_version"]) == ("fp32", "stand-in 1.0")
     assert peer["bandwidth_before"] > 0 and peer["bandwidth_after"] > 0
+    assert peer["bench_command"].startswith("env OMP_NUM_THREADS=1 ")  # all that it was given
     assert "executorch is not installed" in rows["executorch"]["error"]
     assert "install.py executorch" in rows["executorch"]["advice"]
     assert "no peer 'ncnn' runs language models" in rows["ncnn"]["error"]
@@ -80,9 +90,58 @@ def test_peers_are_measured_in_turns_with_ours(
     order = sorted(
         (record["started"], name.rpartition("-")[0].removeprefix("cell-"))
         for name, record in starts.items()
-        if name.startswith("cell-")
+        if name.startswith(("cell-" + ours["cell"], "cell-" + peer["cell"]))
     )
     assert [cell for _, cell in order] == [ours["cell"], peer["cell"], peer["cell"], ours["cell"]]
+
+
+# What llama.cpp's llama-bench prints, as far as it is read; the arguments are its own.
+LLAMA_BENCH = """\
+#!{python}
+import json, sys
+given = dict(zip(sys.argv[1::2], sys.argv[2::2]))
+assert given["--threads"] == "3" and given["--repetitions"] == "2" and given["--output"] == "json"
+reads = given["--n-gen"] == "0"
+assert given["--n-prompt"] == ("100" if reads else "0")
+assert given.get("--n-depth") == (None if reads else "100")
+times = [1e9, 2e9] if reads else [4e9, 8e9]
+print(json.dumps([{{"build_commit": "abc", "build_number": 7, "samples_ns": times}}]))
+"""
+
+
+def test_llama_bench_measures_by_itself(tmp_path: Path) -> None:
+    tool = tmp_path / "llama-bench"
+    tool.write_text(LLAMA_BENCH.format(python=sys.executable))
+    tool.chmod(0o755)
+    prepared = {"peer": "llama.cpp", "model": "model.gguf", "vocabulary": 320}
+    prepared |= {"weight_bytes_read": 1, "kv_bytes_per_position": 1, "precision": "Q4_0"}
+    (tmp_path / "prepared.json").write_text(json.dumps(prepared))
+    options = "--prompt-tokens=100 --new-tokens=8 --threads=3 --runs=2 --json".split()
+    done = subprocess.run(
+        [sys.executable, str(PEERS / "llama_bench_peer.py"), "bench", str(tmp_path), *options],
+        env={**os.environ, "LLAMA_BENCH": str(tool)},
+        stdout=subprocess.PIPE,
+        check=True,
+    )
+    found = json.loads(done.stdout)
+    assert found["version"] == "llama.cpp 7 (abc)" and found["precision"] == "Q4_0"
+    assert found["samples"]["prefill_tok_s"] == [100, 50]
+    assert found["samples"]["decode_tok_s"] == [2, 1]
+    assert found["ttft_s"] == 1.5
+
+
+def test_a_tool_that_a_peer_needs_is_named(
+    tiny: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LLAMA_BENCH", str(tmp_path / "nowhere"))
+    environment = tmp_path / "environments" / "llama-bench" / "bin"
+    environment.mkdir(parents=True)
+    (environment / "python").touch()
+    monkeypatch.setenv("SATCHEL_PEER_ENVIRONMENTS", str(tmp_path / "environments"))
+    plan = Sweep(read_experiment({**tiny, "peers": ["llama-bench"]}), tmp_path / "results").plan()
+    [impossible] = [cell.impossible for cell in plan.cells if cell.cell.peer]
+    assert impossible and impossible["message"] == "llama-bench is not on the path"
+    assert "LLAMA_BENCH" in impossible["advice"]
 
 
 @pytest.mark.parametrize("peer", [*LANGUAGE.values(), *VISION.values()])

@@ -13,6 +13,7 @@ import time
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 import yaml
@@ -118,7 +119,7 @@ def test_the_plan_runs_nothing(
 ) -> None:
     tiny["recipes"] = ["fp16", "8da4w:33"]
     tiny["models"] += ["qwen3-4b", "hf:nobody/nothing", "no-such-model"]
-    tiny["prompts"] = [{"tokens": 8, "new_tokens": 4}, 4096]
+    tiny["prompts"] = [{"tokens": 8, "new_tokens": 4}, 4096, "nowhere.txt"]
     file = tmp_path / "mine.yaml"
     file.write_text(yaml.safe_dump(tiny))
     assert main(["sweep", str(file), "-o", str(tmp_path / "results"), "--plan", "--json"]) == 0
@@ -134,10 +135,20 @@ def test_the_plan_runs_nothing(
     )
     assert "33" in cells["tiny-llama 8da4w:33 8+4"]["impossible"]["message"]
     assert "no-such-model" in cells["no-such-model fp16 8+4"]["impossible"]["message"]
+    nowhere = cells["tiny-llama fp16 nowhere.txt+64"]["impossible"]["message"]
+    assert nowhere == "the prompt nowhere.txt is no file"
     # What has not been fetched is estimated, and stays where it is.
     assert cells["qwen3-4b fp16 8+4"]["planned"]["rough"]
     assert cells["qwen3-4b fp16 8+4"]["planned"]["file_bytes"] > 7e9
     assert cells["nothing fp16 8+4"]["planned"]["file_bytes"] is None
+
+
+def test_a_text_that_is_not_there_is_told_before_anything_is_done(
+    tiny: dict[str, Any], tmp_path: Path
+) -> None:
+    with pytest.raises(SatchelError, match=r"quality: text: nowhere\.txt is no file"):
+        satchel.sweep({**tiny, "quality": {"text": "nowhere.txt"}}, tmp_path / "results")
+    assert not (tmp_path / "results" / "records").exists()
 
 
 def test_a_store_may_be_an_address_of_fsspec(checkpoint: Path, tmp_path: Path) -> None:
@@ -156,9 +167,37 @@ def test_a_store_may_be_an_address_of_fsspec(checkpoint: Path, tmp_path: Path) -
     assert satchel.load(program_of(job, around)).checksum == first["checksum"]
 
 
-def test_two_sweeps_do_not_share_a_folder(tiny: dict[str, Any], tmp_path: Path) -> None:
-    with (
-        locked(tmp_path / "results"),
-        pytest.raises(SatchelError, match="another sweep is writing"),
-    ):
-        satchel.sweep(tiny, tmp_path / "results")
+def test_two_sweeps_do_not_share_a_folder(
+    tiny: dict[str, Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "mine.yaml"
+    file.write_text(yaml.safe_dump(tiny))
+    with locked(tmp_path / "results"):
+        with pytest.raises(SatchelError, match="another sweep is writing"):
+            satchel.sweep(tiny, tmp_path / "results")
+        assert main(["sweep", str(file), "-o", str(tmp_path / "results")]) == 1
+    # Nor is anything planned for the second, which may take minutes.
+    assert capsys.readouterr().err.startswith("satchel: another sweep is writing")
+
+
+def test_who_interrupts_a_sweep_is_told_that_it_goes_on(
+    tiny: dict[str, Any],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    file, output = tmp_path / "mine.yaml", tmp_path / "results"
+    file.write_text(yaml.safe_dump(tiny))
+    with monkeypatch.context() as patched:
+        # As Ctrl-C does, when the export is done and the cell is being measured.
+        patched.setattr("satchel.sweeps.jobs._measure", Mock(side_effect=KeyboardInterrupt))
+        assert main(["sweep", str(file), "-o", str(output)]) == 130
+    assert f"{output}: the same command goes on from there" in capsys.readouterr().err
+    assert [row["status"] for row in Results(output).rows()] == ["pending"]
+    assert "pending" in (output / "results.csv").read_text()
+    plan = json.loads((output / "plan.json").read_text())
+    (output / "plan.json").write_text(json.dumps({**plan, "satchel": "0.0.1"}))
+    assert main(["sweep", str(file), "-o", str(output)]) == 0
+    told = capsys.readouterr().err
+    assert "going on: 1 of 2 pieces of work are done" in told
+    assert f"{output} is of Satchel 0.0.1" in told  # as if another version had been here

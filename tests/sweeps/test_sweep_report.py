@@ -146,6 +146,7 @@ def test_intervals_are_those_of_students_distribution() -> None:
     for freedom, quantile in table.items():
         assert t_quantile(0.975, freedom) == pytest.approx(quantile, abs=1e-4)
     assert change([1.0], [2.0, 3.0]) is None
+    assert change([0.0, 0.0], [2.0, 3.0]) is None  # answers of one token have no speed
     assert change([2.0, 2.0], [4.0, 4.0]) == (1.0, 1.0, 1.0)
     scipy = pytest.importorskip("scipy.stats")
     before, now = [10.0, 10.5, 9.7, 10.2], [12.0, 11.1, 12.9]

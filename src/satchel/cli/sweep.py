@@ -84,6 +84,18 @@ def only(text: str) -> tuple[str, list[str]]:
     return axis, patterns.split(",")
 
 
+def together(chosen: Iterable[tuple[str, list[str]]]) -> dict[str, list[str]]:
+    """All that was said about each axis.
+
+    >>> together([("models", ["qwen*"]), ("targets", ["cpu"]), ("models", ["llama*"])])
+    {'models': ['qwen*', 'llama*'], 'targets': ['cpu']}
+    """
+    kept: dict[str, list[str]] = {}
+    for axis, patterns in chosen:
+        kept.setdefault(axis, []).extend(patterns)
+    return kept
+
+
 def size(text: str) -> int:
     """
     >>> size("1.5G")
@@ -102,6 +114,7 @@ def size(text: str) -> int:
 
 
 def execute(arguments: argparse.Namespace) -> int:
+    from satchel import __version__
     from satchel.sweeps.experiment import read_experiment
     from satchel.sweeps.public import Sweep
     from satchel.sweeps.results import Results
@@ -110,7 +123,8 @@ def execute(arguments: argparse.Namespace) -> int:
     chosen = {
         key: getattr(arguments, key) for key in ("runs", "repeats") if getattr(arguments, key)
     }
-    experiment = replace(read_experiment(arguments.experiment), only=dict(arguments.only), **chosen)
+    kept = together(arguments.only)
+    experiment = replace(read_experiment(arguments.experiment), only=kept, **chosen)
     sweep = Sweep(experiment, arguments.output, arguments.store)
     if arguments.plan:
         plan = sweep.plan(tell=say)
@@ -119,11 +133,19 @@ def execute(arguments: argparse.Namespace) -> int:
         else:
             _print_plan(plan)
         return 0
-    plan = sweep.plan(fetch=True, tell=say)
-    say(_summary(plan))
-    watcher = watcher_for(plan, Results(sweep.folder), arguments.retry, arguments.json)
-    with watcher:
-        rows = sweep.run(arguments.retry, plan, watcher, arguments.ray, arguments.memory)
+    with sweep.alone():
+        plan = sweep.plan(fetch=True, tell=say)
+        say(_summary(plan))
+        results = Results(sweep.folder)
+        if wrote := results.other_version(__version__):
+            say(f"{sweep.folder} is of Satchel {wrote}: all is exported and measured again")
+        watcher = watcher_for(plan, results, arguments.retry, arguments.json)
+        try:
+            with watcher:
+                rows = sweep.run(arguments.retry, plan, watcher, arguments.ray, arguments.memory)
+        except KeyboardInterrupt:
+            say(f"\nWhat is done is in {sweep.folder}: the same command goes on from there.")
+            raise
     counts = {
         status: sum(row["status"] == status for row in rows)
         for status in ("ok", "failed", "impossible", "pending")
@@ -132,7 +154,11 @@ def execute(arguments: argparse.Namespace) -> int:
         print_json({"output": str(sweep.folder), "cells": len(rows), **counts, "rows": rows})
         return 0
     for status in ("failed", "impossible"):
-        told = [(_label(row), row["error"]) for row in rows if row["status"] == status]
+        told = [
+            (_label(row), _why(row["error"], row["advice"]))
+            for row in rows
+            if row["status"] == status
+        ]
         for line in by_reason(told):
             emit(f"{status}: {line}")
     emit(
@@ -189,12 +215,17 @@ def _print_plan(plan: Plan) -> None:
     for line in by_reason(told):
         emit(f"  {line}")
     memory = max((planned.estimate.export_bytes or 0 for planned in plan.possible), default=0)
-    emit(f"\nThe largest export takes {megabytes(memory)} of memory; ~ is a guess.")
+    if memory:
+        emit(f"\nThe largest export takes {megabytes(memory)} of memory; ~ is a guess.")
 
 
 def _reason(planned: PlannedCell) -> str:
     error = planned.impossible or {}
-    return " ".join(part for part in (f"{error['message']}.", error.get("advice")) if part)
+    return _why(error["message"], error.get("advice"))
+
+
+def _why(message: str, advice: str | None) -> str:
+    return f"{message}. {advice}" if advice else message
 
 
 def _takes(planned: PlannedCell) -> str:

@@ -93,8 +93,26 @@ def _parse(text: str, where: str) -> Any:
                 raise yaml.YAMLError("aliases (*name) are not supported: write the value again")
             return super().compose_node(parent, index)
 
+        def construct_mapping(self, node: Any, deep: bool = False) -> dict[Any, Any]:
+            """Of a key that is written twice, YAML would silently take the second."""
+            seen: set[str] = set()
+            for key, _ in node.value:
+                if isinstance(key.value, str) and key.value in seen:
+                    raise yaml.constructor.ConstructorError(
+                        problem=f"the key {key.value!r} is there twice", problem_mark=key.start_mark
+                    )
+                if isinstance(key.value, str):
+                    seen.add(key.value)
+            return dict(super().construct_mapping(node, deep))
+
     try:
         return yaml.load(text, WithoutAliases)
     except (yaml.YAMLError, RecursionError, ValueError) as error:
-        reason = " ".join(str(error).split())
-        raise ConfigError(f"{where} is not YAML: {reason}") from None
+        raise ConfigError(f"{where} is not YAML: {_place_and_reason(error)}") from None
+
+
+def _place_and_reason(error: Exception) -> str:
+    mark, problem = getattr(error, "problem_mark", None), getattr(error, "problem", None)
+    if mark is None or not problem:
+        return " ".join(str(error).split())
+    return f"line {mark.line + 1}, column {mark.column + 1}: {problem}"

@@ -56,10 +56,10 @@ class Sources:
         """Its path, None if it is not here, or the error that says why it cannot be."""
         if source not in self.known:
             try:
-                if self.fetch and fetched(source) is None:
+                named = source.startswith("hf:") or known_entry(source) is not None
+                if self.fetch and named and fetched(source) is None:
                     self.tell(f"fetching {source}")
                 self.known[source] = pull(source) if self.fetch else fetched(source)
-                named = source.startswith("hf:") or known_entry(source) is not None
                 if self.known[source] is None and not named:
                     pull(source)  # says what is wrong
             except (SatchelError, OSError) as error:

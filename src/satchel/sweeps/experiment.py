@@ -20,7 +20,7 @@ _SETTINGS = ("runs", "repeats", "warmup", "cool_down", "time_limit")
 _KEYS = (*AXES, *_SETTINGS, "name", "export", "speed", "quality", "include", "exclude", "store")
 _MODEL_KEYS = ("source", "name", "weights", "classes")
 _QUALITY_KEYS = (*("text", "limit", "window", "stride", "phases"), *("tasks", "hellaswag"))
-_FILES = ("text", "hellaswag")
+QUALITY_FILES = ("text", "hellaswag")
 _COOL_KEYS = ("seconds", "temperature", "at_most")
 _PROMPT_KEYS = ("tokens", "file", "new_tokens")
 USUAL_PROMPT, USUAL_ANSWER = 256, 64
@@ -311,8 +311,8 @@ def _quality(given: Any, folder: Path, where: str) -> dict[str, Any]:
     if not isinstance(given, Mapping):
         raise ConfigError(f"quality in {where} must hold keys and values", "{text: words.txt}.")
     check_keys(given, dict.fromkeys(_QUALITY_KEYS), f"quality in {where}")
-    found = {key: _found(str(v), folder) if key in _FILES else v for key, v in given.items()}
-    if found and not any(found.get(key) for key in (*_FILES, "tasks")):
+    found = {key: _found(str(v), folder) if key in QUALITY_FILES else v for key, v in given.items()}
+    if found and not any(found.get(key) for key in (*QUALITY_FILES, "tasks")):
         raise ConfigError(f"quality in {where} names no text and no task", "Add text: FILE.")
     return found
 

@@ -229,8 +229,10 @@ def _measure(job: Measurement, around: Surroundings) -> Record:
         after = found.get("read_bandwidth_bytes_s") if program is not None else None
         after = after or device.bandwidth()
         _last_bandwidth[job.device] = (time.monotonic(), after)
+        variables = [f"{name}={value}" for name, value in environment.items()]
+        by_hand = ["env", *variables, *command] if variables else command
         return {
-            "command": shlex.join(command),
+            "command": shlex.join(by_hand),
             "document": found,
             "cool_down_s": rested,
             "temperature_before": warmth,

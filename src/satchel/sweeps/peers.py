@@ -8,6 +8,7 @@ from the experiment's folder, or by ``SATCHEL_PEERS``.
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -33,11 +34,15 @@ class Peer:
     environment: str = ""  # whose it runs in, if not its own
     files: str = ""  # whose prepared models it uses, if not its own
     variables: Mapping[str, str] = field(default_factory=dict)
+    tool: str = ""  # a program that its environment does not bring
 
 
 LANGUAGE = {
     "llamacpp": Peer("llama.cpp, AVX-512 VNNI", "llamacpp_peer.py"),
     "llamacpp-avx2": Peer("llama.cpp, AVX2", "llamacpp_peer.py", files="llamacpp"),
+    "llama-bench": Peer(
+        "llama.cpp, llama-bench", "llama_bench_peer.py", files="llamacpp", tool="llama-bench"
+    ),
     "onnxruntime-genai": Peer("ONNX Runtime GenAI", "onnxruntime_peer.py"),
     "openvino-genai": Peer("OpenVINO GenAI", "openvino_peer.py"),
     "executorch": Peer("ExecuTorch, XNNPACK", "executorch_peer.py"),
@@ -81,7 +86,7 @@ def find_peer(cell: Cell, source: str, folder: Path, work: Path) -> dict[str, An
     peer, scripts = kind[cell.peer], _scripts(folder)
     python = _python(peer.environment or cell.peer)
     owner = peer.files or cell.peer
-    variables = {**peer.variables}
+    variables = {**peer.variables, **_tool(peer.tool)}
     if cell.threads:
         variables["OMP_NUM_THREADS"] = str(cell.threads)
     found = {"python": python, "script": str(scripts / peer.script), "variables": variables}
@@ -142,6 +147,19 @@ def _scripts(folder: Path) -> Path:
         "the scripts of the peers are not here",
         "They are in the repository's benchmarks/peers; SATCHEL_PEERS names that folder.",
     )
+
+
+def _tool(name: str) -> dict[str, str]:
+    """Where a program is, for the script that runs it."""
+    if not name:
+        return {}
+    variable = name.upper().replace("-", "_")
+    path = shutil.which(os.environ.get(variable) or name)
+    if path is None:
+        raise ConfigError(
+            f"{name} is not on the path", f"Install what brings it, or name it by {variable}."
+        )
+    return {variable: path}
 
 
 def environments_folder() -> Path:

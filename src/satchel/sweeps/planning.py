@@ -9,7 +9,8 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from satchel.errors import SatchelError
+from satchel.errors import ConfigError, SatchelError
+from satchel.llm.named_prompts import PREFIX, named_prompt
 from satchel.runtime.program import Program
 from satchel.sweeps import peers
 from satchel.sweeps.content import content_digest, digest_of, with_contents
@@ -25,7 +26,7 @@ from satchel.sweeps.estimates import (
     export_seconds,
     run_seconds,
 )
-from satchel.sweeps.experiment import Experiment, Model
+from satchel.sweeps.experiment import QUALITY_FILES, Experiment, Model, Prompt
 from satchel.sweeps.jobs import Export, Measurement, Quality, bandwidth_now, describe_error
 from satchel.sweeps.machines import bandwidth
 from satchel.sweeps.matrix import Cell, cells_of
@@ -124,6 +125,9 @@ def make_plan(experiment: Experiment, fetch: bool, work: Path, tell: Tell = lamb
     is not here is only estimated. ``work`` is for what peers are given.
     """
     cells = cells_of(experiment)
+    for key in QUALITY_FILES:
+        if (text := experiment.quality.get(key)) and not Path(text).is_file():
+            raise ConfigError(f"quality: {key}: {text} is no file", "Relative paths begin at FILE.")
     sources = Sources(fetch, tell)
     exports: dict[tuple[Any, ...], Export | Error] = {}
     for cell in cells:
@@ -190,7 +194,7 @@ def _cell(
         quality = Quality(key, f"quality of {export.label}", export, checkpoint, experiment.quality)
     where = [cell.device, cell.threads, asdict(call), asdict(experiment.cool_down)]
     key = digest_of([cell.names(), export.key, where, quality.key if quality else ""])
-    refused = answers(cell.device) or _refused(cell.device, call)
+    refused = answers(cell.device) or _refused(cell.device, call) or _no_prompt(prompt)
     if refused:
         return PlannedCell(key, cell, impossible=refused, estimate=found)
     if prompt and found.context and not prompt.file:
@@ -231,6 +235,20 @@ def _refused(address: str, call: BenchCall) -> Error | None:
     return {"type": "ConfigError", "message": reason, "advice": ""} if reason else None
 
 
+def _no_prompt(prompt: Prompt | None) -> Error | None:
+    """What is wrong with the file of a prompt, if something is."""
+    if prompt is None or not prompt.file:
+        return None
+    try:
+        if prompt.file.startswith(PREFIX):
+            named_prompt(prompt.file)
+        elif not Path(prompt.file).is_file():
+            raise ConfigError(f"the prompt {prompt.file} is no file", "Check the path.")
+    except SatchelError as error:
+        return describe_error(error)
+    return None
+
+
 def bench_call(cell: Cell, experiment: Experiment) -> BenchCall:
     """What a measurement of this cell is told."""
     prompt = cell.prompt
@@ -250,6 +268,8 @@ def _peer_cell(cell: Cell, experiment: Experiment, sources: Sources, work: Path)
     settings = {"peer": cell.peer, "source": cell.model.source, "precision": cell.recipe.name}
     key = digest_of([cell.names(), settings, asdict(call), asdict(experiment.cool_down)])
     try:
+        if call.prompt_file:
+            raise ConfigError("peers are measured with random prompts of a length, not with files")
         source = None if cell.model.is_vision else sources.find(cell.model.source)
         if isinstance(source, dict):
             return PlannedCell(key, cell, impossible=source)

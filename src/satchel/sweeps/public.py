@@ -71,6 +71,7 @@ class Sweep:
             self.store = chosen
         else:
             self.store = str(told.absolute() if chosen else self.folder / "artefacts")
+        self._held = False
 
     def plan(self, fetch: bool = False, tell: Tell = lambda _: None) -> Plan:
         """All cells; what is not here is fetched only if asked for. ``tell`` hears what goes on."""
@@ -85,7 +86,7 @@ class Sweep:
         memory: int | None = None,
     ) -> list[Row]:
         """Do what is left to do."""
-        with self._alone():
+        with self.alone():
             planned = plan or self.plan(fetch=True)
             results = Results(self.folder)
             results.write_plan(planned.to_dict())
@@ -112,11 +113,18 @@ class Sweep:
         return Surroundings(self.store, str(results.logs), self.experiment.time_limit, rest, cold)
 
     @contextmanager
-    def _alone(self) -> Iterator[None]:
-        """Two sweeps in one folder would measure the same cells."""
+    def alone(self) -> Iterator[None]:
+        """Two sweeps in one folder would measure the same cells. Who holds it may ask again."""
+        if self._held:
+            yield
+            return
         with locked(self.folder, wait=False) as held:
             if not held:
                 raise SatchelError(
                     f"another sweep is writing to {self.folder}", "Wait for it, or use another -o."
                 )
-            yield
+            self._held = True
+            try:
+                yield
+            finally:
+                self._held = False

@@ -82,6 +82,15 @@ class Results:
                 raise ValueError("it has no cells")
             return plan
 
+    def other_version(self, version: str) -> str | None:
+        """Who wrote what is there, if it was another version of Satchel."""
+        if not self.are_in(self.folder):
+            return None
+        with suppress(ConfigError):
+            wrote = str(self.read_plan().get("satchel", "another version"))
+            return wrote if wrote != version else None
+        return None
+
     def add(self, record: dict[str, Any]) -> None:
         """Keep a record; from now on its work is done."""
         self.records[record["name"]] = record

@@ -133,7 +133,9 @@ class LiveWatcher(LineWatcher):
         line.add_column(ratio=1)
         line.add_column(no_wrap=True)
         line.add_row(bar, Text(f"{spent} so far, {left} left", "dim"))
-        return Group(head, line, table)
+        # The last line is empty: a terminal writes ^C where the cursor stands, and at the end of a
+        # full line that would move everything down.
+        return Group(head, line, table, Text(""))
 
 
 def _what(job: Job) -> str:

@@ -76,7 +76,7 @@ def _incomplete_beta(a: float, b: float, x: float) -> float:
 def change(before: Sequence[float], now: Sequence[float]) -> tuple[float, float, float] | None:
     """The ratio of the means of the logarithms, less 1, with the ends of Welch's interval; None if
     one side has a single figure, which tells nothing of how much they scatter."""
-    if len(before) < 2 or len(now) < 2:
+    if len(before) < 2 or len(now) < 2 or min(*before, *now) <= 0:
         return None
     logs = [[math.log(value) for value in side] for side in (before, now)]
     means = [statistics.fmean(side) for side in logs]
@@ -113,8 +113,8 @@ def differences(before: Sequence[Row], now: Sequence[Row]) -> Table:
         device = row["device"] if row["device"] != "local" else ""
         label = " ".join(part for part in (*parts, device) if part)
         for field, (name, write, larger) in _FIGURES.items():
-            if row[field] is None or old[field] is None:
-                continue
+            if not row[field] or not old[field]:
+                continue  # nothing, or the speed of an answer of one token
             pair = old.get(f"{field}_samples") or [], row.get(f"{field}_samples") or []
             shown = (write(old[field]), write(row[field]))
             ratio = row[field] / old[field] - 1

@@ -28,7 +28,9 @@ sup{color:var(--soft);font-size:.8em}td b{font-weight:650}
 .chart circle.p5{fill:var(--soft);stroke:none}.chart circle.p0{stroke:none}
 dl{display:grid;grid-template-columns:max-content 1fr;gap:3px 16px;margin:8px 0;font-size:.92rem}
 dt{color:var(--soft)}dd{margin:0;overflow-wrap:anywhere}
-@media(max-width:520px){dl{grid-template-columns:1fr}dd{margin-bottom:6px}}
+@media(max-width:520px){dl{grid-template-columns:1fr}dd{margin-bottom:6px}
+table{font-size:.86rem}th,td{padding-right:8px}
+td:not(.n){white-space:normal;overflow-wrap:anywhere;min-width:4.6em}td.long{min-width:110px}}
 """
 
 
