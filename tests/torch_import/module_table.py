@@ -146,6 +146,7 @@ ROWS = [
         ),
         ((2, 3, 9, 7),),
     ),
+    Row("avg_pool of a small image", seq(nn.AvgPool2d(9, ceil_mode=True)), ((1, 3, 5, 12),)),
     Row("avg_pool1d", seq(nn.AvgPool1d(3, 2, 1)), ((1, 4, 10),)),
     Row(
         "adaptive_pool",

@@ -88,6 +88,25 @@ def test_the_first_of_what_is_chosen(count: int, tmp_path: Path) -> None:
         np.testing.assert_allclose(mine, theirs.numpy(), 1e-6)
 
 
+@pytest.mark.parametrize("kept", [0, 2, 4])
+def test_a_mask_that_is_known_chooses_as_many_as_are_known(kept: int, tmp_path: Path) -> None:
+    class Known(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.register_buffer("mask", torch.arange(4) < kept)
+
+        def forward(self, x: torch.Tensor) -> Any:
+            chosen = x[self.mask]
+            y = x.clone()
+            y[self.mask] = chosen * 2
+            return y, torch.cat([chosen, x]).sum(0), self.mask.nonzero().sum() + x.sum()
+
+    module, x = Known().eval(), torch.randn(4, 3)
+    method = satchel.load(satchel.export(module, (x,), tmp_path / "m.satchel")).method()
+    for mine, theirs in zip(method.run(x.numpy()), module(x), strict=True):
+        np.testing.assert_allclose(mine, theirs.numpy(), 1e-5, 1e-6)
+
+
 def test_of_nothing_there_is_no_greatest(tmp_path: Path) -> None:
     class Greatest(nn.Module):
         def forward(self, x: torch.Tensor) -> torch.Tensor:

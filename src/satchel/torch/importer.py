@@ -21,7 +21,7 @@ from satchel.graph.ir import DType, Graph, Sym, TensorType, Value
 from satchel.quantize.affine import CodedMatrix
 from satchel.torch.lowering import Lowering
 from satchel.torch.names import output_names
-from satchel.torch.operators.choose import most_chosen
+from satchel.torch.operators.choose import known_count, most_chosen
 from satchel.torch.operators.complex_numbers import COMPLEX, Pair, join_pair, split_pair
 from satchel.torch.operators.empty import of_nothing
 from satchel.torch.operators.registry import OperatorError, find_operator
@@ -190,7 +190,8 @@ class _Importer:
             most = most_chosen(name, [self._argument(a) for a in args])
             if isinstance(first, torch.Tensor):
                 if most is not None:
-                    self.sizes.decide(first, most)
+                    known = known_count(name, [self._argument(a) for a in args])
+                    self.sizes.decide(first, most, known)
                 self.low.shape, self.low.dtype = self.sizes.shape(first), _result_dtype(first)
                 self.low.complex_result = first.is_complex()
             self.low.operator = name
@@ -220,7 +221,9 @@ class _Importer:
         """An operator's results where none of them has a number; else None."""
         listed = example if isinstance(example, (tuple, list)) else [example]
         tensors = [each for each in listed if isinstance(each, torch.Tensor)]
-        if len(tensors) < len(listed) or not all(map(_is_empty, tensors)):
+        if len(tensors) < len(listed) or 0 not in self.sizes.shape(tensors[0]):
+            return None
+        if not all(0 in self.sizes.shape(t) for t in tensors):
             return None
         made = [self.low.empty(self.sizes.shape(t), _result_dtype(t)) for t in tensors]
         return made if isinstance(example, (tuple, list)) else made[0]
@@ -360,10 +363,6 @@ def _dtype(dtype: torch.dtype) -> DType:
 def _result_dtype(tensor: torch.Tensor) -> DType:
     """Complex numbers are pairs of floats."""
     return DType.f32 if tensor.is_complex() else _dtype(tensor.dtype)
-
-
-def _is_empty(tensor: torch.Tensor) -> bool:
-    return any(isinstance(size, int) and size == 0 for size in tensor.shape)
 
 
 def _has_complex(example: Any) -> bool:

@@ -23,7 +23,7 @@ class Sizes:
     def __init__(self, program: Any, low: Lowering) -> None:
         self._bounds = program.range_constraints
         self._low = low
-        self._symbols: dict[str, Sym] = {}
+        self._symbols: dict[str, Dim] = {}
 
     def shape(self, tensor: torch.Tensor) -> Shape:
         return tuple(self.size(d) for d in tensor.shape)
@@ -32,12 +32,12 @@ class Sizes:
         """Of torch's int or SymInt."""
         return size if isinstance(size, int) else self._computed(size.node.expr)
 
-    def decide(self, tensor: torch.Tensor, most: int) -> None:
-        """The size of a result that only a run finds out: at most so many."""
+    def decide(self, tensor: torch.Tensor, most: int, known: int | None) -> None:
+        """The size of a result that only a run finds out: at most so many; or it is known here."""
         for size in tensor.shape:
             if not isinstance(size, int) and size.node.expr.is_symbol:
                 name = str(size.node.expr)
-                self._symbols.setdefault(name, Sym(name, most))
+                self._symbols.setdefault(name, Sym(name, most) if known is None else known)
 
     def number(self, value: torch.SymFloat) -> Value | float:
         """What is computed from sizes in floats: a number, or a tensor without dimensions."""
@@ -67,12 +67,10 @@ class Sizes:
         number, size = (one, other) if isinstance(one, int) else (other, one)
         if not isinstance(number, int) or not isinstance(size, Sym):
             raise OperatorError(f"the lesser of the sizes {one} and {other}")
-        name = size.name.translate(
-            str.maketrans({" ": "_", "+": "p", "-": "m", "*": "x", "/": "d"})
-        )
+        name = size.name.translate(str.maketrans(" +-*/", "_pmxd"))
         return Sym(f"least_{number}_{name}", min(number, size.maximum))
 
-    def _symbol(self, expression: Any) -> Sym:
+    def _symbol(self, expression: Any) -> Dim:
         name = str(expression)
         if name not in self._symbols:
             bounds = self._bounds.get(expression)

@@ -28,6 +28,17 @@ def most_chosen(name: str, arguments: Sequence[Any]) -> int | None:
     return None
 
 
+def known_count(name: str, arguments: Sequence[Any]) -> int | None:
+    """How many a mask chooses that is a constant; None where only a run finds it out."""
+    if name in ("nonzero", "where"):
+        mask = arguments[0]
+    elif name in ("index", "_unsafe_index"):
+        mask = next(v for v in arguments[1] if v is not None and v.dtype == DType.boolean)
+    else:
+        return None
+    return None if mask.constant is None else int(np.count_nonzero(mask.constant))
+
+
 def first_places(low: Lowering, size: Dim, most: int, count: Dim) -> Value:
     """The first places of those that there are, i32 [count]."""
     few = low.compare(low.count(size), low.number(most, DType.i32), kind="lt")
@@ -36,6 +47,8 @@ def first_places(low: Lowering, size: Dim, most: int, count: Dim) -> Value:
 
 def chosen_places(low: Lowering, mask: Value, size: Dim) -> Value:
     """Where a mask holds, counted over all of its entries, i32 [size]. Asked twice, it is one."""
+    if mask.constant is not None and not isinstance(size, Sym):
+        return low.constant(np.flatnonzero(mask.constant).astype(np.int32), "places")
     if not isinstance(size, Sym):
         raise OperatorError("a mask whose count torch knows")
     for other, places in low.chosen:
@@ -110,12 +123,14 @@ def nms(low: Lowering, boxes: Value, scores: Value, threshold: float) -> Value:
 def without_masks(low: Lowering, numbers: Sequence[Value | None]) -> list[Value | None]:
     """Indices of which masks are numbers: a column for each of a mask's dimensions."""
     found: list[Value | None] = []
-    size = next((d for d in low.shape if isinstance(d, Sym) and d.name.startswith("u")), None)
+    sizes: list[Dim] = [d for d in low.shape if isinstance(d, Sym) and d.name.startswith("u")]
     for each in numbers:
         if each is None or each.dtype != DType.boolean:
             found.append(each)
-        elif size is None:
+        elif each.constant is not None:
+            found += chosen_columns(low, each, int(np.count_nonzero(each.constant)))
+        elif not sizes:
             raise OperatorError("picking by a mask, whose count is not known")
         else:
-            found += chosen_columns(low, each, size)
+            found += chosen_columns(low, each, sizes[0])
     return found

@@ -119,6 +119,11 @@ def avg_pool(
 ) -> Value:
     spatial = 1 if low.operator == "avg_pool1d" else 2
     attrs = _window(kernel, stride, padding, spatial)
+    if ceil_mode and not any(both(padding, spatial, 0)) and divisor is None:
+        # A window that is larger than the image sees all of it.
+        sizes = (*(1 for _ in range(2 - spatial)), *x.shape[-spatial:])
+        taps = zip(both(kernel, spatial, 1), sizes, strict=True)
+        attrs["kernel"] = tuple(min(k, d) if isinstance(d, int) else k for k, d in taps)
     attrs |= {"ceil_mode": int(ceil_mode), "count_include_pad": int(count_include_pad)}
     if divisor is not None:
         attrs["divisor"] = divisor
