@@ -24,6 +24,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from satchel.sweeps import jobs
+from satchel.sweeps.devices import LOCAL
 from satchel.sweeps.experiment import read_experiment
 from satchel.sweeps.jobs import Job, Measurement, Record
 from satchel.sweeps.public import Sweep
@@ -87,6 +89,9 @@ class InTurns:
         assert record["ok"], record
         by_hand(record["command"])
         self.looped.add(*self.lap(), cell)
+        if LOCAL in jobs._last_bandwidth:
+            # A sweep alone would go on at once, when what it knows of the memory is not old.
+            jobs._last_bandwidth[LOCAL] = (time.monotonic(), jobs._last_bandwidth[LOCAL][1])
         if cell and len(self.swept.cells) % REPORT_EVERY == 0:
             self.tell()
             self.lap()
