@@ -46,3 +46,18 @@ def test_a_swift_package_is_written(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="needs iOS 18"):
         satchel.export(checkpoint, tmp_path / "n.mlpackage", target=older)
     assert not (tmp_path / "older").exists()
+
+
+@pytest.mark.parametrize("mode", ["hybrid", "kv"])
+def test_what_is_written_is_swift(tmp_path: Path, mode: str) -> None:
+    """By the grammar alone: no compiler with Apple's libraries is to be had here."""
+    tree_sitter = pytest.importorskip("tree_sitter")
+    grammar = pytest.importorskip("tree_sitter_swift", reason="pip install tree-sitter-swift")
+    checkpoint = write_tiny_llm(tmp_path / "tiny")
+    target = find_target("coreml", kit=str(tmp_path / "kit"))
+    satchel.export(checkpoint, tmp_path / "m.mlpackage", target=target, context=64, mode=mode)
+    parser = tree_sitter.Parser(tree_sitter.Language(grammar.language()))
+    written = list((tmp_path / "kit").rglob("*.swift"))
+    assert len(written) == 3
+    for path in written:
+        assert not parser.parse(path.read_bytes()).root_node.has_error, path

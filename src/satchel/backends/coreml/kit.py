@@ -73,10 +73,18 @@ public final class LanguageModel {
     public func answer(_ message: String, tokens: Int = 256, each: (String) -> Void) throws {
         let text = (position == 0 ? turns.first : turns.next) + message + turns.after
         var logits = try read(tokenizer.encode(text: text, addSpecialTokens: false))
+        var answer: [Int] = []
+        var shown = ""
         for _ in 0..<tokens {
             let next = best(of: logits)
             if Self.ends.contains(next) || position >= Self.context { break }
-            each(tokenizer.decode(tokens: [next]))
+            answer.append(next)
+            // As a whole: a character may be of several tokens, and a space belong to the next one.
+            let written = tokenizer.decode(tokens: answer)
+            if !written.hasSuffix("\\u{FFFD}") {
+                each(String(written.dropFirst(shown.count)))
+                shown = written
+            }
             logits = try step(next)
         }
     }
@@ -91,12 +99,12 @@ public final class LanguageModel {
                 logits = try step(left.removeFirst())
                 continue
             }
-            let some = left.prefix(Self.block)
-            left = left.dropFirst(some.count)
-            let filled = Array(some) + Array(repeating: 0, count: Self.block - some.count)
+            let part = left.prefix(Self.block)
+            left = left.dropFirst(part.count)
+            let filled = Array(part) + Array(repeating: 0, count: Self.block - part.count)
             logits = try run(
-                prefill, tokens: filled, more: ["last": try whole([some.count - 1], [1])])
-            position += some.count
+                prefill, tokens: filled, more: ["last": try whole([part.count - 1], [1])])
+            position += part.count
         }
         return logits
     }
