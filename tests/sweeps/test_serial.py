@@ -192,7 +192,7 @@ def test_who_interrupts_a_sweep_is_told_that_it_goes_on(
         # As Ctrl-C does, when the export is done and the cell is being measured.
         patched.setattr("satchel.sweeps.jobs._measure", Mock(side_effect=KeyboardInterrupt))
         assert main(["sweep", str(file), "-o", str(output)]) == 130
-    assert f"{output}: the same command goes on from there" in capsys.readouterr().err
+    assert "What is done is kept: the same command goes on from there" in capsys.readouterr().err
     assert [row["status"] for row in Results(output).rows()] == ["pending"]
     assert "pending" in (output / "results.csv").read_text()
     plan = json.loads((output / "plan.json").read_text())

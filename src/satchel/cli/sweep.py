@@ -144,7 +144,7 @@ def execute(arguments: argparse.Namespace) -> int:
             with watcher:
                 rows = sweep.run(arguments.retry, plan, watcher, arguments.ray, arguments.memory)
         except KeyboardInterrupt:
-            say(f"\nWhat is done is in {sweep.folder}: the same command goes on from there.")
+            say("\nWhat is done is kept: the same command goes on from there.")
             raise
     counts = {
         status: sum(row["status"] == status for row in rows)
