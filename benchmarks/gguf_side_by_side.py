@@ -2,16 +2,19 @@
 
     python benchmarks/gguf_side_by_side.py smollm2.gguf --peer llama/bin/python
     python benchmarks/gguf_side_by_side.py smollm2.gguf --peer … --mixture --kinds Q4_K_M Q6_K
+    python benchmarks/gguf_side_by_side.py qwen-q4_k_m.gguf --peer … --kinds as-is
 
-llama.cpp makes a file of each type; both run it, one after the other in each round. ``--mixture``
-takes random weights of a mixture of experts in the place of the file's, and its tokenizer. Of the
-logits: how far they are apart relative to their size, and how often the likeliest token is the
-same.
+llama.cpp makes a file of each type, ``as-is`` is the file itself; both run it, one after the other
+in each round. ``--mixture`` takes random weights of a mixture of experts in the place of the
+file's, and its tokenizer. ``--keep FOLDER`` keeps what was made, and ``--prepare`` does no more
+than make it, so that a quiet machine can measure later. Of the logits: how far they are apart
+relative to their size, and how often the likeliest token is the same.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 import statistics
 import subprocess
@@ -27,6 +30,7 @@ from satchel.sweeps.processes import run_json
 
 PEERS = Path(__file__).resolve().parent / "peers"
 TOKENS = [1, *range(400, 463)]
+AS_IS = "as-is"
 
 
 def peer(arguments: Any, *words: object) -> None:
@@ -65,23 +69,27 @@ def speeds(gguf: Path, program: Path, arguments: Any, work: Path) -> list[dict[s
     return [{n: statistics.median(float(r[i][n]) for r in rounds) for n in names} for i in range(2)]
 
 
-def row(source: Path, kind: str, arguments: Any) -> str:
+def prepare(source: Path, kind: str, arguments: Any, folder: Path) -> tuple[Path, Path]:
+    """The GGUF of a type and our program of it, made unless they are there."""
+    gguf = source if kind == AS_IS else folder / f"{source.stem}-{kind}.gguf"
+    if not gguf.exists():
+        peer(arguments, "quantize", source, gguf, kind)
+    program = folder / f"{gguf.stem}.satchel"
+    if not program.exists():
+        context = max(len(TOKENS), arguments.prompt + arguments.new) + 8
+        satchel.export(gguf, program, recipe="keep", context=context, prefill_ar_len=128)
+    return gguf, program
+
+
+def row(gguf: Path, program: Path, kind: str, arguments: Any) -> str:
     with tempfile.TemporaryDirectory() as folder:
         work = Path(folder)
-        gguf = work / f"{kind}.gguf"
-        peer(arguments, "quantize", source, gguf, kind)
-        context = max(len(TOKENS), arguments.prompt + arguments.new) + 8
-        program = satchel.export(
-            gguf, work / "ours.satchel", recipe="keep", context=context, prefill_ar_len=128
-        )
         apart, same = logits_apart(gguf, program, arguments, work)
         mine, theirs = speeds(gguf, program, arguments, work)
-        cells = [f"| {kind} | {apart:.1e} | {same:.0%} |"]
-        for name in mine:
-            cells.append(
-                f" {mine[name]:.0f} | {theirs[name]:.0f} | {mine[name] / theirs[name]:.2f} |"
-            )
-        return "".join(cells)
+    cells = [f"| {kind} | {apart:.1e} | {same:.0%} |"]
+    for name in mine:
+        cells.append(f" {mine[name]:.0f} | {theirs[name]:.0f} | {mine[name] / theirs[name]:.2f} |")
+    return "".join(cells)
 
 
 def main() -> None:
@@ -94,17 +102,28 @@ def main() -> None:
     parser.add_argument("--new", type=int, default=64)
     parser.add_argument("--rounds", type=int, default=2)
     parser.add_argument("--threads", type=int, default=os.cpu_count() or 1)
+    parser.add_argument("--keep", type=Path, metavar="FOLDER", help="where made files stay")
+    parser.add_argument("--prepare", action="store_true", help="make the files, measure nothing")
     arguments = parser.parse_args()
     arguments.file = arguments.file.resolve()
-    print("| type | logits apart | same token | prefill | llama.cpp | | decode | llama.cpp | |")
-    print("|---|---|---|---|---|---|---|---|---|")
-    with tempfile.TemporaryDirectory() as folder:
+    if arguments.prepare and not arguments.keep:
+        parser.error("--prepare needs --keep FOLDER")
+    with contextlib.ExitStack() as stack:
+        made = arguments.keep or Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        made = made.resolve()
+        made.mkdir(parents=True, exist_ok=True)
         source = arguments.file
         if arguments.mixture:
-            source = Path(folder) / "mixture.gguf"
-            peer(arguments, "mixture", arguments.file, source)
-        for kind in arguments.kinds:
-            print(row(source, kind, arguments), flush=True)
+            source = made / "mixture.gguf"
+            if not source.exists():
+                peer(arguments, "mixture", arguments.file, source)
+        files = {kind: prepare(source, kind, arguments, made) for kind in arguments.kinds}
+        if arguments.prepare:
+            return
+        print("| type | logits apart | same token | prefill | llama.cpp | | decode | llama.cpp | |")
+        print("|---|---|---|---|---|---|---|---|---|")
+        for kind, (gguf, program) in files.items():
+            print(row(gguf, program, kind, arguments), flush=True)
 
 
 if __name__ == "__main__":

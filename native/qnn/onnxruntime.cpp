@@ -7,6 +7,7 @@
 #include <filesystem>
 
 #include "../llm/errors.h"
+#include "vendor_call.h"
 
 namespace satchel::qnn {
 
@@ -187,7 +188,10 @@ Buffer::~Buffer() { ort_->release_value(value_); }
 Graph::Graph(std::shared_ptr<const OrtFunctions> ort, void* session)
     : ort_(std::move(ort)), session_(session) {}
 
-Graph::~Graph() { ort_->release_session(session_); }
+Graph::~Graph() {
+  const VendorCall watched("closing a graph");
+  ort_->release_session(session_);
+}
 
 void Graph::check(const Shard& shard) const {
   const OrtFunctions& ort = *ort_;
@@ -232,6 +236,7 @@ void Graph::run(const Shard& shard, const std::vector<void*>& inputs,
   std::vector<const char*> given, wanted;
   for (const CodedTensor& one : shard.inputs) given.push_back(one.name.c_str());
   for (const CodedTensor& one : shard.outputs) wanted.push_back(one.name.c_str());
+  const VendorCall watched("running a graph");
   ort_->check(ort_->run(session_, nullptr, given.data(), inputs.data(), given.size(), wanted.data(),
                         wanted.size(), outputs.data()),
               "running " + shard.model);
@@ -240,6 +245,7 @@ void Graph::run(const Shard& shard, const std::vector<void*>& inputs,
 namespace {
 
 std::shared_ptr<const OrtFunctions> open_libraries() {
+  const VendorCall watched("being opened");
   const std::string path = find_library(kRuntimeLibrary);
   void* library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
   if (library == nullptr) {
@@ -278,6 +284,7 @@ OnnxRuntime::OnnxRuntime() : ort_(shared_libraries()), backend_(find_library(kBa
 std::unique_ptr<Graph> OnnxRuntime::load(const std::string& model, const Options& provider,
                                          bool shares_weights) const {
   const OrtFunctions& ort = *ort_;
+  const VendorCall watched("loading a graph");
   const std::string doing =
       "loading " + std::filesystem::path(model).filename().string() + " for the NPU";
   const void* const* devices = nullptr;

@@ -66,10 +66,11 @@ std::string read_prompt(const std::string& path) {
   return prompt;
 }
 
-// Within its life, an interrupt (Ctrl-C) is remembered and does not end the process.
+// Within its life, an interrupt (Ctrl-C) is remembered and does not end the process; a second one
+// does: what is computed (a long prompt) may take its time to notice the first.
 class Interrupt {
  public:
-  Interrupt() : before_(std::signal(SIGINT, [](int) { came_ = 1; })) { came_ = 0; }
+  Interrupt() : before_(std::signal(SIGINT, remember)) { came_ = 0; }
   ~Interrupt() { std::signal(SIGINT, before_); }
   Interrupt(const Interrupt&) = delete;
   Interrupt& operator=(const Interrupt&) = delete;
@@ -77,6 +78,11 @@ class Interrupt {
   bool came() const { return came_ != 0; }
 
  private:
+  static void remember(int) {
+    came_ = 1;
+    std::signal(SIGINT, SIG_DFL);
+  }
+
   static inline volatile std::sig_atomic_t came_ = 0;
   void (*before_)(int);
 };

@@ -1,6 +1,7 @@
 #include "arguments.h"
 
 #include <algorithm>
+#include <cctype>
 #include <charconv>
 #include <cmath>
 #include <cstdlib>
@@ -18,6 +19,9 @@ Arguments::Arguments(int argc, char** argv, const std::vector<std::string>& know
       flags = false;
       continue;
     }
+    // A prompt may begin with a dash, but not be one with a letter: that is a mistyped option.
+    if (flags && word.size() == 2 && word[0] == '-' && std::isalpha(static_cast<uint8_t>(word[1])))
+      throw UsageError("there is no option " + word);
     if (!flags || word.size() < 2 || !word.starts_with("--")) {
       places_.push_back(std::move(word));
       continue;

@@ -49,6 +49,8 @@ class OthersOutput {
  private:
   int kept_;
 };
+// From here on a crash in a vendor's library is told, and the exit status is 1.
+void watch_vendor_crashes();
 // Whether all that was printed has reached its place.
 bool is_written();
 std::string megabytes(uint64_t bytes);

@@ -65,6 +65,7 @@ std::shared_ptr<Model> open_model(const Arguments& given, const std::string& pat
              usual.starts_with("qnn:")) {
     target = usual;
   }
+  if (target.starts_with("qnn:")) watch_vendor_crashes();
   const OthersOutput elsewhere;
   auto model = Model::open(path, threads, 0, target);
   if (model->engine().is_emulated())

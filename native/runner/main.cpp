@@ -44,6 +44,10 @@ constexpr Command kCommands[] = {
     {"run", run},         {"chat", chat},     {"bench", bench},      {"transcribe", transcribe},
     {"inspect", inspect}, {"verify", verify}, {"tokenize", tokenize}};
 
+bool asks_for_help(const char* word) {
+  return std::strcmp(word, "--help") == 0 || std::strcmp(word, "-h") == 0;
+}
+
 int failed(const char* message, const std::string& advice) {
   say(std::string("satchel-run: ") + message + (advice.empty() ? "" : ". " + advice));
   return 1;
@@ -61,7 +65,8 @@ int main(int argc, char** argv) {
     std::printf("satchel-run %s\n", SATCHEL_VERSION);
     return 0;
   }
-  if (argc > 1 && (std::strcmp(argv[1], "--help") == 0 || std::strcmp(argv[1], "help") == 0)) {
+  if (argc > 1 && (std::strcmp(argv[1], "help") == 0 || asks_for_help(argv[1]) ||
+                   (argc == 3 && asks_for_help(argv[2])))) {
     std::fputs(kUsage, stdout);
     return 0;
   }

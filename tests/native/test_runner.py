@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import array
 import json
 import os
 import platform
 import re
 import signal
 import subprocess
+import time
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -212,6 +214,62 @@ def test_an_interrupt_ends_an_answer_and_not_the_conversation(device: Path, prog
     assert process.returncode == 0, rest
 
 
+def test_a_second_interrupt_ends_what_does_not_notice_the_first(
+    device: Path, program: Path
+) -> None:
+    """An answer that nobody reads, so that it waits in the middle of a write."""
+    fcntl, termios = pytest.importorskip("fcntl"), pytest.importorskip("termios")
+    if not hasattr(fcntl, "F_SETPIPE_SZ"):
+        pytest.skip("pipes have one size here")
+    flags = ["--repetition-penalty", "1", "--max-new-tokens", "100000000"]
+    command = [str(device / "bin" / "satchel-run"), "chat", str(program), *flags]
+    with subprocess.Popen(command, stdin=-1, stdout=-1, stderr=-1, bufsize=0) as process:
+        assert process.stdin and process.stdout
+        fcntl.fcntl(process.stdout, fcntl.F_SETPIPE_SZ, 4096)
+        process.stdin.write(b"Hello\n")
+        assert process.stdout.read(1)
+        before, waiting = -1, array.array("i", [0])
+        while waiting[0] > before:
+            before = waiting[0]
+            time.sleep(0.1)
+            fcntl.ioctl(process.stdout, termios.FIONREAD, waiting)
+        process.send_signal(signal.SIGINT)
+        time.sleep(0.1)
+        assert process.poll() is None
+        process.send_signal(signal.SIGINT)
+        assert process.wait(30) == -signal.SIGINT
+
+
+def test_a_reader_that_leaves_ends_it_without_a_word(device: Path, program: Path) -> None:
+    flags = ["--repetition-penalty", "1", "--max-new-tokens", "100000000"]
+    command = [str(device / "bin" / "satchel-run"), "chat", str(program), *flags]
+    with subprocess.Popen(command, stdin=-1, stdout=-1, stderr=-1) as process:
+        assert process.stdin and process.stdout and process.stderr
+        process.stdin.write(b"Hello\n")
+        process.stdin.flush()
+        assert process.stdout.read(1)
+        process.stdout.close()
+        assert process.wait(30) == -signal.SIGPIPE
+        assert b"satchel-run:" not in process.stderr.read()
+
+
+def test_a_long_text_by_a_pipe(program: Path, runner: Any) -> None:
+    text = "Wörter, words and 言葉. " * 20_000
+    done = runner("run", program, "--prompt-file", "-", given=text)
+    assert done.returncode == 1 and "and the context 512. Shorten it" in done.stderr
+    words = ("--max-new-tokens", 4, "--on-context-full", "slide", "--json")
+    done = runner("run", program, "--prompt-file", "-", *words, given=text)
+    assert done.returncode == 0 and len(json.loads(done.stdout)["tokens"]) == 4
+
+
+def test_two_processes_on_one_file(device: Path, program: Path) -> None:
+    command = [str(device / "bin" / "satchel-run"), "run", str(program), "Hello", "--verify"]
+    both = [subprocess.Popen([*command, "--json"], stdout=-1, stderr=-1) for _ in range(2)]
+    ends = [process.communicate(timeout=60) for process in both]
+    first, second = (json.loads(out)["tokens"] for out, _ in ends)
+    assert first == second
+
+
 def test_tokens(program: Path, run_json: RunJson) -> None:
     text = "Hello <|user|> ünï\n"
     wanted = satchel.LLM(program).tokenizer.encode(text, add_bos=False)
@@ -260,6 +318,7 @@ def test_damaged_files(program: Path, tmp_path: Path, runner: Any) -> None:
         (["fly"], "there is no command 'fly'"),
         (["run"], "there is nothing to answer"),
         (["run", "FILE", "Hi", "--fast"], "there is no option --fast"),
+        (["run", "FILE", "Hi", "-x"], "there is no option -x"),
         (["run", "FILE", "Hi", "--top-k", "x"], "--top-k is a whole number"),
         (
             ["run", "FILE", "Hi", "--threads", "99999999999"],
@@ -273,6 +332,12 @@ def test_wrong_usage(arguments: list[str], why: str, program: Path, runner: Any)
     done = runner(*[str(program) if a == "FILE" else a for a in arguments])
     assert done.returncode == 2 and why in done.stderr
     assert done.stderr.count("\n") == 1 and "satchel-run --help" in done.stderr
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["-h"], ["help"], ["run", "--help"]])
+def test_help(arguments: list[str], runner: Any) -> None:
+    done = runner(*arguments)
+    assert done.returncode == 0 and done.stdout.startswith("usage: satchel-run COMMAND FILE")
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,8 @@ import ctypes
 import hashlib
 import importlib.util
 import json
+import re
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -149,6 +151,25 @@ def test_targets_and_libraries(
     monkeypatch.setenv("SATCHEL_QNN_LIBRARIES", str(tmp_path))
     done = run("run", hybrid, "Hi")
     assert done.returncode == 1 and "Set SATCHEL_QNN_LIBRARIES" in done.stderr
+
+
+@pytest.mark.parametrize("crash", ["abort()", "*(volatile int *)0 = 1"])
+def test_a_crash_of_the_vendors_is_told(
+    crash: str, hybrid: Path, run: Runner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By libraries that do nothing else."""
+    compiler = shutil.which("cc")
+    if compiler is None:
+        pytest.skip("there is no C compiler")
+    library = tmp_path / "libonnxruntime.so"
+    source = f"#include <stdlib.h>\nvoid *OrtGetApiBase(void) {{ {crash}; return 0; }}\n"
+    command = [compiler, "-shared", "-fPIC", "-x", "c", "-", "-o", str(library)]
+    subprocess.run(command, input=source, text=True, check=True, timeout=60)
+    monkeypatch.setenv("SATCHEL_QNN_LIBRARIES", str(tmp_path))
+    done = run("run", hybrid, "Hi")
+    assert done.returncode == 1 and not done.stdout
+    assert re.search(r"libraries crashed \(SIG(ABRT|SEGV)\) while being opened", done.stderr)
+    assert "--target cpu" in done.stderr
 
 
 def with_manifest(program: Path, document: dict[str, Any], output: Path) -> Path:
