@@ -2,12 +2,13 @@
 
     python benchmarks/gguf_side_by_side.py smollm2.gguf --peer llama/bin/python
     python benchmarks/gguf_side_by_side.py smollm2.gguf --peer … --mixture --kinds Q4_K_M Q6_K
-    python benchmarks/gguf_side_by_side.py qwen-q4_k_m.gguf --peer … --kinds as-is
+    python benchmarks/gguf_side_by_side.py qwen-q4_k_m.gguf --kinds as-is --llama-bench llama-bench
 
 llama.cpp makes a file of each type, ``as-is`` is the file itself; both run it, one after the other
 in each round. ``--mixture`` takes random weights of a mixture of experts in the place of the
 file's, and its tokenizer. ``--keep FOLDER`` keeps what was made, and ``--prepare`` does no more
-than make it, so that a quiet machine can measure later. Of the logits: how far they are apart
+than make it, so that a quiet machine can measure later. ``--llama-bench`` takes llama.cpp's speed
+from its own tool; without ``--peer`` logits are not compared. Of the logits: how far they are apart
 relative to their size, and how often the likeliest token is the same.
 """
 
@@ -15,6 +16,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import json
 import os
 import statistics
 import subprocess
@@ -31,6 +33,7 @@ from satchel.sweeps.processes import run_json
 PEERS = Path(__file__).resolve().parent / "peers"
 TOKENS = [1, *range(400, 463)]
 AS_IS = "as-is"
+SPEEDS = ("prefill_tok_s", "decode_tok_s")
 
 
 def peer(arguments: Any, *words: object) -> None:
@@ -49,24 +52,45 @@ def logits_apart(gguf: Path, program: Path, arguments: Any, work: Path) -> tuple
     return float(apart), float((mine.argmax(1) == theirs.argmax(1)).mean())
 
 
+def by_llama_bench(gguf: Path, arguments: Any) -> dict[str, float]:
+    """By llama.cpp's own tool; an answer begins behind a prompt, as in ``satchel bench``."""
+    common = [arguments.llama_bench, "-m", gguf, "-t", arguments.threads, "-r", 2, "-o", "json"]
+    found = []
+    for words in (
+        ["-p", arguments.prompt, "-n", 0],
+        ["-p", 0, "-n", arguments.new, "-d", arguments.prompt],
+    ):
+        done = subprocess.run([*map(str, [*common, *words])], capture_output=True, check=True)
+        found.append(float(json.loads(done.stdout)[0]["avg_ts"]))
+    return dict(zip(SPEEDS, found, strict=True))
+
+
+def by_peer(gguf: Path, options: list[str], arguments: Any, work: Path) -> dict[str, float]:
+    llama = [arguments.peer, str(PEERS / "llamacpp_peer.py")]
+    folder = work / "peer"
+    if not folder.exists():
+        folder.mkdir()
+        subprocess.run([*llama, "prepare", str(gguf), str(folder)], check=True, stdout=sys.stderr)
+    return dict(run_json([*llama, "bench", str(folder), *options], work / "log.txt"))
+
+
 def speeds(gguf: Path, program: Path, arguments: Any, work: Path) -> list[dict[str, float]]:
     """Tokens per second of each, medians over the rounds."""
     options = [f"--prompt-tokens={arguments.prompt}", f"--new-tokens={arguments.new}"]
     options += [f"--threads={arguments.threads}", "--runs=2", "--json"]
-    folder = work / "peer"
-    folder.mkdir()
-    llama = [arguments.peer, str(PEERS / "llamacpp_peer.py")]
-    subprocess.run([*llama, "prepare", str(gguf), str(folder)], check=True, stdout=sys.stderr)
-    commands = [
-        [sys.executable, "-m", "satchel", "bench", str(program), *options],
-        [*llama, "bench", str(folder), *options],
+    ours = [sys.executable, "-m", "satchel", "bench", str(program), *options]
+    rounds = []
+    for _ in range(arguments.rounds):
+        mine = run_json(ours, work / "log.txt")
+        if arguments.llama_bench:
+            theirs = by_llama_bench(gguf, arguments)
+        else:
+            theirs = by_peer(gguf, options, arguments, work)
+        rounds.append([mine, theirs])
+    return [
+        {name: statistics.median(float(both[i][name]) for both in rounds) for name in SPEEDS}
+        for i in range(2)
     ]
-    rounds = [
-        [run_json(command, work / "log.txt") for command in commands]
-        for _ in range(arguments.rounds)
-    ]
-    names = ("prefill_tok_s", "decode_tok_s")
-    return [{n: statistics.median(float(r[i][n]) for r in rounds) for n in names} for i in range(2)]
 
 
 def prepare(source: Path, kind: str, arguments: Any, folder: Path) -> tuple[Path, Path]:
@@ -84,9 +108,11 @@ def prepare(source: Path, kind: str, arguments: Any, folder: Path) -> tuple[Path
 def row(gguf: Path, program: Path, kind: str, arguments: Any) -> str:
     with tempfile.TemporaryDirectory() as folder:
         work = Path(folder)
-        apart, same = logits_apart(gguf, program, arguments, work)
+        cells = [f"| {kind} | | |"]
+        if arguments.peer:
+            apart, same = logits_apart(gguf, program, arguments, work)
+            cells = [f"| {kind} | {apart:.1e} | {same:.0%} |"]
         mine, theirs = speeds(gguf, program, arguments, work)
-    cells = [f"| {kind} | {apart:.1e} | {same:.0%} |"]
     for name in mine:
         cells.append(f" {mine[name]:.0f} | {theirs[name]:.0f} | {mine[name] / theirs[name]:.2f} |")
     return "".join(cells)
@@ -95,7 +121,8 @@ def row(gguf: Path, program: Path, kind: str, arguments: Any) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("file", type=Path)
-    parser.add_argument("--peer", required=True, help="the Python that has llama-cpp-python")
+    parser.add_argument("--peer", metavar="PYTHON", help="a Python with llama-cpp-python")
+    parser.add_argument("--llama-bench", metavar="PROGRAM", help="llama.cpp's tool, for speed")
     parser.add_argument("--kinds", nargs="+", default=["Q4_K_M", "Q5_K_M", "Q6_K", "IQ4_NL"])
     parser.add_argument("--mixture", action="store_true", help="a mixture of experts")
     parser.add_argument("--prompt", type=int, default=256)
@@ -106,6 +133,12 @@ def main() -> None:
     parser.add_argument("--prepare", action="store_true", help="make the files, measure nothing")
     arguments = parser.parse_args()
     arguments.file = arguments.file.resolve()
+    if not arguments.peer and not arguments.llama_bench:
+        parser.error(
+            "llama.cpp is missing: --peer PYTHON, or --llama-bench PROGRAM for speed alone"
+        )
+    if not arguments.peer and (arguments.mixture or set(arguments.kinds) != {AS_IS}):
+        parser.error("--peer PYTHON makes files of other types")
     if arguments.prepare and not arguments.keep:
         parser.error("--prepare needs --keep FOLDER")
     with contextlib.ExitStack() as stack:
