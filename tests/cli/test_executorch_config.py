@@ -128,6 +128,8 @@ def test_a_name_of_another_kind_is_refused(checkpoint: Path, capsys: Capture) ->
         ("export x -kv -vulkan -d fp32", "for -kv leave it out: it is always so; for -vulkan"),
         ("export x -a out -b build-android -m SM8750", "for -m the model is the first word, and"),
         ("export x -qat -lora 16", "for -lora write --lora_rank N"),
+        ("export x --task hellaswag", "write --calibrate task:hellaswag, or satchel eval FILE"),
+        ("run x -m y.bin -t tok.json --ar_len 32", "for -m the file is the first word"),
         ("export x --prompt text", 'write --calibrate "prompt:TEXT"'),
         ("export ++bse.checkpoint=x", "there is no group 'bse'; did you mean base?"),
         ("export x ++export.output_name", "has no value: write ++export.output_name=VALUE"),

@@ -23,6 +23,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     what.add_argument(
         "--tasks",
+        "--task",
         type=_names,
         default=(),
         metavar="NAME,…",

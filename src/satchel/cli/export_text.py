@@ -16,10 +16,21 @@ def add_text_options(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("for folders of transformers")
     group.add_argument(
         "--task",
-        choices=(TASK,),
+        type=_task,
+        metavar=TASK,
         help="an encoder (BERT, MPNet, ModernBERT, …) with its tokenizer and pooling (--pooling "
         "mean, cls, max or last), for satchel embed and serve; --context: tokens of a text",
     )
+
+
+def _task(name: str) -> str:
+    """The one that there is; those of lm-eval, which the guides name so, are for other options."""
+    if name != TASK:
+        raise argparse.ArgumentTypeError(
+            f"an export's task is {TASK}; for {name} of lm-eval write --calibrate task:{name}, or "
+            f"satchel eval FILE --tasks {name}"
+        )
+    return name
 
 
 def export_text_folder(

@@ -32,6 +32,7 @@ _INSTEAD = {
     "--ar-len": "write --prefill-ar-len N",
     **dict.fromkeys(("--xnnpack", "-X"), "leave it out: --target cpu is usual"),
     "--tokenizer-bin": "leave it out: --tokenizer_model is enough",
+    "--quant-attrs-path": _IN_THE_FILE,
     "--tokenizer-path": _IN_THE_FILE,
     "--decoder-model-version": _IN_THE_FILE,
     "--system-prompt": "write --system TEXT",
@@ -55,6 +56,13 @@ _INSTEAD = {
     "-lora": "write --lora_rank N",
     **dict.fromkeys(("-kv", "-n"), _ALWAYS),
 }
+# Of runners, where they differ.
+_OF_A_PROGRAM = {
+    "-m": "the file is the first word: satchel {command} FILE",
+    "-t": _IN_THE_FILE,
+    "-c": _IN_THE_FILE,
+    "--ar-len": "leave it out: satchel export --prefill-ar-len N has chosen it",
+}
 
 
 def instead_of(words: Sequence[str], command: str) -> str:
@@ -66,10 +74,11 @@ def instead_of(words: Sequence[str], command: str) -> str:
     'for --decoder-model the model is the first word: satchel export NAME'
     """
     targets = {family: f"write --target {family}" for family in families()}
+    known = _INSTEAD if command == "export" else _INSTEAD | _OF_A_PROGRAM
     found: dict[str, str] = {}
     for flag in (word.partition("=")[0] for word in words if word.startswith("-")):
         if flag.lstrip("-") in targets:
             found[flag] = targets[flag.lstrip("-")]
-        elif flag in _INSTEAD:
-            found[flag] = _INSTEAD[flag].format(command=command)
+        elif flag in known:
+            found[flag] = known[flag].format(command=command)
     return "; ".join(f"for {flag} {advice}" for flag, advice in found.items())

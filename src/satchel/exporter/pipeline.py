@@ -216,6 +216,7 @@ class Export:
 
     def plan(self) -> ExportPlan:
         """File size and peak memory, from shapes alone."""
+        return_memory()  # what preparing has freed is not counted
         weights = self.writer.weights
         names = [w.value.name for w in weights if w.encoding.is_matrix]
         metadata = encode_metadata(self._metadata(dict.fromkeys(names, _TYPICAL_ERROR)))
