@@ -23,8 +23,9 @@ _MEMORY_PER_OTHER = 11.2
 _MEMORY_PER_NODE = 250_000
 _REFERENCE_PER_BYTE = 1.8
 # Of a module, which is one method; measured with benchmarks/paper_exports.py.
-_MODULE_BASE = 190_000_000
-_MODULE_PER_BYTE = 5.0
+_MODULE_BASE = 130_000_000
+_MODULE_PER_BYTE = 2.2
+_MODULE_PER_NODE = 1_100_000
 _MEASURING_PER_VALUE = 1.5  # of the bytes of all its values as floats
 _MEASURING_MOST = int(4.3 * MEASURED_AT_ONCE)  # it is done in pieces
 # Of a module's floats, which are released before: packed ones are mapped, half as large, and the
@@ -113,7 +114,7 @@ def released_memory(floats: int) -> int:
 def estimate_module(piece: Graph, size: NodeSize) -> ShardEstimate:
     """A module's one shard."""
     weights, nodes = sum(size(node) for node in piece.nodes), len(piece.nodes)
-    memory = _MODULE_BASE + int(weights * _MODULE_PER_BYTE) + nodes * _MEMORY_PER_NODE
+    memory = _MODULE_BASE + int(weights * _MODULE_PER_BYTE) + nodes * _MODULE_PER_NODE
     return replace(estimate(piece, size, 1, 1), peak_memory=memory)
 
 
