@@ -60,7 +60,8 @@ class Form:
 
 FORMS = {
     "coreml": Form("fp16", "matrix_f16", run_package, 1e-3),  # constants have 16 bits
-    "executorch": Form("fp32", "matrix_f32", run_pte, 1e-5),
+    # As far as our own kernels may be: a mean of large numbers is taken in 32 bits by both.
+    "executorch": Form("fp32", "matrix_f32", run_pte, 1e-4),
 }
 
 
