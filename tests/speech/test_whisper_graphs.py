@@ -214,6 +214,9 @@ def test_the_vocabulary_has_a_scale_for_each_32_columns(tmp_path: Path) -> None:
     told = [Program(path).metadata["recipe"]["description"] for path in (usual, rows)]
     assert "embedding 8,32" in told[0] and "embedding 8,0" in told[1]
     assert usual.stat().st_size > rows.stat().st_size
+    fours = satchel.export(folder, tmp_path / "c.satchel", recipe="8da4w")
+    kinds = {w["name"]: w["encoding"] for w in Program(fours).weights}
+    assert kinds["model.decoder.embed_tokens.weight"].startswith("matrix_q8")
 
 
 def test_targets_that_cannot_hear_say_so(tmp_path: Path) -> None:

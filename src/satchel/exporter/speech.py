@@ -41,9 +41,9 @@ USUAL = "8a8w"
 # Four bits are for the decoder, whose weights are read for every token: the encoder is bound by
 # arithmetic, which they do not make less, and loses more by them.
 ENCODER = {"8da4w": {"encoder.*": "8a8w"}, "16a4w": {"encoder.*": "16a8w"}}
-# With one scale for a whole row of the vocabulary tiny.en writes other words than in floats; one
-# for each 32 columns takes little more.
-EMBEDDING = {"8a8w": (8, 32), "16a8w": (8, 32)}
+# With one scale for a whole row of the vocabulary, or four bits, tiny.en writes other words than in
+# floats; one for each 32 columns takes little more.
+EMBEDDING = dict.fromkeys(("8a8w", "16a8w", "8da4w", "16a4w"), (8, 32))
 _ALLOWED = {
     *("recipe", "group_size", "embedding", "head_bits", "kv_bits", "activation_bits", "overrides"),
     *("checkpoint", "params", "tokenizer", "target", "ignore_config"),
@@ -195,7 +195,14 @@ def _recipe(options: ExportOptions) -> Recipe:
     """The options' recipe; what it says of no tower by name is the tower's usual one."""
     towers = ENCODER.get(options.recipe_name, {})
     embedding = options.embedding or EMBEDDING.get(options.recipe_name)
-    chosen = replace(options, overrides={**towers, **options.overrides}, embedding=embedding)
+    # The vocabulary that is read is the one that is written.
+    head_bits = options.head_bits or (embedding[0] if embedding else None)
+    chosen = replace(
+        options,
+        overrides={**towers, **options.overrides},
+        embedding=embedding,
+        head_bits=head_bits,
+    )
     return chosen.make_recipe()
 
 
