@@ -71,11 +71,18 @@ def kv_bytes(config: dict[str, Any], element_bytes: int) -> int:
 
 
 def peak_rss_bytes() -> int:
-    own, children = (
-        resource.getrusage(who).ru_maxrss
-        for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)
-    )
-    return max(own, children) * (1 if sys.platform == "darwin" else 1024)
+    """Of this process and of those that it ran.
+
+    getrusage counts what whoever started a process held at that moment, which may be more than all
+    that the process itself ever held; VmHWM does not.
+    """
+    children = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss
+    if sys.platform != "linux":
+        own = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        return max(own, children) * (1 if sys.platform == "darwin" else 1024)
+    lines = Path("/proc/self/status").read_text().splitlines()
+    own = next(int(line.split()[1]) for line in lines if line.startswith("VmHWM:"))
+    return max(own, children) * 1024
 
 
 def folder_bytes(folder: Path) -> int:

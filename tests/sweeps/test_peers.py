@@ -130,6 +130,15 @@ def test_llama_bench_measures_by_itself(tmp_path: Path) -> None:
     assert found["ttft_s"] == 1.5
 
 
+def test_the_memory_of_a_peer_is_its_own() -> None:
+    held = bytearray(b"x") * 200_000_000  # as a sweep that plans may hold
+    script = "import verbs; print(verbs.peak_rss_bytes())"
+    done = subprocess.run(
+        [sys.executable, "-c", script], cwd=PEERS, stdout=subprocess.PIPE, check=True
+    )
+    assert 1e6 < int(done.stdout) < len(held) / 2
+
+
 def test_a_tool_that_a_peer_needs_is_named(
     tiny: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
