@@ -15,6 +15,8 @@ _OF_CHECKPOINTS = (".safetensors", ".bin", ".pth", ".pt", ".gguf", ".json", ".mo
 
 def mistaken(path: Path) -> CheckpointError | None:
     """What is wrong with a path that could not be opened, where what lies there tells it."""
+    if not path.is_file() and not path.is_dir():  # a pipe, which its reader has told
+        return None
     files = [path] if path.is_file() else sorted(path.iterdir())
     files = [file for file in files if file.suffix in _OF_CHECKPOINTS or file == path]
     for file in files:
