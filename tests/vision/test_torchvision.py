@@ -149,8 +149,12 @@ def test_pretrained_weights_bring_labels_and_preprocessing(
     assert "made-up images" in capsys.readouterr().err
 
 
-def test_the_guides_names_are_models_of_torchvision() -> None:
-    assert set(VISION.values()) <= set(torchvision.models.list_models())
+def test_the_guides_names_are_models_of_torchvision_or_timm() -> None:
+    theirs = {name for name in VISION.values() if ":" not in name}
+    assert theirs <= set(torchvision.models.list_models())
+    timm = pytest.importorskip("timm", reason="pip install 'satchel[timm]'")
+    others = {name.removeprefix("timm:") for name in VISION.values() if ":" in name}
+    assert others <= set(timm.list_models())
 
 
 def test_export_by_name_for_an_npu(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
