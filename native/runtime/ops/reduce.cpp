@@ -157,14 +157,19 @@ constexpr auto plain = [](double value, double) { return value; };
 constexpr auto sum = [](double total, double x) { return total + x; };
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
+// Of no elements there is a sum, but no largest one.
+constexpr OpSchema reduction(const char* name, bool takes_empty) {
+  return {.name = name,
+          .min_inputs = 1,
+          .max_inputs = 1,
+          .writes_state = false,
+          .attributes = {"axes", "keepdims"},
+          .check = check_reduce,
+          .takes_empty = takes_empty};
+}
+
 const OpDef kOps[] = {
-    {{.name = "reduce_sum",
-      .min_inputs = 1,
-      .max_inputs = 1,
-      .writes_state = false,
-      .attributes = {"axes", "keepdims"},
-      .check = check_reduce,
-      .takes_empty = true},
+    {reduction("reduce_sum", true),
      {[](const NodeCall& call, const Workspace& work) {
         const auto wrapping = [](auto total, auto x) {
           using U = std::make_unsigned_t<decltype(x)>;
@@ -174,13 +179,7 @@ const OpDef kOps[] = {
           reduce(call, work, 0.0, sum, plain);
       },
       reduce_scratch}},
-    {{.name = "reduce_prod",
-      .min_inputs = 1,
-      .max_inputs = 1,
-      .writes_state = false,
-      .attributes = {"axes", "keepdims"},
-      .check = check_reduce,
-      .takes_empty = true},
+    {reduction("reduce_prod", true),
      {[](const NodeCall& call, const Workspace& work) {
         const auto wrapping = [](auto total, auto x) {
           using U = std::make_unsigned_t<decltype(x)>;
@@ -191,18 +190,12 @@ const OpDef kOps[] = {
           reduce(call, work, 1.0, [](double total, double x) { return total * x; }, plain);
       },
       reduce_scratch}},
-    {{.name = "reduce_mean",
-      .min_inputs = 1,
-      .max_inputs = 1,
-      .writes_state = false,
-      .attributes = {"axes", "keepdims"},
-      .check = check_reduce,
-      .takes_empty = true},
+    {reduction("reduce_mean", true),
      {[](const NodeCall& call, const Workspace& work) {
         reduce(call, work, 0.0, sum, [](double total, double n) { return total / n; });
       },
       reduce_scratch}},
-    {{"reduce_max", 1, 1, false, {"axes", "keepdims"}, check_reduce},
+    {reduction("reduce_max", false),
      {[](const NodeCall& call, const Workspace& work) {
         const auto lowest = [](auto zero) { return std::numeric_limits<decltype(zero)>::min(); };
         if (reduced_whole(call, work, lowest, [](auto a, auto b) { return std::max(a, b); }))
@@ -212,7 +205,7 @@ const OpDef kOps[] = {
             [](double best, double x) { return best >= x || std::isnan(best) ? best : x; }, plain);
       },
       reduce_scratch}},
-    {{"reduce_min", 1, 1, false, {"axes", "keepdims"}, check_reduce},
+    {reduction("reduce_min", false),
      {[](const NodeCall& call, const Workspace& work) {
         const auto highest = [](auto zero) { return std::numeric_limits<decltype(zero)>::max(); };
         if (reduced_whole(call, work, highest, [](auto a, auto b) { return std::min(a, b); }))
