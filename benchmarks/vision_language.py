@@ -3,11 +3,12 @@
     python benchmarks/vision_language.py smolvlm-256m
     python benchmarks/vision_language.py llava-1.5-7b --work FOLDER
 
-The shapes are SmolVLM-256M's (SigLIP of 12 layers over tiles of 512 x 512, a Llama of 30 layers)
-and LLaVA-1.5-7B's (CLIP of 24 layers over 336 x 336, a Llama of 32 layers; its checkpoint takes
-14 GB of disk while it is exported). What is measured is a process of its own for each image: the
-first token of a prompt with an image never seen, from the picture to the token, and the most memory
-that it had. With --work the program is kept there, and measured again.
+The shapes are SmolVLM-256M's and SmolVLM-500M's (SigLIP of 12 layers over tiles of 512 x 512, a
+Llama of 30 or 32 layers) and LLaVA-1.5-7B's (CLIP of 24 layers over 336 x 336, a Llama of 32
+layers; its checkpoint takes 14 GB of disk while it is exported). What is measured is a process of
+its own for each image: the first token of a prompt with an image never seen, from the picture to
+the token, and the most memory that it had. With --work the program is kept there, and measured
+again (--rounds 0: only made).
 """
 
 from __future__ import annotations
@@ -34,7 +35,17 @@ PLACES = [f"<row_{r}_col_{c}>" for r in range(1, 7) for c in range(1, 7)]
 TILE = 512
 
 
-def smolvlm(image: int) -> tuple[Any, dict[str, Any]]:
+def smolvlm_256m(image: int) -> tuple[Any, dict[str, Any]]:
+    return _smolvlm(image, hidden=576, mlp=1536, layers=30, heads=9, kv_heads=3)
+
+
+def smolvlm_500m(image: int) -> tuple[Any, dict[str, Any]]:
+    return _smolvlm(image, hidden=960, mlp=2560, layers=32, heads=15, kv_heads=5)
+
+
+def _smolvlm(
+    image: int, hidden: int, mlp: int, layers: int, heads: int, kv_heads: int
+) -> tuple[Any, dict[str, Any]]:
     import transformers as t
 
     vision = {
@@ -47,11 +58,11 @@ def smolvlm(image: int) -> tuple[Any, dict[str, Any]]:
     }
     text = t.LlamaConfig(
         vocab_size=49280,
-        hidden_size=576,
-        intermediate_size=1536,
-        num_hidden_layers=30,
-        num_attention_heads=9,
-        num_key_value_heads=3,
+        hidden_size=hidden,
+        intermediate_size=mlp,
+        num_hidden_layers=layers,
+        num_attention_heads=heads,
+        num_key_value_heads=kv_heads,
         max_position_embeddings=8192,
         rope_theta=100000.0,
         pad_token_id=0,
@@ -86,12 +97,11 @@ def llava(image: int) -> tuple[Any, dict[str, Any]]:
 
 
 # The model, the marks that its tokenizer knows, and images to show it.
+SMOLVLM_MARKS = [IMAGE, "<fake_token_around_image>", "<global-img>", *PLACES]
+SMOLVLM_IMAGES = [(512, 512), (640, 480)]
 MODELS: dict[str, tuple[Callable[[int], Any], list[str], list[tuple[int, int]]]] = {
-    "smolvlm-256m": (
-        smolvlm,
-        [IMAGE, "<fake_token_around_image>", "<global-img>", *PLACES],
-        [(512, 512), (640, 480), (480, 640)],
-    ),
+    "smolvlm-256m": (smolvlm_256m, SMOLVLM_MARKS, SMOLVLM_IMAGES),
+    "smolvlm-500m": (smolvlm_500m, SMOLVLM_MARKS, SMOLVLM_IMAGES),
     "llava-1.5-7b": (llava, [IMAGE], [(336, 336), (1600, 1200)]),
 }
 
@@ -181,6 +191,8 @@ def main() -> None:
             apart(write_checkpoint, given.model, checkpoint)
             apart(export, checkpoint, path, given.recipe)
             shutil.rmtree(checkpoint)
+        if not given.rounds:
+            return
         print(f"{given.model} {given.recipe}: {path.stat().st_size / 1e6:.0f} MB\n")
         print("| image | tiles | prompt, tokens | first token, s | one tile, s | memory, MB |")
         print("|---|---|---|---|---|---|", flush=True)

@@ -68,6 +68,7 @@ MULTIPLIERS = {
 }
 WHOLE_HEADS = {"rope_type": "default", "rope_theta": 10000.0, "partial_rotary_factor": 1.0}
 CODEGEN = {"intermediate_size": None, "num_key_value_heads": None, "rms_norm_eps": None}
+LAYER_NORMS = {"rms_norm_eps": None}  # they have an eps of another name
 TIED = {"tie_word_embeddings": True}
 PAD = {"pad_token_id": 0}
 # Sizes that whole tiles of rows divide, and as many choices as leave some experts out.
@@ -169,5 +170,24 @@ ROWS = [
             "mlp_bias": True,
             **PAD,
         },
+    ),
+    ModelRow(
+        "stablelm", "biases", {**LAYER_NORMS, "use_qkv_bias": True, "rope_parameters": WHOLE_HEADS}
+    ),
+    ModelRow("ernie4_5", "tied", {"head_dim": 16, **TIED, **PAD}),
+    ModelRow("ernie4_5", "biases", {"head_dim": 32, "use_bias": True, **PAD}),
+    ModelRow("glm4", "partly_rotated", {"head_dim": 32, **PAD}),
+    ModelRow("mistral", "window", WINDOW),
+    ModelRow("mistral", "nemo", {"sliding_window": None, "head_dim": 32}),
+    ModelRow("olmo2", "norms_behind", PAD),
+    ModelRow("olmo2", "biases", {"attention_bias": True, "num_key_value_heads": 4, **TIED, **PAD}),
+    ModelRow("phi", "partly_rotated", {**LAYER_NORMS, "layer_norm_eps": 0.1}),
+    ModelRow("stablelm", "partly_rotated", {**LAYER_NORMS, "layer_norm_eps": 0.1}),
+    ModelRow("starcoder2", "tied", {**LAYER_NORMS, "norm_epsilon": 0.1, **TIED}),
+    ModelRow("starcoder2", "window", {**LAYER_NORMS, **WINDOW, "use_bias": False}),
+    ModelRow(
+        "phi",
+        "grouped_query",
+        {**LAYER_NORMS, "rope_parameters": WHOLE_HEADS, "hidden_act": "gelu"},
     ),
 ]

@@ -145,5 +145,5 @@ def test_a_longrope_factor_of_zero_is_refused() -> None:
 
 
 def test_an_unknown_architecture_gives_those_there_are() -> None:
-    with pytest.raises(UnsupportedModelError, match=r"'mamba'.*codegen, gemma, gemma2, gemma3_te"):
+    with pytest.raises(UnsupportedModelError, match=r"'mamba'.*codegen, ernie4_5, gemma, gemma2"):
         build_model({"model_type": "mamba"})

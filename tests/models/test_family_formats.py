@@ -14,6 +14,7 @@ from checkpoints.checkpoint_files import arrays, meta_params, meta_state, write_
 from models.model_rows import (
     EXPERTS,
     FULL,
+    LAYER_NORMS,
     LLAMA3_SCALING,
     LOCAL_EXPERTS,
     LONGROPE,
@@ -96,6 +97,15 @@ ROWS: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
         {**EXPERTS, "clip_qkv": 0.75},
         {"attention.clamp_kqv": 0.75, **GGUF_EXPERTS},
     ),
+    "olmo2": ("olmo2", PAD, {}),
+    "glm4": ("glm4", {"head_dim": 16, **PAD}, {"rope.dimension_count": 8}),
+    "phi2": ("phi", {"head_dim": 16, **LAYER_NORMS}, {"rope.dimension_count": 8}),
+    "stablelm": (
+        "stablelm",
+        {"head_dim": 16, "use_qkv_bias": True, **LAYER_NORMS},
+        {"rope.dimension_count": 4},
+    ),
+    "starcoder2": ("starcoder2", {"head_dim": 16, **LAYER_NORMS, **TIED}, {}),
     "qwen3moe": (
         "qwen3_moe",
         {**QWEN3_MOE, "norm_topk_prob": True},

@@ -82,8 +82,10 @@ def config_from_gguf(facts: GgufFacts) -> dict[str, Any]:
             f"not fit {facts.architecture}.embedding_length {hidden}",
             "The file is damaged: fetch it again",
         )
+    form = ARCHITECTURES[facts.architecture]
+    rms = "" if form.layer_norm_eps else "rms_"
     config: dict[str, Any] = {
-        "model_type": ARCHITECTURES[facts.architecture].model_type,
+        "model_type": form.model_type,
         "hidden_size": hidden,
         "intermediate_size": facts.need("feed_forward_length"),
         "num_hidden_layers": facts.need("block_count"),
@@ -91,7 +93,9 @@ def config_from_gguf(facts: GgufFacts) -> dict[str, Any]:
         "num_key_value_heads": facts.get("attention.head_count_kv") or heads,
         "head_dim": facts.get("attention.key_length") or hidden // heads,
         "hidden_act": "silu",
-        "rms_norm_eps": facts.need("attention.layer_norm_rms_epsilon", float),
+        form.layer_norm_eps or "rms_norm_eps": facts.need(
+            f"attention.layer_norm_{rms}epsilon", float
+        ),
         "rope_theta": float(facts.get("rope.freq_base", 10000.0)),
         "rope_scaling": _rope_scaling(facts),
         "max_position_embeddings": facts.need("context_length"),
@@ -221,9 +225,37 @@ def _qwen(facts: GgufFacts, config: dict[str, Any]) -> None:
     config["use_sliding_window"] = False
 
 
-def _phi3(facts: GgufFacts, config: dict[str, Any]) -> None:
+def _partly_rotated(facts: GgufFacts, config: dict[str, Any]) -> None:
     head_dim = config["head_dim"]
     config["partial_rotary_factor"] = facts.get("rope.dimension_count", head_dim) / head_dim
+
+
+def _glm4(facts: GgufFacts, config: dict[str, Any]) -> None:
+    _partly_rotated(facts, config)
+    del config["mlp_bias"]  # there is none
+
+
+def _phi2(facts: GgufFacts, config: dict[str, Any]) -> None:
+    _partly_rotated(facts, config)
+    config["hidden_act"] = "gelu_new"
+    del config["attention_bias"], config["mlp_bias"]  # always there
+
+
+def _stablelm(facts: GgufFacts, config: dict[str, Any]) -> None:
+    _partly_rotated(facts, config)
+    config["use_qkv_bias"] = config.pop("attention_bias")
+    del config["mlp_bias"]
+
+
+def _starcoder2(facts: GgufFacts, config: dict[str, Any]) -> None:
+    config["hidden_act"] = "gelu_pytorch_tanh"
+    config["use_bias"] = config.pop("attention_bias")
+    del config["mlp_bias"]  # the same
+    config["sliding_window"] = facts.get("attention.sliding_window") or None
+
+
+def _phi3(facts: GgufFacts, config: dict[str, Any]) -> None:
+    _partly_rotated(facts, config)
     config["sliding_window"] = facts.get("attention.sliding_window") or None
     config["original_max_position_embeddings"] = (
         facts.get("rope.scaling.original_context_length") or config["max_position_embeddings"]
@@ -276,7 +308,11 @@ _SPECIAL: dict[str, Callable[[GgufFacts, dict[str, Any]], None]] = {
     "qwen3": _qwen,
     "qwen3moe": _qwen3moe,
     "olmoe": _olmoe,
+    "glm4": _glm4,
+    "phi2": _phi2,
     "phi3": _phi3,
+    "stablelm": _stablelm,
+    "starcoder2": _starcoder2,
     "gemma": _gemma,
     "gemma2": _gemma2,
     "gemma3": _gemma3,

@@ -47,9 +47,10 @@ class GgufArchitecture:
     """How GGUF stores an architecture, where it differs from Hugging Face."""
 
     model_type: str
-    names: dict[str, str] = field(default_factory=dict)  # on top of LAYER_NAMES
+    names: dict[str, str] = field(default_factory=dict)  # on top of LAYER_NAMES and TOP_NAMES
     interleaved: bool = False  # rotary rows of q and k, weights and biases
     norm_offset: bool = False  # norms are stored as 1 + w
+    layer_norm_eps: str = ""  # Hugging Face's field, of those that have LayerNorms
 
 
 ARCHITECTURES = {
@@ -60,6 +61,38 @@ ARCHITECTURES = {
     "qwen2": GgufArchitecture("qwen2"),
     "qwen3": GgufArchitecture("qwen3", QK_NORMS),
     "qwen3moe": GgufArchitecture("qwen3_moe", QK_NORMS | EXPERTS),
+    "olmo2": GgufArchitecture(
+        "olmo2",
+        {
+            **QK_NORMS,
+            "post_attention_norm": "post_attention_layernorm",
+            "post_ffw_norm": "post_feedforward_layernorm",
+        },
+    ),
+    "glm4": GgufArchitecture(
+        "glm4",
+        {
+            "ffn_up": "mlp.gate_up_proj",
+            "post_attention_norm": "post_self_attn_layernorm",
+            "post_ffw_norm": "post_mlp_layernorm",
+        },
+    ),
+    "phi2": GgufArchitecture(
+        "phi",
+        {
+            "attn_output": "self_attn.dense",
+            "ffn_up": "mlp.fc1",
+            "ffn_down": "mlp.fc2",
+            "output_norm": "model.final_layernorm",
+        },
+        layer_norm_eps="layer_norm_eps",
+    ),
+    "stablelm": GgufArchitecture("stablelm", layer_norm_eps="layer_norm_eps"),
+    "starcoder2": GgufArchitecture(
+        "starcoder2",
+        {"ffn_up": "mlp.c_fc", "ffn_down": "mlp.c_proj"},
+        layer_norm_eps="norm_epsilon",
+    ),
     "olmoe": GgufArchitecture("olmoe", QK_NORMS | EXPERTS),
     "phi3": GgufArchitecture(
         "phi3", {"attn_qkv": "self_attn.qkv_proj", "ffn_up": "mlp.gate_up_proj"}
@@ -77,6 +110,6 @@ def huggingface_name(name: str, architecture: GgufArchitecture) -> str | None:
         found = architecture.names.get(part) or LAYER_NAMES.get(part)
         return f"model.layers.{int(layer)}.{found}.{kind}" if found else None
     if match := _TOP.fullmatch(name):
-        found = TOP_NAMES.get(match[1])
+        found = architecture.names.get(match[1]) or TOP_NAMES.get(match[1])
         return f"{found}.{match[2]}" if found else None
     return None

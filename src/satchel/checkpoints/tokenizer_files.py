@@ -24,6 +24,18 @@ def tokenizer_in_folder(folder: Path) -> TokenizerSource | None:
     return tokenizer_model(folder / "tokenizer.model")
 
 
+def advice_without_tokenizer(path: Path) -> str:
+    """What to do about a checkpoint without a tokenizer that we read, by what lies there."""
+    folder = path if path.is_dir() else path.parent
+    other = [name for name in ("vocab.json", "tekken.json") if (folder / name).is_file()]
+    if other:
+        return (
+            f"{other[0]} is not read; transformers makes a tokenizer.json of it: "
+            f'AutoTokenizer.from_pretrained("{folder}").save_pretrained("{folder}").'
+        )
+    return "Put its tokenizer.json or tokenizer.model there, or give it with --tokenizer."
+
+
 def tokenizer_model(path: Path) -> TokenizerSource | None:
     """A tokenizer.model by its content: sentencepiece (binary) or ranked BPE (text)."""
     if not path.is_file():

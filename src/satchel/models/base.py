@@ -70,6 +70,7 @@ class Decoder(ABC):
         fields: ConfigReader,
         *,
         eps: float = 1e-6,
+        eps_field: str = "rms_norm_eps",
         context: int = 2048,
         tied: bool = False,
         head_dim: int = 0,
@@ -82,7 +83,7 @@ class Decoder(ABC):
         self.kv_heads = fields.positive("num_key_value_heads", self.heads)
         self.head_dim = fields.positive("head_dim", head_dim or self.hidden // self.heads)
         self.ffn = fields.positive("intermediate_size")
-        self.eps = fields.number("rms_norm_eps", eps)
+        self.eps = fields.number(eps_field, eps)
         self.context = fields.positive("max_position_embeddings", context)
         self.tied = fields.boolean("tie_word_embeddings", tied)
         if self.heads % self.kv_heads:
@@ -319,6 +320,15 @@ def gated_mlp(
     gate = b.node(activation, linear(step, x, f"{name}.gate_proj", ffn, bias, rows=gate_rows))
     up = linear(step, x, f"{name}.up_proj", ffn, bias, rows=up_rows)
     return linear(step, b.mul(gate, up), f"{name}.down_proj", _last(x), bias)
+
+
+def plain_mlp(
+    step: Step, x: Value, names: tuple[str, str], ffn: int, activation: str, bias: bool = True
+) -> Value:
+    """second(activation(first(x)))"""
+    first, second = names
+    inner = step.builder.node(activation, linear(step, x, first, ffn, bias))
+    return linear(step, inner, second, _last(x), bias)
 
 
 def split(step: Step, x: Value, *shape: int) -> Value:

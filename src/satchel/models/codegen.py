@@ -14,6 +14,7 @@ from satchel.models.base import (
     embedding,
     layer_norm,
     linear,
+    plain_mlp,
     rotate,
 )
 from satchel.models.config import ConfigReader
@@ -69,8 +70,9 @@ class Model(Decoder):
     def layer(self, step: Step, x: Value, index: int) -> Value:
         b, name = step.builder, f"transformer.h.{index}"
         h = layer_norm(step, x, f"{name}.ln_1", self.eps)
-        both = b.add(self.attention(step, h, index, f"{name}.attn"), self.mlp(step, h, name))
-        return b.node("add", both, x)
+        names = f"{name}.mlp.fc_in", f"{name}.mlp.fc_out"
+        mlp = plain_mlp(step, h, names, self.ffn, self.activation)
+        return b.node("add", b.add(self.attention(step, h, index, f"{name}.attn"), mlp), x)
 
     def attention(self, step: Step, x: Value, index: int, name: str) -> Value:
         tensor, pairs = f"{name}.qkv_proj", (self.head_dim, self.rope.dim)
@@ -93,11 +95,6 @@ class Model(Decoder):
         size = self.hidden // self.blocks
         starts = (size * (3 * block + part) for block in range(self.blocks))
         return tuple((start, start + size) for start in starts)
-
-    def mlp(self, step: Step, x: Value, name: str) -> Value:
-        x = linear(step, x, f"{name}.mlp.fc_in", self.ffn, bias=True)
-        x = step.builder.node(self.activation, x)
-        return linear(step, x, f"{name}.mlp.fc_out", self.hidden, bias=True)
 
     def logits(self, step: Step, x: Value) -> Value:
         x = self.last_norm(step, x)

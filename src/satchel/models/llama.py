@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
-from satchel.graph.ir import Value
+from satchel.graph.ir import RowSource, Value
 from satchel.models.base import Decoder, Step, cached_attention, gated_mlp, linear, rms_norm, rotate
 from satchel.models.config import ConfigReader
 
 
 class Model(Decoder):
     window = 0  # of a sliding attention; 0: none
+    interleaved = False  # rotated pairs lie side by side in a checkpoint's queries and keys
     defaults: ClassVar[
         dict[str, Any]
     ] = {}  # of a family's sizes, where they are not those of Llama
@@ -40,7 +41,12 @@ class Model(Decoder):
         return gated_mlp(step, x, name, self.ffn, self.activation, self.mlp_bias)
 
     def attention(self, step: Step, x: Value, index: int, name: str) -> Value:
-        q, k, v = self.qkv(step, x, name, self.attention_bias)
+        rows: tuple[RowSource | None, ...] = (None, None, None)
+        if self.interleaved:
+            pairs = (self.head_dim, self.rope.dim)
+            q_rows, k_rows = (RowSource(f"{name}.{p}_proj", interleaved=pairs) for p in "qk")
+            rows = (q_rows, k_rows, None)
+        q, k, v = self.qkv(step, x, name, self.attention_bias, rows)
         q, k = rotate(step, q, self.rope), rotate(step, k, self.rope)
         out = cached_attention(step, q, k, v, index, self.head_dim**-0.5, self.window)
         return linear(step, out, f"{name}.o_proj", self.hidden, self.attention_bias)

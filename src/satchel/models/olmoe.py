@@ -6,9 +6,10 @@ from typing import Any, ClassVar
 
 from satchel.graph.ir import Value
 from satchel.models import llama
-from satchel.models.base import Step, cached_attention, linear, rms_norm, rotate, split
+from satchel.models.base import Step
 from satchel.models.config import ConfigReader
 from satchel.models.experts import Experts
+from satchel.models.olmo2 import attention_of_normed
 
 
 class Model(llama.Model):
@@ -30,16 +31,4 @@ class Model(llama.Model):
         return self.experts.mix(step, x, name)
 
     def attention(self, step: Step, x: Value, index: int, name: str) -> Value:
-        def heads(letter: str, count: int) -> Value:
-            width = count * self.head_dim
-            made = linear(step, x, f"{name}.{letter}_proj", width, self.attention_bias)
-            if letter != "v":
-                made = rms_norm(step, made, f"{name}.{letter}_norm", self.eps)
-            if self.clip:
-                made = step.builder.clamp(made, low=-self.clip, high=self.clip)
-            return split(step, made, count, self.head_dim)
-
-        q, k, v = heads("q", self.heads), heads("k", self.kv_heads), heads("v", self.kv_heads)
-        q, k = rotate(step, q, self.rope), rotate(step, k, self.rope)
-        out = cached_attention(step, q, k, v, index, scale=self.head_dim**-0.5)
-        return linear(step, out, f"{name}.o_proj", self.hidden, self.attention_bias)
+        return attention_of_normed(self, step, x, index, name, self.clip)

@@ -38,10 +38,13 @@ class PatchTensor(FloatTensor):
 
 
 class TextCheckpoint(Checkpoint):
-    """The language model's tensors under the names that it has alone, and those of the tower."""
+    """The language model's tensors under the names that it has alone, and those of the tower.
+
+    ``plain_name`` gives no name to those that are left out.
+    """
 
     def __init__(
-        self, base: Checkpoint, plain_name: Callable[[str], str], kernel_name: str
+        self, base: Checkpoint, plain_name: Callable[[str], str], kernel_name: str = ""
     ) -> None:
         self.base, self._kernel_name = base, kernel_name
         self.format, self.path = base.format, base.path
@@ -50,8 +53,14 @@ class TextCheckpoint(Checkpoint):
         if not isinstance(text, dict):
             raise CheckpointError(f"{base.path}: the configuration has no text_config")
         self.config = {"tie_word_embeddings": False, "model_type": "llama", **text}
-        self._names = {plain_name(name): name for name in base.tensors}
+        named = ((plain_name(name), name) for name in base.tensors)
+        self._names = {plain: name for plain, name in named if plain}
         self._tensors = {plain: base.tensors[name] for plain, name in self._names.items()}
+        if kernel_name:
+            self._read_kernel(kernel_name)
+
+    def _read_kernel(self, kernel_name: str) -> None:
+        base = self.base
         kernel = self._tensors.get(kernel_name)
         if kernel is None or len(kernel.shape) != 4:
             raise CheckpointError(f"{base.path} lacks the kernel of an image's patches")

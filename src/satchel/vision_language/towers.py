@@ -23,6 +23,7 @@ from satchel.vision_language.llava import (
     open_llava,
 )
 from satchel.vision_language.preprocess import ClipPreprocessing, Preprocessing
+from satchel.vision_language.text_only import TEXT_ONLY, open_text
 
 Tower = LlavaTower | Idefics3Tower
 # With 4-bit weights, those that see stay in 8: they are bound by arithmetic.
@@ -41,7 +42,10 @@ _READ: dict[str, Callable[[Mapping[str, Any]], Preprocessing]] = {
 
 def split_tower(checkpoint: Checkpoint) -> tuple[Checkpoint, Tower | None]:
     """The checkpoint of a language model, and what sees before it, if something does."""
-    opened = _OPEN.get(str(checkpoint.config.get("model_type")))
+    kind = str(checkpoint.config.get("model_type"))
+    if kind in TEXT_ONLY:
+        return open_text(checkpoint), None
+    opened = _OPEN.get(kind)
     return (checkpoint, None) if opened is None else opened(checkpoint)
 
 

@@ -31,10 +31,8 @@ def prepare(source: Path, target: str, recipe: str, **own: Any) -> ModelExport:
 def both(job: ModelExport, folder: Path) -> tuple[Program, Path]:
     """The program on the way to the package, and the package: with the same weights."""
     folder.mkdir()
-    job._pack(folder / "portable.satchel", False, 2)
-    program = Program(folder / "portable.satchel", target="cpu")
-    (compilation,) = job.compilations.values()
-    return program, compilation.compile(program, folder, lambda *_: None).files[".mlpackage"]
+    portable, made = job.both_forms(folder, threads=2)
+    return Program(portable, target="cpu"), made[".mlpackage"]
 
 
 def reference(program: Program, numbers: Callable[[str], Array] | None = None) -> Array:

@@ -64,10 +64,8 @@ def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def both(job: ModelExport, folder: Path) -> tuple[Program, Path]:
     """The program on the way to the .pte file, and that: with the same weights."""
-    job._pack(folder / "portable.satchel", False, 2)
-    program = Program(folder / "portable.satchel", target="cpu")
-    (compilation,) = job.compilations.values()
-    return program, compilation.compile(program, folder, lambda *_: None).files[".pte"]
+    portable, made = job.both_forms(folder, threads=2)
+    return Program(portable, target="cpu"), made[".pte"]
 
 
 def greedy(step: Any, tokens: list[int], count: int) -> list[int]:
