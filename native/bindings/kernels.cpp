@@ -132,7 +132,8 @@ struct OwnedRows {
              group,
              codes.get(),
              scales.get(),
-             sums.get()} {
+             sums.get(),
+             bits / 8} {
     const auto quantize = bits == 8 ? kernels.quantize_rows : kernels.quantize_rows16;
     quantize(x.data(), dim(x, 1), view);
   }
@@ -156,20 +157,33 @@ Result<uint8_t> quantize_cache(const std::string& table, const Vector& x) {
 Result<float> linear(const std::string& table, const Matrix& x, const Codes& codes,
                      const std::optional<Scales>& scales, const std::string& encoding, int64_t rows,
                      int64_t group, const std::optional<Vector>& bias, int64_t tile_begin,
-                     std::optional<int64_t> tile_end) {
+                     std::optional<int64_t> tile_end, int bits) {
   const KernelTable& kernels = kernels_by_name(table);
   const int64_t m = dim(x, 0), cols = dim(x, 1), tiles = (rows + kTileRows - 1) / kTileRows;
   const PackedMatrix w = packed_matrix(codes, scales, encoding, rows, cols, group);
   const int64_t end = tile_end.value_or(tiles);
   require(0 <= tile_begin && tile_begin <= end && end <= tiles, "there are no such tiles");
   require(!bias || dim(*bias, 0) == rows, "the bias needs one value per row of the matrix");
+  require(bits == 8 || bits == 16, "activations have 8 or 16 bits");
   const float* b = bias ? bias->data() : nullptr;
   Owned<float> y({size_of(m), size_of(rows)}, std::numeric_limits<float>::quiet_NaN());
   if (is_quantized(w.encoding)) {
-    OwnedRows q(kernels, x, group);
-    if (w.encoding == MatrixEncoding::q4_min) std::fill_n(q.sums.get(), m * (cols / group), 0);
-    const auto run = w.encoding == MatrixEncoding::q8 ? kernels.linear_q8 : kernels.linear_q4;
-    run(q.view, w, b, tile_begin, end, y.get(), rows);
+    OwnedRows q(kernels, x, group, bits);
+    if (w.encoding == MatrixEncoding::q4_min) {
+      std::fill_n(q.sums.get(), q.view.rows * (cols / group), 0);
+    }
+    const QuantizedKernel kernel = quantized_kernel(kernels, w, q.view.digits);
+    if (kernel.rows == 1) {
+      kernel.run(q.view, w, b, tile_begin, end, y.get(), rows);
+      return y.array();
+    }
+    require(!b, "a bias is added behind the sum of both digits");
+    Owned<float> digits({size_of(2 * m), size_of(rows)}, std::numeric_limits<float>::quiet_NaN());
+    kernel.run(q.view, w, nullptr, tile_begin, end, digits.get(), rows);
+    for (int64_t i = 0; i < m * rows; ++i) {
+      const int64_t high = (i / rows * 2) * rows + i % rows;
+      y.get()[i] = digits.get()[high] + digits.get()[high + rows];
+    }
   } else {
     const auto run = w.encoding == MatrixEncoding::f32 ? kernels.linear_f32 : kernels.linear_f16;
     run(x.data(), cols, m, w, b, Activation::none, tile_begin, end, y.get(), rows);
@@ -343,7 +357,7 @@ void bind_kernels(nb::module_& m) {
   m.def("linear", linear, nb::arg("table"), nb::arg("x"), nb::arg("codes"),
         nb::arg("scales").none(), nb::arg("encoding"), nb::arg("rows"), nb::arg("group") = 0,
         nb::arg("bias").none() = nb::none(), nb::arg("tile_begin") = 0,
-        nb::arg("tile_end").none() = nb::none());
+        nb::arg("tile_end").none() = nb::none(), nb::arg("bits") = 8);
   m.def("unpack_row", unpack, nb::arg("table"), nb::arg("codes"), nb::arg("scales").none(),
         nb::arg("encoding"), nb::arg("rows"), nb::arg("cols"), nb::arg("group"), nb::arg("row"));
   // A half cache is passed as uint16, an 8-bit one as rows of codes, scale and zero.

@@ -27,18 +27,24 @@ void translate(const std::exception_ptr& pointer, void*) {
     nb::object error = type(std::forward<decltype(arguments)>(arguments)...);
     PyErr_SetObject(type.ptr(), error.ptr());
   };
+  // A message may name a file, and a file's name may be any bytes.
+  const auto text = [](const std::exception& e) {
+    const std::string_view what = e.what();
+    return nb::steal(
+        PyUnicode_DecodeUTF8(what.data(), static_cast<Py_ssize_t>(what.size()), "surrogateescape"));
+  };
   try {
     std::rethrow_exception(pointer);
   } catch (const ChecksumError& e) {
-    raise("ChecksumError", e.what(), e.advice, e.section, e.offset);
+    raise("ChecksumError", text(e), e.advice, e.section, e.offset);
   } catch (const FormatError& e) {
-    raise("ProgramFormatError", e.what(), e.advice, e.section, e.offset);
+    raise("ProgramFormatError", text(e), e.advice, e.section, e.offset);
   } catch (const TokenizerError& e) {
-    raise("TokenizerError", e.what(), e.advice);
+    raise("TokenizerError", text(e), e.advice);
   } catch (const CacheFullError& e) {
-    raise("CacheFullError", e.what());
+    raise("CacheFullError", text(e));
   } catch (const ExecutionError& e) {
-    raise("ExecutionError", e.what());
+    raise("ExecutionError", text(e));
   }
 }
 
@@ -248,9 +254,10 @@ void bind_program(nb::module_& m) {
 
   nb::class_<Program>(m, "Program", "A valid program file; its weights are not read until used.")
       .def_static("open",
-                  [](const std::string& path) {
+                  [](const nb::bytes& path) {  // as the system names it
+                    const std::string name(path.c_str(), path.size());
                     nb::gil_scoped_release release;
-                    return std::make_shared<Program>(path);
+                    return std::make_shared<Program>(name);
                   })
       .def_prop_ro("size", [](const Program& p) { return p.file().size(); })
       .def("sections",

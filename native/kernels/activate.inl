@@ -70,7 +70,14 @@ inline F activated(Activation activation, F x) {
   return x;
 }
 
-void activate(Activation activation, const float* x, int64_t n, float* out) {
+// n vectors in place, and n numbers. Not inlined: kernels that end with any function would
+// otherwise have the code of all of them behind each of their registers.
+__attribute__((noinline)) void activate_vectors(Activation activation, F* values, int64_t n) {
+  for (int64_t i = 0; i < n; ++i) values[i] = activated(activation, values[i]);
+}
+
+__attribute__((noinline)) void activate(Activation activation, const float* x, int64_t n,
+                                        float* out) {
   int64_t i = 0;
   for (; i + kLanes <= n; i += kLanes) store(out + i, activated(activation, load(x + i)));
   if (i < n) store_n(out + i, activated(activation, load_n(x + i, n - i)), n - i);

@@ -173,7 +173,7 @@ inline int64_t rows_in_pass(const QuantizedRows& x) {
 bool amx_whole_fits(const QuantizedRows& x, const PackedMatrix& w) {
   // The codes of q4_min need more bits, and a minimum takes away most of their sums again, which
   // leaves less of the rest exact.
-  return has_runs(w) && x.rows >= kLongBlock && w.group <= kLargestGroup;
+  return has_runs(w) && is_long(x) && w.group <= kLargestGroup;
 }
 
 void amx_whole_linear_q4(const QuantizedRows& x, const PackedMatrix& w, const float* bias,

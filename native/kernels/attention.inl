@@ -153,8 +153,10 @@ inline void dequantize_scores(const float* q, int64_t padded, const Tails& tails
   }
 }
 
-// Turns a row of scores into weights exp(score - highest), zero outside [begin, end).
-inline void softmax_weights(const AttentionArgs& args, float* scores, RowState& row) {
+// Turns a row of scores into weights exp(score - highest), zero outside [begin, end). Not inlined:
+// there are two dozen kinds of blocks, and it is the same for all.
+__attribute__((noinline)) void softmax_weights(const AttentionArgs& args, float* scores,
+                                               RowState& row) {
   const float minus_infinity = -__builtin_inff();
   const int64_t width = (row.end + kLanes - 1) / kLanes * kLanes;
   for (int64_t i = row.begin / kLanes * kLanes; i < width; i += kLanes) {

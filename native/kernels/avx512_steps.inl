@@ -9,8 +9,7 @@
 namespace satchel {
 namespace {
 
-// Rows that share registers: four at a time, or up to six where a second pass over the weights is
-// saved.
+// Rows that share registers: see RowBlocks.
 constexpr int64_t kStepRows = 4, kMostStepRows = 6;
 constexpr int kStepTiles = 2;
 constexpr int64_t kStripBytes = 192 * 1024;  // of codes, that all rows find in the cache
@@ -195,26 +194,43 @@ void step_tiles(const StepJob& job, int64_t row, int64_t tile_begin, int64_t til
   for (int64_t i = tile_begin + distance * T; i < tile_end; ++i) single(job, row, i, 0, ahead);
 }
 
-void linear_steps(const QuantizedRows& x, const PackedMatrix& w, const float* bias,
-                  int64_t tile_begin, int64_t tile_end, float* y, int64_t ldy) {
-  constexpr decltype(&step_tiles<1>) tiles_of[kMostStepRows] = {
-      step_tiles<1>, step_tiles<2>, step_tiles<3>, step_tiles<4>, step_tiles<5>, step_tiles<6>};
-  const StepJob job{x, w, bias, y, ldy};
-  if (x.rows == 1) return step_tiles<1>(job, 0, tile_begin, tile_end, {});
-  const int64_t blocks = x.rows <= kMostStepRows ? 1 : (x.rows + kStepRows - 1) / kStepRows;
-  const int64_t pairs = greater<int64_t>(1, kStripBytes / (kStepTiles * w.cols * 8));
+// How many rows, or tokens of two rows, there are, and how many share registers: so many at a time,
+// or up to `most` where a second pass over the weights is saved.
+struct RowBlocks {
+  int64_t rows, together, most;
+
+  int64_t count() const { return rows <= most ? 1 : (rows + together - 1) / together; }
+};
+
+// Blocks of rows after each other over strips of tiles: all find a strip in the cache, and each
+// asks for its share of the next. tiles_of[n - 1] is for n rows.
+using StepTiles = void (*)(const StepJob& job, int64_t row, int64_t tile_begin, int64_t tile_end,
+                           CodesAhead ahead);
+void walk_strips(const StepJob& job, const RowBlocks& rows, int64_t bytes_in_column,
+                 int64_t tile_begin, int64_t tile_end, const StepTiles* tiles_of) {
+  const int64_t tile_bytes = job.w.cols * bytes_in_column, blocks = rows.count();
+  const int64_t pairs = greater<int64_t>(1, kStripBytes / (kStepTiles * tile_bytes));
   const int64_t strip = pairs * kStepTiles;
   for (int64_t tile = tile_begin; tile < tile_end; tile += strip) {
     const int64_t end = lesser(tile + strip, tile_end);
-    // Each block of rows asks for its share of the next strip.
-    const int64_t lines = (kStepTiles * w.group / 8 + blocks - 1) / blocks;
-    const int64_t share = (end - tile) * w.cols * 8 / blocks / 64 * 64;
+    const int64_t lines = (kStepTiles * job.w.group * bytes_in_column / 64 + blocks - 1) / blocks;
+    const int64_t share = (end - tile) * tile_bytes / blocks / 64 * 64;
     for (int64_t b = 0; b < blocks; ++b) {
-      const int64_t row = b * x.rows / blocks, rows = (b + 1) * x.rows / blocks - row;
-      const CodesAhead ahead{w.codes + end * w.cols * 8 + b * share, lines};
-      tiles_of[rows - 1](job, row, tile, end, ahead);
+      const int64_t row = b * rows.rows / blocks, count = (b + 1) * rows.rows / blocks - row;
+      const CodesAhead ahead{job.w.codes + end * tile_bytes + b * share, lines};
+      tiles_of[count - 1](job, row, tile, end, ahead);
     }
   }
+}
+
+void linear_steps(const QuantizedRows& x, const PackedMatrix& w, const float* bias,
+                  int64_t tile_begin, int64_t tile_end, float* y, int64_t ldy) {
+  constexpr StepTiles tiles_of[kMostStepRows] = {step_tiles<1>, step_tiles<2>, step_tiles<3>,
+                                                 step_tiles<4>, step_tiles<5>, step_tiles<6>};
+  const StepJob job{x, w, bias, y, ldy};
+  if (x.rows == 1) return step_tiles<1>(job, 0, tile_begin, tile_end, {});
+  walk_strips(job, {x.rows, kStepRows, kMostStepRows}, 64 / Q4::kColumns, tile_begin, tile_end,
+              tiles_of);
 }
 
 }  // namespace

@@ -36,15 +36,15 @@ inline void depthwise_block(const DepthwisePixels<float>& s, const float* const*
       }
     }
   }
-  F offset[kTileVectors];
+  F offset[kTileVectors], results[P * kTileVectors];
   load_bias(bias, channels, offset);
   SATCHEL_UNROLL
   for (int p = 0; p < P; ++p) {
-    F result[kTileVectors];
     SATCHEL_UNROLL
-    for (int v = 0; v < kTileVectors; ++v) result[v] = activated(activation, acc[p][v] + offset[v]);
-    store_tile(out + p * ldo, result, channels);
+    for (int v = 0; v < kTileVectors; ++v) results[p * kTileVectors + v] = acc[p][v] + offset[v];
   }
+  if (activation != Activation::none) activate_vectors(activation, results, P * kTileVectors);
+  for (int p = 0; p < P; ++p) store_tile(out + p * ldo, results + p * kTileVectors, channels);
 }
 
 constexpr int kRunPixels = 7;  // sides of images are often multiples of it
@@ -73,8 +73,12 @@ inline void depthwise_run(const DepthwisePixels<float>& s, const float* const* c
       }
     }
   }
+  F results[kRunPixels];
   SATCHEL_UNROLL
-  for (int p = 0; p < kRunPixels; ++p) store(out + p * ldo, activated(activation, acc[p] + offset));
+  for (int p = 0; p < kRunPixels; ++p) results[p] = acc[p] + offset;
+  if (activation != Activation::none) activate_vectors(activation, results, kRunPixels);
+  SATCHEL_UNROLL
+  for (int p = 0; p < kRunPixels; ++p) store(out + p * ldo, results[p]);
 }
 
 // As many runs of a row's pixels as there are, for a whole tile of channels; returns the pixels

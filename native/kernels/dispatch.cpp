@@ -187,6 +187,7 @@ std::vector<const KernelTable*> find_kernels() {
   static const KernelTable amx = [] {
     KernelTable table = derived_table(avx512_table, "amx", amx_linear_q4, amx_linear_q8,
                                       amx_linear_i8, amx_conv_i8);
+    table.linear_q4_16 = table.linear_q8_16 = nullptr;  // tiles add up either digit
     table.rows_apart = 1024;  // weights take longer to unpack than to multiply with a few rows
     table.tiles_together = 8;
     table.joined_bytes = kMostJoinedBytes;

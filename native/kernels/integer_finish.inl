@@ -247,9 +247,10 @@ struct RowFinish {
           const F code = load_codes(residual + i * r.ldr + v * kLanes) - residual_zero;
           t = t + code * residual_scale;
         }
-        numbers[i * V + v] = function(t);
+        numbers[i * V + v] = t;
       }
     }
+    function.template apply<R * V>(numbers);
     const int64_t at = (row + m) * r.ldo + output;
     if constexpr (kFinished != Finished::numbers) {
       store_code_rows<R, V, kFinished == Finished::steps>(static_cast<uint8_t*>(r.out) + at, r.ldo,
@@ -269,17 +270,50 @@ struct RowFinish {
   }
 };
 
-template <int T, Finished kFinished, class Function>
-inline void finish_whole(const IntegerResult& r, const IntegerMatrix& w, int64_t tile, int64_t row,
-                         int64_t rows, const BlockSums& block, Function function) {
-  const auto all = [&](const auto& finish) {
-    constexpr int R = kCodeRows<T * kTileVectors>;
-    const int64_t together = rows - rows % R;
-    for (int64_t m = 0; m < together; m += R) finish.template rows<R>(m);
-    for (int64_t m = together; m < rows; ++m) finish.template rows<1>(m);
-  };
-  r.residual ? all(RowFinish<T, true, kFinished, Function>(r, w, tile, row, block, function))
-             : all(RowFinish<T, false, kFinished, Function>(r, w, tile, row, block, function));
+// What is done to N vectors of numbers: nothing, or a function of each. The usual ones are written
+// out where they are needed; any other is called.
+struct Nothing {
+  template <int N>
+  void apply(F*) const {}
+};
+template <class Function>
+struct Each {
+  template <int N>
+  __attribute__((always_inline)) inline void apply(F* numbers) const {
+    SATCHEL_UNROLL
+    for (int i = 0; i < N; ++i) numbers[i] = Function::of(numbers[i]);
+  }
+};
+struct Hardswish {
+  static inline F of(F x) { return x * hardsigmoid_of(x); }
+};
+struct Gelu {
+  static inline F of(F x) { return gelu_of(x); }
+};
+struct Called {
+  Activation activation;
+  template <int N>
+  void apply(F* numbers) const {
+    activate_vectors(activation, numbers, N);
+  }
+};
+
+// Some rows of tiles, and their sums.
+struct RowBlock {
+  const IntegerResult& r;
+  const IntegerMatrix& w;
+  int64_t tile, row, rows;
+  const BlockSums& sums;
+};
+
+template <int T, bool kResidual, Finished kFinished, class Function>
+inline void finish_whole(const RowBlock& b, Function function) {
+  const RowFinish<T, kResidual, kFinished, Function> finish(b.r, b.w, b.tile, b.row, b.sums,
+                                                            function);
+  constexpr int R = kCodeRows<T * kTileVectors>;
+  const int64_t together = b.rows - b.rows % R;
+  for (int64_t m = 0; m < together; m += R) finish.template rows<R>(m);
+  for (int64_t m = together; m < b.rows; ++m) finish.template rows<1>(m);
 }
 
 // What becomes of the sums of some rows and T tiles.
@@ -298,23 +332,29 @@ __attribute__((noinline)) void finish_rows(const IntegerResult& r, const Integer
     for (int64_t m = 0; m < rows; ++m) finish.row(row + m, sums + m * block.row_stride);
     return;
   }
+  const RowBlock whole{r, w, tile, row, rows, block};
+  const bool numbers = r.inverse_out_scale == 0.0f;
   if (is_in_steps(r)) {
-    return finish_whole<T, Finished::steps>(r, w, tile, row, rows, block, [](F x) { return x; });
+    return r.residual ? finish_whole<T, true, Finished::steps>(whole, Nothing{})
+                      : finish_whole<T, false, Finished::steps>(whole, Nothing{});
   }
-  const auto finish = [&](auto function) {
-    r.inverse_out_scale == 0.0f
-        ? finish_whole<T, Finished::numbers>(r, w, tile, row, rows, block, function)
-        : finish_whole<T, Finished::codes>(r, w, tile, row, rows, block, function);
-  };
+  if (r.activation == Activation::none) {  // what becomes codes was in steps
+    return r.residual ? finish_whole<T, true, Finished::numbers>(whole, Nothing{})
+                      : finish_whole<T, false, Finished::numbers>(whole, Nothing{});
+  }
+  const Called called{r.activation};
+  if (r.residual) {
+    return numbers ? finish_whole<T, true, Finished::numbers>(whole, called)
+                   : finish_whole<T, true, Finished::codes>(whole, called);
+  }
+  if (numbers) return finish_whole<T, false, Finished::numbers>(whole, called);
   switch (r.activation) {
-    case Activation::none:
-      return finish([](F x) { return x; });
     case Activation::hardswish:
-      return finish([](F x) { return x * hardsigmoid_of(x); });
+      return finish_whole<T, false, Finished::codes>(whole, Each<Hardswish>{});
     case Activation::gelu:
-      return finish([](F x) { return gelu_of(x); });
+      return finish_whole<T, false, Finished::codes>(whole, Each<Gelu>{});
     default:
-      return finish([&](F x) { return activated(r.activation, x); });
+      return finish_whole<T, false, Finished::codes>(whole, called);
   }
 }
 

@@ -98,6 +98,7 @@ struct QuantizedRows {
   float* scales;   // [rows]
   int32_t* sums;   // [rows][cols/group]: the sum of the codes of each group, by which a kernel
                    // takes back the offset of q4's codes; for q4_min the caller sets them to zero
+  int64_t digits = 1;  // rows of codes that a token has: 2 with 16 bits
 };
 
 // Activations of 16 bits are two rows of 8 bits: x ≈ code * scale with
@@ -106,6 +107,12 @@ struct QuantizedRows {
 // scale kDigitBase * scale, and row 2i + 1 the low ones, with scale: their products add up.
 inline constexpr int kDigitBase = 255;
 inline constexpr int kLargest16 = kDigitBase * 127 + 127;
+
+// Whether 32 bits hold the sum of a group's products with activations of 16 bits.
+static inline bool sums_hold_16_bits(const PackedMatrix& w) {
+  const int64_t largest = w.encoding == MatrixEncoding::q8 ? 128 : 16;
+  return w.group * largest * kLargest16 <= INT32_MAX;
+}
 
 // A row of an 8-bit cache: dim codes, then scale and zero as f32 (not aligned):
 // x ≈ code * scale + zero with zero = the smallest of the row, scale = (largest - zero) / 255 and
@@ -316,6 +323,14 @@ struct KernelTable {
   void (*linear_q8)(const QuantizedRows& x, const PackedMatrix& w, const float* bias,
                     int64_t tile_begin, int64_t tile_end, float* y, int64_t ldy);
 
+  // The same for activations of 16 bits, with one row of y for two of x: where a table has them,
+  // the weight has scales of 16 bits, and sums_hold_16_bits(w). Else linear_q4 and linear_q8 give
+  // the rows of both digits, which add up.
+  void (*linear_q4_16)(const QuantizedRows& x, const PackedMatrix& w, const float* bias,
+                       int64_t tile_begin, int64_t tile_end, float* y, int64_t ldy) = nullptr;
+  void (*linear_q8_16)(const QuantizedRows& x, const PackedMatrix& w, const float* bias,
+                       int64_t tile_begin, int64_t tile_end, float* y, int64_t ldy) = nullptr;
+
   // One row of a packed matrix as floats: an embedding lookup.
   void (*unpack_row)(const PackedMatrix& w, int64_t row, float* out);
 
@@ -394,6 +409,21 @@ struct KernelTable {
   void (*winograd_output)(const float* sums, int64_t tiles, int64_t outputs, const float* bias,
                           FloatFinish finish, const int64_t* at, float* y);
 };
+
+// What multiplies a weight with tokens of so many digits, and how many rows of results each has.
+struct QuantizedKernel {
+  decltype(KernelTable::linear_q4) run;
+  int64_t rows;
+};
+static inline QuantizedKernel quantized_kernel(const KernelTable& table, const PackedMatrix& w,
+                                               int64_t digits) {
+  const bool bytes = w.encoding == MatrixEncoding::q8;
+  const auto whole = bytes ? table.linear_q8_16 : table.linear_q4_16;
+  if (digits == 2 && whole && w.encoding != MatrixEncoding::q4_steps && sums_hold_16_bits(w)) {
+    return {whole, 1};
+  }
+  return {bytes ? table.linear_q8 : table.linear_q4, digits};
+}
 
 // Scratch that one attention call needs, in floats; the same for every table.
 size_t attention_scratch(int64_t heads_per_kv, int64_t dim);

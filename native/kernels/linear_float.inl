@@ -52,7 +52,7 @@ struct FloatPart {
   int64_t tile_stride;  // from one tile to the next, in weights
   int64_t cols;
   const float* bias;
-  int64_t outputs;  // that are left from the first tile on
+  int64_t outputs;  // that are left from the first tile on: in the last one not all may be there
   Activation activation;
   const float* residual;  // of the first tile, or null
   bool first, last;       // whether these are the first columns, the last
@@ -65,8 +65,9 @@ struct FloatPart {
 // loads.
 constexpr int64_t kColsPerRequest = 16;
 
+// M rows and T whole tiles.
 template <int M, int T, class Weight>
-inline void float_block(const FloatPart<Weight>& part) {
+__attribute__((noinline)) void float_block(const FloatPart<Weight>& part) {
   F acc[M][T][kTileVectors];
   // Another core may have the lines of the result: they come while the products are computed.
   SATCHEL_UNROLL
@@ -77,14 +78,14 @@ inline void float_block(const FloatPart<Weight>& part) {
       if (part.residual) __builtin_prefetch(part.residual + m * part.ldy + t * kTileRows);
     }
   }
+  SATCHEL_UNROLL
   for (int m = 0; m < M; ++m) {
+    SATCHEL_UNROLL
     for (int t = 0; t < T; ++t) {
       const float* so_far = part.y + m * part.ldy + t * kTileRows;
-      if (part.first) {
-        for (int v = 0; v < kTileVectors; ++v) acc[m][t][v] = broadcast(0.0f);
-      } else {
-        load_tile(so_far, part.outputs - t * kTileRows, acc[m][t]);
-      }
+      SATCHEL_UNROLL
+      for (int v = 0; v < kTileVectors; ++v)
+        acc[m][t][v] = part.first ? broadcast(0.0f) : load(so_far + v * kLanes);
     }
   }
   // Three rows share a base, so that the addresses of all rows fit in registers.
@@ -119,35 +120,36 @@ inline void float_block(const FloatPart<Weight>& part) {
       for (int i = 0; i < kBases; ++i) ++bases[i];
     }
   };
-  if (part.next.count == 0) {
-    multiply(part.cols);
-  } else {
-    const int64_t requests = (part.next.count * kColsPerRequest + part.cols - 1) / part.cols;
-    const uint8_t* next = part.next.from;
-    const uint8_t* end = next + part.next.count * 64;
-    for (int64_t k = 0; k < part.cols; k += kColsPerRequest) {
-      for (int64_t i = 0; i < requests && next < end; ++i, next += 64)
-        __builtin_prefetch(next, 0, 2);
-      multiply(k + kColsPerRequest < part.cols ? kColsPerRequest : part.cols - k);
+  // Without lines to ask for, all columns are one part.
+  const int64_t together = part.next.count == 0 ? part.cols : kColsPerRequest;
+  const int64_t requests =
+      part.next.count == 0 ? 0 : (part.next.count * kColsPerRequest + part.cols - 1) / part.cols;
+  const uint8_t* next = part.next.from;
+  const uint8_t* end = next + part.next.count * 64;
+  for (int64_t k = 0; k < part.cols; k += together) {
+    for (int64_t i = 0; i < requests && next < end; ++i, next += 64) __builtin_prefetch(next, 0, 2);
+    multiply(k + together < part.cols ? together : part.cols - k);
+  }
+  SATCHEL_UNROLL
+  for (int t = 0; t < T; ++t) {
+    F offset[kTileVectors];
+    load_bias(part.last && part.bias ? part.bias + t * kTileRows : nullptr, kTileRows, offset);
+    SATCHEL_UNROLL
+    for (int m = 0; m < M; ++m) {
+      const int64_t at = m * part.ldy + t * kTileRows;
+      SATCHEL_UNROLL
+      for (int v = 0; v < kTileVectors; ++v) {
+        F sum = acc[m][t][v];
+        if (part.last) sum = sum + offset[v];
+        if (part.last && part.residual) sum = sum + load(part.residual + at + v * kLanes);
+        store(part.y + at + v * kLanes, sum);
+      }
     }
   }
-  for (int t = 0; t < T; ++t) {
-    const int64_t n = part.outputs - t * kTileRows;
-    F offset[kTileVectors];
-    load_bias(part.last && part.bias ? part.bias + t * kTileRows : nullptr, n, offset);
+  if (part.last && part.activation != Activation::none) {
     for (int m = 0; m < M; ++m) {
-      if (part.last) {
-        for (int v = 0; v < kTileVectors; ++v) acc[m][t][v] = acc[m][t][v] + offset[v];
-        if (part.residual) {
-          F more[kTileVectors];
-          load_tile(part.residual + m * part.ldy + t * kTileRows, n, more);
-          for (int v = 0; v < kTileVectors; ++v) acc[m][t][v] = acc[m][t][v] + more[v];
-        }
-        for (int v = 0; v < kTileVectors; ++v) {
-          acc[m][t][v] = activated(part.activation, acc[m][t][v]);
-        }
-      }
-      store_tile(part.y + m * part.ldy + t * kTileRows, acc[m][t], n);
+      float* y = part.y + m * part.ldy;
+      activate(part.activation, y, T * kTileRows, y);
     }
   }
 }
@@ -159,6 +161,33 @@ inline void float_rows(int64_t m, const FloatPart<Weight>& part) {
     if (m < M) return float_rows<M - 1, T, Weight>(m, part);
   }
   float_block<M, T, Weight>(part);
+}
+
+inline void copy_rows(const float* from, int64_t from_stride, int64_t rows, int64_t n, float* to,
+                      int64_t to_stride) {
+  for (int64_t row = 0; row < rows; ++row)
+    std::memcpy(to + row * to_stride, from + row * from_stride, sizeof(float) * n);
+}
+
+// The same where the last tile may have outputs that are not there: by way of rows that have them.
+template <int M, int T, class Weight>
+void float_tiles(int64_t m, const FloatPart<Weight>& part) {
+  constexpr int64_t kWidth = T * kTileRows;
+  if (part.outputs >= kWidth) return float_rows<M, T, Weight>(m, part);
+  float y[M * kWidth] = {}, residual[M * kWidth] = {}, bias[kWidth] = {};
+  FloatPart<Weight> whole = part;
+  whole.y = y, whole.ldy = kWidth;
+  if (!part.first) copy_rows(part.y, part.ldy, m, part.outputs, y, kWidth);
+  if (part.residual) {
+    copy_rows(part.residual, part.ldy, m, part.outputs, residual, kWidth);
+    whole.residual = residual;
+  }
+  if (part.bias) {
+    copy_rows(part.bias, 0, 1, part.outputs, bias, 0);
+    whole.bias = bias;
+  }
+  float_rows<M, T, Weight>(m, whole);
+  copy_rows(y, kWidth, m, part.outputs, part.y, part.ldy);
 }
 
 // Columns of a block's tiles that all rows pass over before the next.
@@ -207,9 +236,9 @@ void linear_float(const float* x, int64_t ldx, int64_t m, const PackedMatrix& w,
   if (m == 1) {
     int64_t tile = tile_begin;
     for (; tile + kFloatTilesForOneRow <= tile_end; tile += kFloatTilesForOneRow) {
-      float_block<1, kFloatTilesForOneRow, Weight>(part(tile, 0, 0, w.cols));
+      float_tiles<1, kFloatTilesForOneRow, Weight>(1, part(tile, 0, 0, w.cols));
     }
-    for (; tile < tile_end; ++tile) float_block<1, 1, Weight>(part(tile, 0, 0, w.cols));
+    for (; tile < tile_end; ++tile) float_tiles<1, 1, Weight>(1, part(tile, 0, 0, w.cols));
     return;
   }
   // Blocks of rows as equal as can be.
@@ -224,9 +253,9 @@ void linear_float(const float* x, int64_t ldx, int64_t m, const PackedMatrix& w,
       Lines next = behind.part(block, blocks);
       for (int64_t tile = tile_begin; tile < tile_end; tile += kFloatTiles, next = {}) {
         if (tile + kFloatTiles <= tile_end) {
-          float_rows<kFloatRows, kFloatTiles, Weight>(rows, part(tile, row, 0, w.cols, next));
+          float_tiles<kFloatRows, kFloatTiles, Weight>(rows, part(tile, row, 0, w.cols, next));
         } else {
-          float_rows<kFloatRows, 1, Weight>(rows, part(tile, row, 0, w.cols, next));
+          float_tiles<kFloatRows, 1, Weight>(rows, part(tile, row, 0, w.cols, next));
         }
       }
     }
@@ -263,9 +292,9 @@ void linear_float(const float* x, int64_t ldx, int64_t m, const PackedMatrix& w,
       const int64_t row = block * m / blocks, rows = (block + 1) * m / blocks - row;
       const Lines lines = next.part(block, blocks);
       if (tile + kFloatTiles <= tile_end) {
-        float_rows<kFloatRows, kFloatTiles, Weight>(rows, part(tile, row, begin, end, lines));
+        float_tiles<kFloatRows, kFloatTiles, Weight>(rows, part(tile, row, begin, end, lines));
       } else {
-        float_rows<kFloatRows, 1, Weight>(rows, part(tile, row, begin, end, lines));
+        float_tiles<kFloatRows, 1, Weight>(rows, part(tile, row, begin, end, lines));
       }
     }
   }

@@ -1,5 +1,5 @@
-// Codes asked for before a single row comes to them, where the hardware does not do so well enough
-// by itself.
+// Codes asked for before a single token comes to them, where the hardware does not do so well
+// enough by itself.
 #pragma once
 
 #include <immintrin.h>
@@ -13,7 +13,7 @@ namespace {
 // Zen 4 go on, and there asking cost a third.
 class StreamsAhead {
  public:
-  explicit StreamsAhead(const QuantizedRows& x) : ask_(x.rows == 1 && asks_ahead()) {}
+  explicit StreamsAhead(const QuantizedRows& x) : ask_(x.rows == x.digits && asks_ahead()) {}
 
   // With each group, whose codes are so many bytes, of T tiles at a distance.
   template <int T>

@@ -84,6 +84,7 @@ void i8mm_conv_i8(const CodeWindows& x, const IntegerMatrix& w, const IntegerRes
 
 // Blocks of this many rows or queries and more may be computed in another order than a single one.
 constexpr int64_t kLongBlock = 64;
+static inline bool is_long(const QuantizedRows& x) { return x.rows / x.digits >= kLongBlock; }
 
 // Attention works on kKeyBlock keys at a time, in blocks that start at multiples of it, so that
 // a query's result does not depend on which other queries are computed with it.

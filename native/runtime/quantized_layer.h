@@ -19,7 +19,8 @@ bool is_simple(const NodeCall& call);
 // quantised.
 struct QuantizedLayout {
   int64_t rows, cols, stride, group;  // of codes
-  size_t scales, sums, total;         // offsets
+  int64_t digits;
+  size_t scales, sums, total;  // offsets
   size_t group_inputs;  // the sums as floats, which a weight's group offsets are multiplied with
   int64_t chunk_tiles, chunk_rows;  // whose results wait at a time; of simple layers only rows
   size_t threads, thread_size;      // offset of the first thread's part, bytes of each
@@ -32,7 +33,8 @@ struct QuantizedLayout {
             group,
             reinterpret_cast<int8_t*>(scratch),
             reinterpret_cast<float*>(scratch + scales),
-            reinterpret_cast<int32_t*>(scratch + sums)};
+            reinterpret_cast<int32_t*>(scratch + sums),
+            digits};
   }
   uint8_t* of_thread(uint8_t* scratch, int thread) const {
     return scratch + threads + static_cast<size_t>(thread) * thread_size;

@@ -217,6 +217,33 @@ def test_a_row_alone_and_in_a_block_gives_the_same_bits(
             np.testing.assert_array_equal(block[i], alone[0])
 
 
+@pytest.mark.parametrize("encoding", ["q4", "q4_min", "q8"])
+@pytest.mark.parametrize("group", [16, 32, 128, 640])
+@pytest.mark.parametrize("own_scales", [False, True])
+def test_activations_of_16_bits(
+    table: str, encoding: str, group: int, own_scales: bool, rng: np.random.Generator
+) -> None:
+    """Alone and in any short block a token has the same bits, whatever its scales are."""
+    rows, cols = 70, 640
+    w = rng.standard_normal((rows, cols), dtype=np.float32)
+    w_codes, w_scales = packing.quantize_groups(w, 8 if encoding == "q8" else 4, group)
+    if own_scales:  # whole multiples of a step no longer
+        w_scales = (w_scales * rng.uniform(0.9, 1.1, w_scales.shape)).astype(np.float16)
+    stored = "q8" if encoding == "q8" else "q4"
+    packed = packing.pack_quantized(stored, QuantizedWeight(w_codes, w_scales))
+    meant = codes_from_zero(w_codes) if encoding == "q4_min" else w_codes
+    weights = meant * np.repeat(w_scales.astype(np.float64), group, axis=1)
+    x = rng.standard_normal((63, cols), dtype=np.float32)
+    x_codes, x_scales = packing.quantize_activations(x, 16)
+    block = kernels.linear(table, x, *packed, encoding, rows, group, bits=16)
+    assert_close(block, x_codes * x_scales[:, None].astype(np.float64) @ weights.T)
+    for m in (1, 2, 3, 4, 5, 31, 32, 40):
+        for first in (0, 63 - m):
+            part = x[first : first + m]
+            fewer = kernels.linear(table, part, *packed, encoding, rows, group, bits=16)
+            np.testing.assert_array_equal(fewer, block[first : first + m])
+
+
 @pytest.mark.parametrize(("cols", "group"), QUANTIZE_SHAPES)
 def test_quantize_rows(table: str, cols: int, group: int, rng: np.random.Generator) -> None:
     x = rows_to_quantize(rng, cols)

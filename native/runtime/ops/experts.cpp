@@ -63,7 +63,8 @@ struct ExpertLayout {
             groups ? cols / groups : cols,
             reinterpret_cast<int8_t*>(scratch),
             reinterpret_cast<float*>(scratch + scales),
-            reinterpret_cast<int32_t*>(scratch + sums)};
+            reinterpret_cast<int32_t*>(scratch + sums),
+            std::max<int64_t>(digits, 1)};
   }
 
  private:
@@ -181,12 +182,14 @@ void multiply(const NodeCall& call, const ExpertLayout& layout, const Sorted& so
   const int64_t count = piece.last - piece.first, tiles = piece.end - piece.begin,
                 width = part.rows;
   const std::optional<PackedMatrix> offsets = weight.group_offsets();
+  int64_t results_each = 1;
   float* sums = results + count * std::max<int64_t>(layout.digits, 1) * width;
   if (layout.digits) {
     const QuantizedRows rows = part_of(layout.rows_in(work.scratch), piece.first * layout.digits,
                                        piece.last * layout.digits);
-    const auto kernel = part.encoding == MatrixEncoding::q8 ? k.linear_q8 : k.linear_q4;
-    kernel(rows, part, nullptr, 0, tiles, results, width);
+    const QuantizedKernel kernel = quantized_kernel(k, part, layout.digits);
+    kernel.run(rows, part, nullptr, 0, tiles, results, width);
+    results_each = kernel.rows;
     if (offsets) {
       const PackedMatrix added = part_of(*offsets, piece.begin, piece.end);
       const auto add = offsets->encoding == MatrixEncoding::f16 ? k.linear_f16 : k.linear_f32;
@@ -203,9 +206,9 @@ void multiply(const NodeCall& call, const ExpertLayout& layout, const Sorted& so
   if (factors) factors += piece.begin * kTileRows;
   for (int64_t i = 0; i < count; ++i) {
     float* out = call.output->f32() + sorted.order[piece.first + i] * layout.out + column;
-    const float* high = results + i * std::max<int64_t>(layout.digits, 1) * width;
+    const float* high = results + i * results_each * width;
     const float* low = high + width;
-    for (int64_t c = 0; c < width; ++c) out[c] = layout.digits == 2 ? high[c] + low[c] : high[c];
+    for (int64_t c = 0; c < width; ++c) out[c] = results_each == 2 ? high[c] + low[c] : high[c];
     for (int64_t c = 0; factors && c < width; ++c) out[c] *= factors[c];
     for (int64_t c = 0; offsets && c < width; ++c) out[c] += sums[i * width + c];
   }

@@ -8,8 +8,9 @@ namespace satchel {
 
 namespace {
 
-constexpr int64_t kChunkBytes = 16384;  // results that stay in the first-level cache
-constexpr int64_t kMostChunkTiles = 64;
+constexpr int64_t kChunkBytes = 131072;  // results that stay in the second-level cache
+constexpr int64_t kFewestChunkTiles = 4, kMostChunkTiles = 64;
+constexpr int64_t kTilesTogether = 12;  // what kernels take at a time divides it
 constexpr int64_t kJoinedRows = 256;
 
 int64_t round_up(int64_t n, int64_t step) { return (n + step - 1) / step * step; }
@@ -77,7 +78,8 @@ QuantizedLayout quantized_layout(const NodeCall& call, int pool_size) {
   const Tensor& x = call.in(0);
   const int64_t tokens = x.product(0, x.rank - 1), groups = x.last() / weight.group;
   QuantizedLayout layout{};
-  layout.rows = tokens * digits_of(call), layout.cols = x.last(), layout.group = weight.group;
+  layout.digits = digits_of(call), layout.rows = tokens * layout.digits;
+  layout.cols = x.last(), layout.group = weight.group;
   // An odd number of cache lines, so that the same column of many rows is not in the same few
   // places of the caches.
   layout.stride = round_up(layout.cols, 64) | 64;
@@ -96,7 +98,9 @@ QuantizedLayout quantized_layout(const NodeCall& call, int pool_size) {
   } else {
     layout.chunk_rows = layout.rows;
     const int64_t tile_bytes = layout.rows * kTileRows * 4;
-    layout.chunk_tiles = std::clamp<int64_t>(kChunkBytes / tile_bytes, 2, kMostChunkTiles);
+    const int64_t tiles =
+        std::clamp<int64_t>(kChunkBytes / tile_bytes, kFewestChunkTiles, kMostChunkTiles);
+    layout.chunk_tiles = tiles > kTilesTogether ? tiles / kTilesTogether * kTilesTogether : tiles;
     layout.thread_size = static_cast<size_t>(layout.chunk_tiles * tile_bytes);
   }
   layout.total = layout.threads + layout.thread_size * static_cast<size_t>(pool_size);
@@ -138,7 +142,7 @@ void run_quantized(const NodeCall& call, const Workspace& work) {
   float* group_inputs =
       offsets ? reinterpret_cast<float*>(work.scratch + layout.group_inputs) : nullptr;
   quantize(x, digits, rows, matrix.encoding, group_inputs, work);
-  const auto kernel = matrix.encoding == MatrixEncoding::q8 ? k.linear_q8 : k.linear_q4;
+  const QuantizedKernel kernel = quantized_kernel(k, matrix, digits);
   const auto activate = [&](int64_t begin, int64_t end) {
     if (call.params.activation == Activation::none) return;
     for (int64_t t = 0; t < tokens; ++t) {
@@ -154,14 +158,14 @@ void run_quantized(const NodeCall& call, const Workspace& work) {
     for (int64_t tile = begin; tile < end; tile += layout.chunk_tiles) {
       const int64_t chunk_end = std::min(tile + layout.chunk_tiles, end), first = tile * kTileRows;
       const PackedMatrix part = part_of(matrix, tile, chunk_end);
-      kernel(rows, part, nullptr, 0, chunk_end - tile, results, part.rows);
+      kernel.run(rows, part, nullptr, 0, chunk_end - tile, results, part.rows);
       if (offsets) {
         const auto add_offsets =
             offsets->encoding == MatrixEncoding::f16 ? k.linear_f16 : k.linear_f32;
         add_offsets(group_inputs, offsets->cols, tokens, *offsets, bias, Activation::none, tile,
                     chunk_end, y.f32(), matrix.rows);
       }
-      put_together(results, tokens, digits, part.rows, factors ? factors + first : nullptr,
+      put_together(results, tokens, kernel.rows, part.rows, factors ? factors + first : nullptr,
                    bias ? bias + first : nullptr, offsets.has_value(), y.f32() + first,
                    matrix.rows);
       activate(first, first + part.rows);
