@@ -118,6 +118,9 @@ def main() -> None:
         parts = [part for sound in sounds.values() for part in (sound, pause)]
         sounds = {f"{len(sounds)} recordings as one": np.concatenate(parts)}
     peer = whisper.load_model(str(given.checkpoint.resolve()), device="cpu").float()
+    # Of a model that comes as a file it does not look up the heads that it publishes for its name.
+    if heads := whisper._ALIGNMENT_HEADS.get(given.checkpoint.stem):
+        peer.set_alignment_heads(heads)
     with tempfile.TemporaryDirectory() as folder:
         path = satchel.export(given.checkpoint, Path(folder) / "fp32.satchel", recipe="fp32")
         own = satchel.Transcriber(path, given.threads)

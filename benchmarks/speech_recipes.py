@@ -6,12 +6,14 @@ A folder has NAME.wav (or .flac, …) with NAME.txt. A variant is the same recor
 (which changes its pitch too), quieter, or with noise: the words stay, and the sound is another one.
 Recordings of other voices would tell more; where there are few, variants show whether a recipe
 changes what is heard. With each recipe's errors comes how many words its texts differ in from those
-of the first one.
+of the first one. ``--as-they-are`` leaves the variants out. A recipe may have overrides:
+``8a8w,encoder.*=fp16``.
 """
 
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import tempfile
 from collections.abc import Iterator
@@ -46,13 +48,13 @@ def resampled(sound: np.ndarray, step: float) -> np.ndarray:
     return np.interp(at, np.arange(len(sound)), sound)
 
 
-def write_variants(folders: list[Path], to: Path) -> int:
-    """How many recordings there are before they are varied."""
+def write_variants(folders: list[Path], to: Path, most: int | None) -> int:
+    """How many recordings there are before they are varied; ``most`` of the variants."""
     found = [one for folder in folders for one in recordings(folder)]
     for path, text in found:
         sound, rate = soundfile.read(path)
         sound = sound.mean(axis=1) if sound.ndim > 1 else sound
-        for name, changed in variants(sound, rate):
+        for name, changed in itertools.islice(variants(sound, rate), most):
             file = to / f"{path.stem}, {name}.wav"
             soundfile.write(file, changed, RATE, subtype="PCM_16")
             file.with_suffix(".txt").write_text(text)
@@ -64,17 +66,20 @@ def main() -> None:
     parser.add_argument("checkpoint", type=Path)
     parser.add_argument("folders", nargs="+", type=Path, metavar="FOLDER")
     parser.add_argument("--recipes", nargs="+", default=["fp32", "fp16", "8a8w", "8da4w"])
+    parser.add_argument("--as-they-are", action="store_true", help="no variants")
     parser.add_argument("--json", action="store_true")
     given = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         varied = Path(folder) / "varied"
         varied.mkdir()
-        count = write_variants(given.folders, varied)
+        count = write_variants(given.folders, varied, 1 if given.as_they_are else None)
         print(f"{count} recordings, {len(list(varied.glob('*.wav')))} with their variants")
         first: list[list[str]] | None = None
         for recipe in given.recipes:
-            program = Path(folder) / f"{recipe}.satchel"
-            satchel.export(given.checkpoint, program, recipe=recipe)
+            program = Path(folder) / "program.satchel"
+            name, *own = recipe.split(",")
+            overrides = dict(one.split("=") for one in own)
+            satchel.export(given.checkpoint, program, recipe=name, overrides=overrides)
             told = evaluate_speech(Program(program), varied, SpeechOptions())
             texts = [normalize(one["text"], one["language"]).split() for one in told["files"]]
             first = first or texts

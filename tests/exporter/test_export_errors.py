@@ -144,7 +144,10 @@ def test_a_tokenizer_larger_than_the_embedding(tmp_path: Path, output: Path) -> 
 def test_no_tokenizer(tmp_path: Path, output: Path) -> None:
     folder = write_small(tmp_path / "m")
     (folder / "tokenizer.json").unlink()
-    with pytest.raises(CheckpointError, match="has no tokenizer"):
+    with pytest.raises(CheckpointError, match=r"has no tokenizer\. Put its tokenizer.json"):
+        satchel.export(folder, output)
+    (folder / "vocab.json").touch()
+    with pytest.raises(CheckpointError, match=r"vocab.json is not read.*save_pretrained"):
         satchel.export(folder, output)
 
 

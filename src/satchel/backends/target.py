@@ -20,6 +20,7 @@ from satchel.quantize.scale_form import ANY, ScaleForm
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from satchel.calibration.sound import Spoken
     from satchel.encodings.encoding import Encoding
     from satchel.graph.passes import Pass
     from satchel.llm.tokenizer_sources.spec import TokenizerSpec
@@ -36,6 +37,7 @@ class Defaults:
     module_recipe: str = "fp32"
     prefill_ar_len: int = 256  # the more, the less often weights are unpacked
     kv_bits: int | None = None  # of recipes that round; None: the recipe's
+    speech_recipe: str = "8a8w"
     context: int | None = None  # None: the model's own, if its caches stay small
     # Whether checkpoints that come quantised, or are small, get a recipe of their own instead.
     recipe_by_checkpoint: bool = False
@@ -79,12 +81,13 @@ class Placement:
 
 @dataclass(frozen=True)
 class Samples:
-    """What ranges are measured with: a text's tokens, or a module's example inputs."""
+    """What ranges are measured with: a text's tokens, a module's example inputs, recordings."""
 
     tokenizer: TokenizerSpec | None = None
     tokens: Sequence[int] | None = None  # None: no text was given
     texts: Sequence[Sequence[int]] = ()  # the same apart, if samples were chosen one by one
     examples: Sequence[Mapping[str, NDArray[Any]]] = ()
+    spoken: Sequence[Spoken] = ()  # recordings, of a model that hears
     observer: str = "minmax"
     least_snr: float = 15.0
 
@@ -228,6 +231,8 @@ class Target(ABC):
     backend_group: ClassVar[BackendGroup | None] = None
     # Whether it runs the portable methods themselves, which are in every file.
     portable: ClassVar[bool] = False
+    # Whether it compiles models that hear.
+    hears: ClassVar[bool] = False
     # Whether its instances count the cycles of each op (start_profile, take_cycles).
     counts_cycles: ClassVar[bool] = False
     # Whether its ops can be timed one by one.

@@ -14,6 +14,7 @@ from satchel.backends import portable_names
 from satchel.backends.target import LanguageModelRequest, MethodWish, Samples
 from satchel.checkpoints import open_checkpoint
 from satchel.checkpoints.base import Checkpoint
+from satchel.checkpoints.tokenizer_files import advice_without_tokenizer
 from satchel.encodings.encoding import Encoding
 from satchel.errors import CheckpointError, ConfigError, TemplateError
 from satchel.exporter.adapters import Adapters, add_branches
@@ -199,6 +200,11 @@ def encode_model(opened: OpenedModel) -> EncodedModel:
         options.embeddings,
         options.pooling is not None,
     )
+    if options.mode == "kv" and options.prefill_ar_len is not None:
+        remark(
+            f"In mode kv a prompt is read one token at a time: prefill_ar_len "
+            f"{options.prefill_ar_len} is left out."
+        )
     wishes = tuple(options.chip.methods(asked))
     if options.embeddings and not any(wish.name == EMBEDDED_METHOD for wish in wishes):
         named = f"{options.chip.name} in {options.mode} mode"
@@ -275,8 +281,7 @@ def read_tokens(opened: OpenedModel) -> TokenizerSpec:
     checkpoint, size = opened.checkpoint, opened.model.vocab_size
     if checkpoint.tokenizer is None:
         raise CheckpointError(
-            f"{opened.path} has no tokenizer",
-            "Put its tokenizer.json or tokenizer.model there, or give it with --tokenizer.",
+            f"{opened.path} has no tokenizer", advice_without_tokenizer(checkpoint.path)
         )
     spec = fitting_tokenizer(checkpoint.tokenizer, size)
     spec = replace(spec, eos_ids=_end_tokens(checkpoint, size, spec.eos_ids))

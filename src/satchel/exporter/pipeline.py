@@ -310,15 +310,10 @@ class Export:
         return_memory()
 
     def _convert(self, output: Path, overwrite: bool, threads: int) -> Path:
-        """Write the portable form, and make of it what the target writes."""
-        (target,), (compilation,) = self.targets, self.compilations.values()
+        """Write what the target makes of the portable form."""
+        (target,) = self.targets
         with partial_folder(output.absolute().parent) as work:
-            self._pack(work / "portable.satchel", False, threads)
-            self._release_weights()
-            program = Program(work / "portable.satchel")
-            folder = work / "made"
-            folder.mkdir()
-            made = compilation.compile(program, folder, self.progress).files
+            portable, made = self.both_forms(work, threads)
             for suffix, path in made.items():
                 place = _beside(output, suffix)
                 if path.is_dir():
@@ -327,8 +322,17 @@ class Export:
                     os.rename(path, place)
                 else:
                     take_place(path, place, overwrite)
-            target.after_export(program)
+            target.after_export(Program(portable))
         return output
+
+    def both_forms(self, folder: Path, threads: int = 0) -> tuple[Path, Mapping[str, Path]]:
+        """The portable form, and the files that the only target makes of it: the same weights."""
+        portable, made = folder / "portable.satchel", folder / "made"
+        self._pack(portable, False, threads)
+        self._release_weights()
+        made.mkdir()
+        (compilation,) = self.compilations.values()
+        return portable, compilation.compile(Program(portable), made, self.progress).files
 
     def _metadata(self, errors: Errors) -> dict[str, Any]:
         names = [target.name for target in self.targets]

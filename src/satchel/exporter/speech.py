@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from satchel.backends import portable_names
+from satchel.backends import families, portable_names
+from satchel.backends.target import Samples
 from satchel.checkpoints.base import Checkpoint, TensorInfo, TokenizerSource
 from satchel.checkpoints.overlay import FloatTensor, OverlaidCheckpoint
 from satchel.errors import CheckpointError, ConfigError
@@ -28,6 +29,7 @@ from satchel.exporter.options import ExportOptions
 from satchel.exporter.pipeline import Errors, Export, Portable
 from satchel.exporter.speech_rounding import SpeechRounding
 from satchel.exporter.weight_errors import error_by_kind
+from satchel.graph.ir import Graph
 from satchel.program.about import AboutSpeech
 from satchel.progress import Progress, usual_progress
 from satchel.quantize.recipe import Recipe, apply_recipe, store_steps
@@ -37,10 +39,19 @@ from satchel.speech.tokens import Tokens
 from satchel.speech.whisper import CONVOLUTIONS, KERNEL, Whisper
 
 WHISPER = "whisper"  # the model_type
-USUAL = "8a8w"
 # Four bits are for the decoder, whose weights are read for every token: the encoder is bound by
-# arithmetic, which they do not make less, and loses more by them.
-ENCODER = {"8da4w": {"encoder.*": "8a8w"}, "16a4w": {"encoder.*": "16a8w"}}
+# arithmetic, which they do not make less, and loses more by them. Activations of 16 bits cost the
+# decoder little, and it loses more than the encoder by 8; but the keys and values of what is heard
+# are made by the encoder's arithmetic.
+TOWERS = {
+    "8a8w": {
+        "decoder.layers.*": "16a8w",
+        "decoder.layers.*.encoder_attn.k_proj": "8a8w",
+        "decoder.layers.*.encoder_attn.v_proj": "8a8w",
+    },
+    "8da4w": {"encoder.*": "8a8w"},
+    "16a4w": {"encoder.*": "16a8w"},
+}
 # With one scale for a whole row of the vocabulary, or four bits, tiny.en writes other words than in
 # floats; one for each 32 columns takes little more.
 EMBEDDING = dict.fromkeys(("8a8w", "16a8w", "8da4w", "16a4w"), (8, 32))
@@ -102,17 +113,19 @@ def prepare_speech_export(
     _check_options(options)
     name = plain_name if options.checkpoint else model_name
     called = name(source, checkpoint.path)
-    options = replace(options, recipe=options.recipe or USUAL)
+    options = replace(options, recipe=options.recipe or options.chip.usual.speech_recipe)
     recipe = _recipe(options)
     check_sizes(checkpoint)
     whole = _with_windows(checkpoint)
     model = Whisper(checkpoint.config)
     heads = alignment_heads(checkpoint.config, checkpoint.generation, called)
-    graphs = (
+    graphs: tuple[Graph, ...] = (
         model.encode(recipe.cache),
         model.decode(recipe.cache),
         model.align(recipe.cache, heads),
     )
+    if not all(target.portable for target in options.targets):
+        graphs = (*graphs, model.hear(recipe.cache))
     encodings = apply_recipe(graphs, recipe)
     weights = {w.name: w for graph in graphs for w in graph.weights()}
     check_tensors(whole, weights.values(), model.unused_tensors)
@@ -167,6 +180,7 @@ def prepare_speech_export(
         context=model.context,
         tokenizer=tokenizer.json.encode(),
         text=compiled_tokenizer(tokenizer),
+        samples=Samples(tokenizer, spoken=rounding.sound.spoken if rounding.sound else ()),
         rounder=lambda packer: rounding.rounder(whole, model, packer, told),
         rounding_memory=rounding.memory(model, graphs),
     )
@@ -174,12 +188,12 @@ def prepare_speech_export(
 
 
 def _check_options(options: ExportOptions) -> None:
+    hearing = " or ".join(name for name, family in families().items() if family.hears)
     for target in options.targets:
-        if not target.portable:
+        if not target.portable and not target.hears:
             raise ConfigError(
                 f"{target.name} does not run Whisper",
-                f"Export it for {portable_names()}; docs/speech.md says how its encoder and "
-                "decoder run on others, as modules.",
+                f"Export it for {portable_names()}, or {hearing}.",
             )
     for each in fields(ExportOptions):
         value, usual = getattr(options, each.name), each.default
@@ -193,7 +207,7 @@ def _check_options(options: ExportOptions) -> None:
 
 def _recipe(options: ExportOptions) -> Recipe:
     """The options' recipe; what it says of no tower by name is the tower's usual one."""
-    towers = ENCODER.get(options.recipe_name, {})
+    towers = TOWERS.get(options.recipe_name, {})
     embedding = options.embedding or EMBEDDING.get(options.recipe_name)
     # The vocabulary that is read is the one that is written.
     head_bits = options.head_bits or (embedding[0] if embedding else None)

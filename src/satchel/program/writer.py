@@ -224,7 +224,8 @@ def _require_same(first: Value, second: Value) -> None:
 
 
 def encode_metadata(metadata: Mapping[str, Any]) -> bytes:
-    return json.dumps(metadata, ensure_ascii=False, indent=1).encode()
+    # Of a checkpoint's name, bytes that are no letters are question marks.
+    return json.dumps(metadata, ensure_ascii=False, indent=1).encode(errors="replace")
 
 
 def _fixed_shape(value: Value) -> tuple[int, ...]:

@@ -44,7 +44,7 @@ class Program:
         self, path: str | os.PathLike[str], verify: bool = False, target: str | None = None
     ) -> None:
         self.path = Path(path)
-        self._native = _native.Program.open(_checked_path(path))
+        self._native = _native.Program.open(_system_name(path))
         if verify:
             self.verify()
         self._target = target
@@ -255,11 +255,15 @@ class Program:
         return hashlib.sha256(joined).hexdigest()
 
 
-def _checked_path(path: str | os.PathLike[str]) -> str:
-    text = os.fspath(path)
-    if "\0" in text or any("\ud800" <= c <= "\udfff" for c in text):
+def _system_name(path: str | os.PathLike[str]) -> bytes:
+    """The bytes of a file's name, which need not be UTF-8."""
+    try:
+        name = os.fsencode(path)
+    except UnicodeEncodeError:
+        name = b"\0"
+    if b"\0" in name:
         raise ProgramFormatError(f"{path!r} is not a path", "Give the file another name.", "file")
-    return text
+    return name
 
 
 def _blocks(file: int, offset: int, size: int) -> Iterator[bytes]:

@@ -21,6 +21,11 @@ _MOST_VALUES = 1 << 22  # of a piece: a header may name any rate and number of c
 LOWEST_RATE, HIGHEST_RATE = 1_000, 1_000_000
 _ZERO_CROSSINGS = 24  # of the resampler's filter, on each side
 _ADVICE = "Give a WAV, FLAC, OGG or MP3 file, or another that libsndfile reads."
+# What libsndfile says of headers in its own words.
+_CLEARER = {
+    "Internal error : SF_INFO struct incomplete.": "its header has no possible number of samples "
+    "a second"
+}
 
 
 class Recording(Protocol):
@@ -109,6 +114,7 @@ class SoundFile:
             file = soundfile.SoundFile(self.source)
         except (RuntimeError, OSError) as error:
             reason = str(error).rpartition("': ")[2]  # without the name, which stands before it
+            reason = _CLEARER.get(reason, reason)
             raise InputError(
                 f"{self.name} is not sound that can be read ({reason})", _ADVICE
             ) from None

@@ -2,7 +2,7 @@
 
 ``encode`` leaves the keys and values of the cross-attention in states, so that they are made once
 for a window and every step of ``decode`` reads them. ``align`` is a step that also tells where its
-tokens listened.
+tokens listened. ``hear`` makes the states of what an encoder gave that ran elsewhere.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from satchel.graph.passes.fusion import fuse_activations
 from satchel.models.base import Step, cached_attention, embedding, layer_norm, linear, split
 from satchel.models.config import ConfigReader
 
-ENCODE, DECODE, ALIGN = "encode", "decode", "align"
+ENCODE, DECODE, ALIGN, HEAR = "encode", "decode", "align", "hear"
 EPS = 1e-5
 KERNEL = 3  # of both convolutions
 MOST_ROWS = 32  # of logits that a step gives: beams
@@ -77,14 +77,7 @@ class Whisper:
         """mel [frames, mels] -> audio [positions, hidden], and the cross-attention's states."""
         b = GraphBuilder(ENCODE)
         mel = b.input("mel", (self.frames, self.mels))
-        everywhere = np.arange(self.positions, dtype=np.int32)
-        step = Step(
-            b,
-            b.constant("audio.sequence", np.zeros_like(everywhere)),
-            b.constant("audio.position", everywhere),
-            self.positions,
-            cache,
-        )
+        step = self._everywhere(b, cache)
         x = b.reshape(mel, shape=(1, 1, self.frames, self.mels))
         for number, name in enumerate(CONVOLUTIONS, start=1):
             x = b.node(self.activation, self._convolution(step, x, name, stride=number))
@@ -94,13 +87,32 @@ class Whisper:
         for index in range(self.encoder_layers):
             x = self._encoder_layer(step, x, f"model.encoder.layers.{index}")
         x = layer_norm(step, x, "model.encoder.layer_norm", EPS)
+        self._hear(step, x)
+        b.output(x, "audio")
+        return self._finished(b)
+
+    def hear(self, cache: DType) -> Graph:
+        """audio [positions, hidden] -> the cross-attention's states."""
+        b = GraphBuilder(HEAR)
+        audio = b.input("audio", (self.positions, self.hidden))
+        self._hear(self._everywhere(b, cache), audio)
+        return self._finished(b)
+
+    def _everywhere(self, b: GraphBuilder, cache: DType) -> Step:
+        """A step over all positions of a window."""
+        everywhere = np.arange(self.positions, dtype=np.int32)
+        sequence = b.constant("audio.sequence", np.zeros_like(everywhere))
+        place = b.constant("audio.position", everywhere)
+        return Step(b, sequence, place, self.positions, cache)
+
+    def _hear(self, step: Step, audio: Value) -> None:
         for index in range(self.decoder_layers):
             name = f"model.decoder.layers.{index}.encoder_attn"
             for part, bias in (("k", False), ("v", True)):
-                made = linear(step, x, f"{name}.{part}_proj", self.hidden, bias)
-                b.cache_write(self._heard(step, index, part), self._heads(step, made), *step.where)
-        b.output(x, "audio")
-        return self._finished(b)
+                made = self._heads(
+                    step, linear(step, audio, f"{name}.{part}_proj", self.hidden, bias)
+                )
+                step.builder.cache_write(self._heard(step, index, part), made, *step.where)
 
     def decode(self, cache: DType) -> Graph:
         """tokens [S] with their positions and sequences -> logits of the rows that are wanted."""

@@ -5,14 +5,16 @@ from __future__ import annotations
 import json
 import os
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from satchel.backends.qnn.chips import find_chip
-from satchel.backends.qnn.kit import vendor_libraries, write_kit
+from satchel.backends.qnn.kit import _write_vendor_settings, vendor_libraries, write_kit
 from satchel.backends.qnn.payload import read_manifest
+from satchel.backends.qnn.settings import Settings
 from satchel.errors import OutputExistsError
 from satchel.runtime.program import Instance, Program
 
@@ -72,7 +74,12 @@ def test_settings_for_qualcomms_runners(npu_program: Path, tmp_path: Path) -> No
     assert device["pd_session"] == "unsigned" and device["cores"][0]["perf_profile"] == "burst"
     methods = read_manifest(program).methods.values()
     assert graphs["graph_names"] == [shard.graph for m in methods for shard in m.shards]
+    assert "hvx_threads" not in graphs and "vtcm_mb" not in graphs
     assert settings["context"]["weight_sharing_enabled"] is True
+    limited = replace(read_manifest(program), settings=Settings(vtcm_mb=4, hvx_threads=2))
+    _write_vendor_settings(limited, find_chip("qnn:SM8750"), tmp_path)
+    (graphs,) = json.loads((tmp_path / named["config_file_path"]).read_text())["graphs"]
+    assert (graphs["vtcm_mb"], graphs["hvx_threads"]) == (4, 2)
 
 
 def test_the_script(kit: Path) -> None:

@@ -263,7 +263,7 @@ def test_a_kit_beside_the_program_and_its_own_calibration(
     binaries = sorted(path.name for path in (tmp_path / "kit").glob("*.bin"))
     assert binaries == ["shard0.kv_forward_qnn.bin", "shard0.prefill_forward_qnn.bin"]
     command = ["export", str(tiny_checkpoint), "--kit", str(tmp_path / "other")]
-    assert main(command) == 1
+    assert main(command) == 2
     assert "kit is for coreml or qnn, and the target is cpu" in capsys.readouterr().err
 
 

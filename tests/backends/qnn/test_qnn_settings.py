@@ -33,7 +33,10 @@ def test_settings_are_checked() -> None:
     assert list(chosen.choices()) == ["vtcm4", "balanced"]
     signed = satchel.find_target("qnn:SM8750", process_domain="signed")
     assert list(signed.choices()) == ["signed"]
+    threads = satchel.find_target("qnn:SM8750", hvx_threads=4)
+    assert list(threads.choices()) == ["hvx4"] and "4" not in threads.settings.provider().values()
     wrongs = [{"performance": "fast"}, {"vtcm_mb": 0}, {"vtcm_mb": 65}, {"priority": "top"}]
+    wrongs += [{"hvx_threads": 0}, {"hvx_threads": 17}]
     for wrong in [*wrongs, {"process_domain": "both"}]:
         with pytest.raises(ConfigError, match=next(iter(wrong))):
             satchel.find_target("qnn:SM8750", **wrong)
@@ -61,7 +64,7 @@ def test_chosen_settings_compile_and_run(tiny_checkpoint: Path, tmp_path: Path) 
     assert main(["export", str(tiny_checkpoint), *flags]) == 0
     found = Program(path).metadata["payloads"]["qnn:SM8750"]["settings"]
     chosen = {"performance": "balanced", "vtcm_mb": 4, "priority": "high"}
-    assert found == {**chosen, "process_domain": "unsigned"}
+    assert found == {**chosen, "process_domain": "unsigned", "hvx_threads": None}
     assert main(["run", str(path), "hi", "--max-new-tokens", "1"]) == 0
 
 

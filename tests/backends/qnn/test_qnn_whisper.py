@@ -58,7 +58,8 @@ def _cosine(a: np.ndarray, b: np.ndarray) -> float:
     return float(a.ravel() @ b.ravel() / np.linalg.norm(a) / np.linalg.norm(b))
 
 
-@pytest.mark.parametrize("recipe", ["16a8w", pytest.param("fp16", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("recipe", ["16a8w", "fp16"])
 def test_encoder_and_decoder(whisper: Any, recipe: str, tmp_path: Path) -> None:
     """What one makes the other listens to: logits are torch's, and so are their largest ones."""
     encoder, decoder = Encoder(whisper).eval(), Decoder(whisper).eval()

@@ -39,7 +39,8 @@ def is_mask(name: str) -> bool:
 
 
 def is_cache(name: str) -> bool:
-    return name.startswith("cache.")
+    """What is kept between calls: a text's own keys and values, or those of what is heard."""
+    return name.startswith(("cache.", "heard."))
 
 
 def annotate(

@@ -54,6 +54,7 @@ class Calibrated:
 
     encodings: Encodings
     caches: dict[str, Array]
+    ranges: Ranges = field(default_factory=dict)
     noise: dict[str, float] = field(default_factory=dict)  # dB by layer, the noisiest first
     wide: list[str] = field(default_factory=list)  # layers that have 16 bits where 8 would hurt
 
@@ -77,8 +78,10 @@ class Calibration:
         pieces: Sequence[Graph],
         feeds: Sequence[Feed],
         weights: WeightStore,
+        before: Calibrated | None = None,
     ) -> Calibrated:
-        """Encodings for a lowered graph that was split into pieces."""
+        """Encodings for a lowered graph that was split into pieces; what other graphs of the
+        program have, ``before``, is in them too, and what both have is as it was there."""
         if not feeds:
             raise RecipeError(
                 "there is nothing to calibrate on", "Give some examples of the model's input."
@@ -87,10 +90,15 @@ class Calibration:
             feeds = _first_text(feeds)
         examples = [dict(feed.values) for feed in feeds[:_COMPARED]]
         ranges, caches = self._measure(lowered, pieces, feeds, weights)
+        if before is not None:
+            ranges |= before.ranges
+            caches |= before.caches
         widths = layer_widths(lowered.npu, self.layer_bits, self.bits)
         encodings = annotate(lowered.npu, ranges, self.bits, widths, self.cache_bits)
+        if before is not None:
+            encodings |= before.encodings
         if self.least_snr is None or self.bits == FLOATS:
-            return Calibrated(encodings, caches)
+            return Calibrated(encodings, caches, ranges)
         graph, read = _for_the_cpu(lowered.npu, weights), _reader(weights)
         noise = own_noise(graph, read, encodings, examples[0])
         noise = dict(sorted(noise.items(), key=lambda item: item[1]))
@@ -98,7 +106,7 @@ class Calibration:
         if self.bits == 8:
             wide = WidthSearch(graph, read, ranges, examples).choose(noise, self.least_snr)
             encodings = annotate(graph, ranges, self.bits, wide_values(graph, wide))
-        return Calibrated(encodings, caches, noise, wide)
+        return Calibrated(encodings, caches, ranges, noise, wide)
 
     def _measure(
         self,
@@ -158,6 +166,14 @@ def _runner(
         return reference_runner(piece, _reader(weights))
     graph = _for_the_cpu(piece, weights)
     return native_runner(graph, _reader(weights), [v for n in graph.nodes for v in n.outputs])
+
+
+def outputs_in_floats(
+    graph: Graph, weights: WeightStore, given: Mapping[str, Array]
+) -> dict[str, Array]:
+    """What a graph without caches gives, before anything is rounded."""
+    run = native_runner(_for_the_cpu(graph, weights), _reader(weights), graph.outputs)
+    return dict(run(given))
 
 
 def _for_the_cpu(graph: Graph, weights: WeightStore) -> Graph:

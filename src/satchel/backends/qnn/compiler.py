@@ -49,16 +49,17 @@ class NpuCompiler:
     chip: Chip
     methods: dict[str, int]  # the tokens of each call
     calibration: Calibration
-    feeds: Feeds
+    feeds: Sequence[Feeds]  # one for each graph that is measured and tried out
     cuts: Sequence[int] = ()
     row_parts: Mapping[str, int] = field(default_factory=dict)
     progress: Tell = lambda _what, _done, _total: None
     settings: Settings = field(default_factory=Settings)
     tries_blocks: bool = False  # whether a token is also tried in a block of the longest method
     jobs: int = 1  # shards that are compiled at the same time
+    shares: bool = True  # whether methods have weights in common
     prepared: PreparedProgram = field(init=False)
     calibrated: Calibrated = field(init=False)
-    _probe: Probe = field(init=False)
+    _probes: list[Probe] = field(init=False)
 
     def __post_init__(self) -> None:
         self.prepared = PreparedProgram(
@@ -77,12 +78,12 @@ class NpuCompiler:
         self.calibrated = self._calibrate()
         prepared.use(self.calibrated.encodings)
         self.progress("Measuring ranges, steps", 1, 1)
-        self._probe = self.feeds.probe(prepared, self.calibrated)
+        self._probes = [one.probe(prepared, self.calibrated) for one in self.feeds]
         manifest = Manifest(
             self.chip.target,
             vendor_version(),
             self.calibration.bits,
-            self.chip.shares_weights and len(self.methods) > 1,
+            self.shares and self.chip.shares_weights and len(self.methods) > 1,
             prepared.methods,
             prepared.cuts,
             prepared.row_parts,
@@ -109,12 +110,16 @@ class NpuCompiler:
         return {path.name: path for path in folder.iterdir()}
 
     def _calibrate(self) -> Calibrated:
-        lowered, pieces = self.feeds.lowered(self.prepared)
-        given = self.feeds.feeds(self.prepared, lowered)
-        return self.calibration.run(lowered, pieces, given, self.prepared.weights)
+        found: Calibrated | None = None
+        for feeds in self.feeds:
+            lowered, pieces = feeds.lowered(self.prepared)
+            given = feeds.feeds(self.prepared, lowered)
+            found = self.calibration.run(lowered, pieces, given, self.prepared.weights, found)
+        assert found is not None
+        return found
 
     def _compile_shard(
-        self, number: int, folder: Path, manifest: Manifest, expected: Mapping[str, Array]
+        self, number: int, folder: Path, manifest: Manifest, expected: Sequence[Mapping[str, Array]]
     ) -> dict[str, Any]:
         started = time.perf_counter()
         # The longest method first: the binary is written with the last.
@@ -171,39 +176,42 @@ class NpuCompiler:
                 "Use a larger --num-sharding; a module can be exported for cpu, or in parts.",
             )
 
-    def _expected(self, number: int) -> dict[str, Array]:
-        """What the reference gives for the probe, which goes on with that in the next shard."""
-        piece = self.prepared.pieces[self._probe.method][number]
-        codes = {v.name: self._probe.codes[v.name] for v in piece.inputs}
-        made = run_in_reference(self.prepared, piece, codes)
-        self._probe.codes |= made
-        return made
+    def _expected(self, number: int) -> list[dict[str, Array]]:
+        """What the reference gives for each probe, which goes on with that in the next shard."""
+        found = []
+        for probe in self._probes:
+            piece = self.prepared.pieces[probe.method][number]
+            codes = {v.name: probe.codes[v.name] for v in piece.inputs}
+            found.append(run_in_reference(self.prepared, piece, codes))
+            probe.codes |= found[-1]
+        return found
 
     def _check(
-        self, number: int, child: Child, expected: Mapping[str, Array]
+        self, number: int, child: Child, expected: Sequence[Mapping[str, Array]]
     ) -> dict[str, float | int]:
-        """Run the shortest method of a shard once, where it was compiled, and in the reference.
+        """Run each probe of a shard once, where it was compiled, and in the reference.
 
         Compilers for some chips have been wrong without a word. ``agreement`` is the least cosine
         of an output between both, ``largest_steps`` by how many codes they differ at most, and
         ``rounding`` the least cosine between the reference and floats.
         """
-        probe, encodings = self._probe, self.prepared.encodings
-        piece = self.prepared.pieces[probe.method][number]
-        codes = {v.name: probe.codes[v.name] for v in piece.inputs}
-        got = child.run(probe.method, codes)
+        encodings = self.prepared.encodings
         found: dict[str, float | int] = {}
-        if self.tries_blocks:
-            found["same_bits"] = self._same_in_a_block(number, child, codes, got)
         agreements, roundings, steps = [], [], []
-        for name in (v.name for v in piece.outputs if not is_cache(v.name)):
-            numbers = [encodings[name].dequantize(made[name]) for made in (got, expected)]
-            agreements.append(cosine(*numbers))
-            if encodings[name].bits != FLOATS:
-                off = got[name].astype(int) - expected[name].astype(int)
-                steps.append(int(np.abs(off).max()))
-            if name in probe.exact:
-                roundings.append(cosine(numbers[1], probe.exact[name]))
+        for probe, wanted in zip(self._probes, expected, strict=True):
+            piece = self.prepared.pieces[probe.method][number]
+            codes = {v.name: probe.codes[v.name] for v in piece.inputs}
+            got = child.run(probe.method, codes)
+            if self.tries_blocks:
+                found["same_bits"] = self._same_in_a_block(number, child, codes, got)
+            for name in (v.name for v in piece.outputs if not is_cache(v.name)):
+                numbers = [encodings[name].dequantize(made[name]) for made in (got, wanted)]
+                agreements.append(cosine(*numbers))
+                if encodings[name].bits != FLOATS:
+                    off = got[name].astype(int) - wanted[name].astype(int)
+                    steps.append(int(np.abs(off).max()))
+                if name in probe.exact:
+                    roundings.append(cosine(numbers[1], probe.exact[name]))
         if min(agreements) < LEAST_AGREEMENT:
             raise BackendError(
                 f"shard {number} as compiled for {self.chip.name} computes something else than the "
@@ -229,7 +237,7 @@ class NpuCompiler:
             one = tensors[value.name]
             if value.name in masks:
                 mask = masks[value.name]
-                given[value.name] = mask_codes(one, mask, method, self._probe.position)
+                given[value.name] = mask_codes(one, mask, method, self._probes[0].position)
             elif is_cache(value.name):
                 given[value.name] = codes[value.name]
             else:

@@ -217,7 +217,7 @@ class NpuLanguageModel:
             Calibration(
                 self.bits, progress=told, cache_bits=self.cache_bits, layer_bits=self.layer_bits
             ),
-            self._texts,
+            [self._texts],
             self.cuts,
             self.row_parts,
             progress,
@@ -288,7 +288,7 @@ class NpuModule:
             self.chip,
             {METHOD: 0},
             Calibration(self.bits, samples.observer, samples.least_snr),
-            ExampleFeeds(METHOD, samples.examples or made_up_examples(self.draft.graphs[0])),
+            [ExampleFeeds(METHOD, samples.examples or made_up_examples(self.draft.graphs[0]))],
             progress=progress,
             settings=self.settings,
         )
@@ -316,7 +316,7 @@ def check_module(chip: Chip, recipe: str, has_overrides: bool) -> None:
 
 
 def report_lines(summary: Mapping[str, Any], in_16_bits: Sequence[str]) -> list[str]:
-    """What ``satchel export`` says of a module for an NPU."""
+    """What ``satchel export`` says of a module, or of a model that hears, for an NPU."""
     (shard,) = summary["shards"]
     lines = [
         f"{megabytes(shard['binary_bytes'])} of binary for {summary['target']}, compiled in "

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from satchel.backends.qnn.calibrate import Calibrated, Feed
 from satchel.backends.qnn.lowering import Lowered
+from satchel.backends.qnn.manifest import CompiledMethod
 from satchel.backends.qnn.prepared import PreparedProgram
 from satchel.backends.qnn.runner import Host, mask_codes, visible_slots
 from satchel.backends.qnn.shards import choose_cuts, cut_points, needed_shards, split
@@ -81,7 +82,7 @@ class TextFeeds:
 
     def probe(self, prepared: PreparedProgram, calibrated: Calibrated) -> Probe:
         """The token that follows the first block of a real text."""
-        method = min(prepared.methods.values(), key=lambda method: method.tokens)
+        method = self.probed(prepared)
         first = next(text for text in self.texts if len(text) >= self.block)
         longest = max(one.tokens for one in prepared.methods.values())
         position = min(self.block, method.context - longest)
@@ -99,6 +100,10 @@ class TextFeeds:
             known = np.moveaxis(calibrated.caches[cache.name], cache.axis, 0)[:position]
             np.moveaxis(filled, cache.axis, 0)[:position] = encoding.quantize(known)
         return Probe(method.name, codes, {}, position)
+
+    def probed(self, prepared: PreparedProgram) -> CompiledMethod:
+        """The shortest method."""
+        return min(prepared.methods.values(), key=lambda method: method.tokens)
 
 
 def _call(tokens: Array, position: int) -> dict[str, Array]:

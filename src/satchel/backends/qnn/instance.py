@@ -25,13 +25,14 @@ from satchel.program.names import ACCEPT_METHOD, KV_METHOD, LOOKAHEAD_METHOD, PR
 from satchel.progress import watched_progress
 from satchel.runtime.program import Instance, Method, OneSequence, Program
 from satchel.sources import cache_folder
+from satchel.speech.whisper import ALIGN, HEAR
 
 Array = NDArray[Any]
 
 EMULATOR = "emulator"
 
 
-class _CompiledProgram(OneSequence, Instance):
+class CompiledProgram(OneSequence, Instance):
     """An instance whose methods are calls of something else than the native core."""
 
     # Only one method's results are known to be the same for a token alone and in a block.
@@ -45,7 +46,7 @@ class _CompiledProgram(OneSequence, Instance):
         if LOOKAHEAD_METHOD in manifest.methods:
             callable_.add(KV_METHOD)
         self._infos = {m["name"]: m for m in program.methods if "." not in m["name"]}
-        if set(self._infos) - callable_:
+        if set(self._infos) - callable_ - {ALIGN, HEAR}:  # these two are the CPU's
             raise damaged("the NPU's manifest lacks methods that the program has")
 
     def method(self, name: str) -> Method:
@@ -60,7 +61,7 @@ class _CompiledProgram(OneSequence, Instance):
         raise NotImplementedError
 
 
-class NpuInstance(_CompiledProgram):
+class NpuInstance(CompiledProgram):
     """Runs on the NPU of this machine, or on the emulator, in a process of its own."""
 
     def __init__(self, program: Program) -> None:
@@ -109,7 +110,7 @@ class NpuInstance(_CompiledProgram):
         return {op: (calls, cycles) for op, (calls, cycles) in ops.items()}
 
 
-class ReferenceNpuInstance(_CompiledProgram):
+class ReferenceNpuInstance(CompiledProgram):
     """Runs in the reference what the NPU should compute: the quantise-dequantise phase."""
 
     def __init__(self, program: Program) -> None:

@@ -173,7 +173,8 @@ def _write_vendor_settings(manifest: Manifest, chip: Chip, folder: Path) -> None
     """The settings in the form that Qualcomm's runners read them in."""
     settings = manifest.settings
     names = [shard.graph for m in manifest.methods.values() for shard in m.shards]
-    size = {} if settings.vtcm_mb is None else {"vtcm_mb": settings.vtcm_mb}
+    limits = {"vtcm_mb": settings.vtcm_mb, "hvx_threads": settings.hvx_threads}
+    chosen = {name: number for name, number in limits.items() if number is not None}
     device = {
         **({"soc_model": chip.soc_model} if chip.soc_model else {}),
         "dsp_arch": f"v{chip.hexagon}",
@@ -181,7 +182,7 @@ def _write_vendor_settings(manifest: Manifest, chip: Chip, folder: Path) -> None
         "cores": [{"core_id": 0, "perf_profile": settings.performance}],
     }
     document = {
-        "graphs": [{"graph_names": names, **size}],
+        "graphs": [{"graph_names": names, **chosen}],
         "devices": [device],
         "context": {"weight_sharing_enabled": manifest.shared},
     }

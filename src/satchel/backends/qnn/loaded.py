@@ -15,9 +15,10 @@ from satchel.backends.qnn.manifest import Manifest, Shard, damaged
 from satchel.backends.qnn.payload import extract, read_manifest
 from satchel.backends.qnn.prepared import PreparedProgram
 from satchel.backends.qnn.profile import ProfileFiles
-from satchel.backends.qnn.runner import Host, Runner
+from satchel.backends.qnn.runner import Runner
+from satchel.backends.qnn.speech_runner import make_runner
 from satchel.backends.qnn.vendor import is_emulated, open_session
-from satchel.runtime.program import Instance, Program
+from satchel.runtime.program import Program
 
 Array = NDArray[Any]
 Sessions = dict[tuple[int, str], Any]
@@ -46,7 +47,7 @@ def load_program(
         names = [tensor.name for tensor in manifest.methods[name].shards[number].outputs]
         return dict(zip(names, sessions[number, name].run(names, dict(codes)), strict=True))
 
-    return Runner(manifest.methods, Host(Instance(program)), execute)
+    return make_runner(program, manifest.methods, execute)
 
 
 def _check(session: Any, shard: Shard) -> None:

@@ -96,6 +96,8 @@ class CompiledMethod:
     caches: list[CacheInput]
     shards: list[Shard]
     parts: dict[str, list[str]] = field(default_factory=dict)  # of outputs that come in several
+    # Outputs that are kept as they are, and inputs that are what was kept under their name.
+    held: list[str] = field(default_factory=list)
 
     @staticmethod
     def of(
@@ -124,6 +126,7 @@ class CompiledMethod:
             caches,
             shards,
             lowered.parts,
+            lowered.held,
         )
 
     @property
@@ -151,7 +154,10 @@ class CompiledMethod:
         tokens, context = int(document["tokens"]), int(document["context"])
         name = str(document["name"])
         parts = {str(key): [str(n) for n in names] for key, names in document["parts"].items()}
-        return CompiledMethod(name, tokens, context, before, after, masks, caches, shards, parts)
+        held = [str(one) for one in document.get("held", [])]
+        return CompiledMethod(
+            name, tokens, context, before, after, masks, caches, shards, parts, held
+        )
 
     def check(self) -> None:
         """What goes in must have a place that it comes from, and caches their slots."""
@@ -176,6 +182,8 @@ class CompiledMethod:
             fits = slots[0] == slots[1] and lengths == [self.context, self.tokens]
             if not fits or held.encoding != new.encoding:
                 raise damaged(f"the new part of {cache.name} does not fit into it")
+        if any(name not in tensors for name in self.held):
+            raise damaged(f"{self.name} lacks what is kept between calls")
         if any(name not in tensors for names in self.parts.values() for name in names):
             raise damaged(f"{self.name} lacks a part of an output")
         for mask in self.masks:
@@ -258,7 +266,17 @@ class Manifest:
             raise damaged("the NPU's manifest has no methods or a strange number of bits")
         for method in methods:
             method.check()
+        manifest._check_held()
         return manifest
+
+    def _check_held(self) -> None:
+        """What is kept between methods is one thing to all of them."""
+        known: dict[str, Tensor] = {}
+        for method in self.methods.values():
+            for name in method.held:
+                tensor = method.tensors[name]
+                if known.setdefault(name, tensor) != tensor:
+                    raise damaged(f"two methods have different ideas of {name}")
 
 
 def damaged(message: str) -> ProgramFormatError:

@@ -9,9 +9,11 @@ from math import prod
 from typing import Any
 
 from satchel.backends.base import refuse_experts
+from satchel.backends.qnn.lowering.state import says_where
 from satchel.backends.qnn.ops import HOST_OPS, LAYERS, is_activation, supports
 from satchel.errors import GraphError, UnsupportedOperatorError
 from satchel.graph.ir import Graph, Node, Value, largest
+from satchel.speech.whisper import DECODE, ENCODE
 
 METHOD = "forward"
 BEFORE, NPU, AFTER = (f"{METHOD}.{part}" for part in ("before", "npu", "after"))
@@ -131,6 +133,23 @@ def place_program(graphs: Sequence[Graph]) -> dict[str, Any]:
             raise GraphError(f"{reason}", "Export this model for cpu.")
         host += [(node.op, reason)] if reason else []
     return _counted(len(nodes), host)
+
+
+def place_speech(graphs: Sequence[Graph]) -> dict[str, Any]:
+    """Where the nodes of a model that hears run: encoder and decoder on the NPU."""
+    host, count = [], 0
+    for graph in graphs:
+        for node in graph.nodes:
+            count += 1
+            if graph.name not in (ENCODE, DECODE):
+                host.append((node.op, "the times of words are found by the CPU"))
+            elif says_where(graph, node):
+                host.append((node.op, "it says that all of a window is listened to"))
+            elif reason := supports(node):
+                if node.op not in HOST_OPS:
+                    raise GraphError(f"{graph.name}: {reason}", "Export this model for cpu.")
+                host.append((node.op, reason))
+    return _counted(count, host)
 
 
 def _report(

@@ -23,13 +23,15 @@ from satchel.backends.qnn.onnx_writer import ExternalData, OnnxWriter
 from satchel.backends.qnn.ops import LAYERS, is_activation
 from satchel.backends.qnn.payload import read_manifest
 from satchel.backends.qnn.reference_run import ReferenceGraph
-from satchel.backends.qnn.runner import Execute, Host, Runner
+from satchel.backends.qnn.runner import Execute, Runner
 from satchel.backends.qnn.shards import cut_points, split
+from satchel.backends.qnn.speech_runner import make_runner
 from satchel.backends.qnn.weights import ProgramWeights
 from satchel.backends.qnn.widths import change_widths
 from satchel.graph.ir import Graph
+from satchel.program.about import AboutSpeech
 from satchel.program.stored_graphs import read_graphs
-from satchel.runtime.program import Instance, Program
+from satchel.runtime.program import Program
 
 Array = NDArray[Any]
 _LARGEST_BIAS = 2.0**30  # in steps of a layer's sums, which have 32 bits
@@ -51,7 +53,10 @@ class PreparedProgram:
         self.program, self.bits, self.row_parts = program, bits, dict(row_parts or {})
         self.graphs: dict[str, Graph] = read_graphs(program)
         self.weights = ProgramWeights(program, bits)
-        self.context = int(program.states[0]["shape"][1]) if program.states else 0
+        caches = [state for state in program.states if state["cache"]]
+        self.context = int(caches[0]["shape"][1]) if caches else 0
+        # Encoder and decoder are two graphs; other methods are one graph in several lengths.
+        self._own_names = isinstance(program.about, AboutSpeech)
         self._plain = {
             name: self.lower(self.source(name), tokens, self.context)
             for name, tokens in methods.items()
@@ -87,7 +92,15 @@ class PreparedProgram:
 
     def lower(self, graph: str, tokens: int, context: int) -> Lowered:
         fuse_bias = not self.weights.have_codes
-        lowered = lower(self.graphs[graph], self.bits, tokens, context, fuse_bias, self.row_parts)
+        lowered = lower(
+            self.graphs[graph],
+            self.bits,
+            tokens,
+            context,
+            fuse_bias,
+            self.row_parts,
+            self._own_names,
+        )
         return replace(lowered, name=graph.removesuffix(".npu"))
 
     def use(self, encodings: Encodings) -> None:
@@ -135,7 +148,7 @@ class PreparedProgram:
         return self.runner(lambda number, name, codes: graphs[number, name].run(codes))
 
     def runner(self, execute: Execute) -> Runner:
-        return Runner(self.methods, Host(Instance(self.program)), execute)
+        return make_runner(self.program, self.methods, execute)
 
     def write_models(
         self, shard: int, folder: Path, methods: Sequence[str] | None = None

@@ -23,6 +23,7 @@ PERFORMANCE = (
 PRIORITIES = ("low", "normal", "normal_high", "high")
 DOMAINS = ("unsigned", "signed")
 MOST_VTCM_MB = 64
+MOST_HVX_THREADS = 16
 
 
 @dataclass(frozen=True)
@@ -30,12 +31,15 @@ class Settings:
     """``performance`` is the clocks' mode, ``vtcm_mb`` the NPU's fast memory that a graph is
     compiled for (None: all that the chip has), ``priority`` is beside other programs.
     ``process_domain`` is where the NPU runs it: a signed one takes libraries that the device's
-    maker has signed. Runners of one's own can choose; Qualcomm's provider cannot be told."""
+    maker has signed, and ``hvx_threads`` how many of its vector threads a graph may use (None: as
+    many as it likes). Runners of one's own can choose these two; Qualcomm's provider cannot be
+    told."""
 
     performance: str = "burst"
     vtcm_mb: int | None = None
     priority: str = "normal"
     process_domain: str = "unsigned"
+    hvx_threads: int | None = None
 
     def __post_init__(self) -> None:
         for name, value, known in (
@@ -45,9 +49,12 @@ class Settings:
         ):
             if value not in known:
                 raise ConfigError(f"there is no {name} {value!r}", f"Use {', '.join(known)}.")
-        size = self.vtcm_mb
-        if size is not None and (not isinstance(size, int) or not 1 <= size <= MOST_VTCM_MB):
-            raise ConfigError(f"vtcm_mb must be 1 to {MOST_VTCM_MB}, not {size!r}")
+        for name, number, most in (
+            ("vtcm_mb", self.vtcm_mb, MOST_VTCM_MB),
+            ("hvx_threads", self.hvx_threads, MOST_HVX_THREADS),
+        ):
+            if number is not None and (not isinstance(number, int) or not 1 <= number <= most):
+                raise ConfigError(f"{name} must be 1 to {most}, not {number!r}")
 
     def provider(self) -> dict[str, str]:
         """The execution provider's options.

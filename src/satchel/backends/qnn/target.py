@@ -21,9 +21,10 @@ from satchel.backends.target import (
     ModuleGraph,
     Placement,
 )
+from satchel.errors import ConfigError
 from satchel.graph.ir import Graph, Node, Sym
 from satchel.options import POSITIVE, SWITCH, option
-from satchel.program.about import AboutModule
+from satchel.program.about import AboutModule, AboutSpeech
 from satchel.program.names import (
     CALIBRATION_METHOD,
     KV_METHOD,
@@ -75,6 +76,12 @@ class QnnTarget(BaseTarget):
         "device's maker signed (unsigned)",
         choices=DOMAINS,
     )
+    hvx_threads: int | None = option(
+        None,
+        "the NPU's vector threads that a runner of your own (--kit) may use (as many as it likes)",
+        POSITIVE,
+        metavar="N",
+    )
 
     compile_jobs: int = option(
         1,
@@ -90,6 +97,7 @@ class QnnTarget(BaseTarget):
     )
 
     counts_cycles = True
+    hears = True
     family = "qnn"
     backend_group = BackendGroup(
         "qnn",
@@ -116,7 +124,13 @@ class QnnTarget(BaseTarget):
 
     @property
     def settings(self) -> Settings:
-        return Settings(self.performance, self.vtcm_mb, self.priority, self.process_domain)
+        return Settings(
+            self.performance,
+            self.vtcm_mb,
+            self.priority,
+            self.process_domain,
+            self.hvx_threads,
+        )
 
     def choices(self) -> Iterator[str]:
         if self.num_sharding is not None:
@@ -127,6 +141,8 @@ class QnnTarget(BaseTarget):
             yield self.performance
         if self.process_domain != Settings().process_domain:
             yield self.process_domain
+        if self.hvx_threads is not None:
+            yield f"hvx{self.hvx_threads}"
         if self.guess_in_blocks:
             yield "guesses"
 
@@ -134,7 +150,10 @@ class QnnTarget(BaseTarget):
     def usual(self) -> Defaults:
         # The compiler takes longer the larger its graphs are.
         recipe = usual_recipe(self.chip)
-        return Defaults(recipe, "int8", prefill_ar_len=128, kv_bits=8, context=2048)
+        speech = "fp16" if self.chip.has_floats else "16a8w"  # floats need no recordings
+        return Defaults(
+            recipe, "int8", prefill_ar_len=128, kv_bits=8, context=2048, speech_recipe=speech
+        )
 
     def methods(self, asked: LanguageModelRequest) -> list[MethodWish]:
         from satchel.backends.qnn.export import CALIBRATION_BLOCK
@@ -179,11 +198,14 @@ class QnnTarget(BaseTarget):
         return supports(node)
 
     def place(self, graphs: Sequence[Graph]) -> Placement:
-        from satchel.backends.qnn.place import METHOD, place_module, place_program
+        from satchel.backends.qnn.place import METHOD, place_module, place_program, place_speech
+        from satchel.speech.whisper import ENCODE
 
         if len(graphs) == 1 and graphs[0].name == METHOD:
             placed = place_module(graphs[0])
             divided, report = placed.graphs, placed.report
+        elif any(graph.name == ENCODE for graph in graphs):
+            divided, report = list(graphs), place_speech(graphs)
         else:
             divided, report = list(graphs), place_program(graphs)
         return Placement(tuple(divided), report["nodes"], tuple(report["fallbacks"]))
@@ -195,7 +217,19 @@ class QnnTarget(BaseTarget):
             jobs = self.compile_jobs
             chosen = self.num_sharding, self.settings, self.guess_in_blocks, jobs
             return NpuLanguageModel(draft, self.chip, *chosen)
+        if draft.about.get("kind") == AboutSpeech.kind:
+            return self._prepare_speech(draft)
         return NpuModule(draft, self.chip, self.settings)
+
+    def _prepare_speech(self, draft: Draft) -> Compilation:
+        from satchel.backends.qnn.speech_export import NpuSpeech
+
+        for name in ("num_sharding", "kit", "guess_in_blocks"):
+            if getattr(self, name):
+                raise ConfigError(
+                    f"{name} is for language models, and Whisper is not one", "Leave it out."
+                )
+        return NpuSpeech(draft, self.chip, self.settings)
 
     def after_export(self, program: Program) -> None:
         from satchel.backends.qnn.kit import write_kit
@@ -207,16 +241,23 @@ class QnnTarget(BaseTarget):
         from satchel.backends.qnn.export import report_lines
 
         about = program.about
-        if not isinstance(about, AboutModule):
+        if not isinstance(about, (AboutModule, AboutSpeech)):
             return []
-        return report_lines(about.payloads[self.name], about.in_16_bits)
+        wide = about.in_16_bits if isinstance(about, AboutModule) else []
+        return report_lines(about.payloads[self.name], wide)
 
     def open(self, program: Program, threads: int = 0) -> Instance:
         from satchel.backends.qnn.instance import NpuInstance
+        from satchel.backends.qnn.speech_instance import NpuSpeechInstance
 
+        if isinstance(program.about, AboutSpeech):
+            return NpuSpeechInstance(program, threads)
         return NpuInstance(program)
 
     def open_reference(self, program: Program) -> Instance:
         from satchel.backends.qnn.instance import ReferenceNpuInstance
+        from satchel.backends.qnn.speech_instance import ReferenceNpuSpeechInstance
 
+        if isinstance(program.about, AboutSpeech):
+            return ReferenceNpuSpeechInstance(program)
         return ReferenceNpuInstance(program)

@@ -14,10 +14,10 @@ from satchel.graph.ir import Attribute, Graph, Value, Weight
 from satchel.graph.reference import WeightReader
 from satchel.quantize.static import (
     choose_layers,
-    decibels,
     native_runner,
     round_rows,
     signal_to_noise,
+    worst_decibels,
 )
 
 Array = NDArray[Any]
@@ -48,13 +48,13 @@ class WidthSearch:
         return choose_layers(noise, least_snr, self._output_snr)[0]
 
     def _output_snr(self, wide: Collection[str]) -> float:
-        """Of the example whose outputs are hurt the most."""
+        """Of the example and the output that are hurt the most."""
         encodings = annotate(self._graph, self._ranges, 8, wide_values(self._graph, wide))
         made = self._outputs(_rounded_in_8_bits(self._graph, encodings), self._read)
         found = []
         for exact, rounded in zip(self._exact, made, strict=True):
             powers = [signal_to_noise(a, b) for a, b in zip(exact, rounded, strict=True)]
-            found.append(decibels(sum(p[0] for p in powers), sum(p[1] for p in powers)))
+            found.append(worst_decibels(powers))
         return min(found)
 
     def _outputs(self, graph: Graph, read: WeightReader) -> list[list[Array]]:

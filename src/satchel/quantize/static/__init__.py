@@ -22,6 +22,7 @@ from satchel.quantize.static.qdq import (
     quantize_rows,
     round_rows,
     signal_to_noise,
+    worst_decibels,
 )
 from satchel.quantize.static.search import choose_layers
 
@@ -52,4 +53,5 @@ __all__ = [
     "reference_runner",
     "round_rows",
     "signal_to_noise",
+    "worst_decibels",
 ]

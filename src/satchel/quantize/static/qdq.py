@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -146,8 +146,8 @@ def _attend(node: Node, arrays: list[Array | None], steps: HeadSteps) -> Array:
 
 @dataclass
 class LayerNoise:
-    """Signal-to-noise ratios in dB: of every layer's result by its weight's name, and of all
-    outputs together.
+    """Signal-to-noise ratios in dB: of every layer's result by its weight's name, and of the
+    output that has lost the most.
     """
 
     layers: dict[str, float] = field(default_factory=dict)
@@ -161,7 +161,7 @@ def measure_noise(
     exact = ReferenceInterpreter(read_weight)
     rounded = PlannedInterpreter(read_weight, plan, graph)
     powers: dict[str, list[float]] = {}
-    whole = [0.0, 0.0]
+    outputs: dict[str, list[float]] = {}
 
     def add(total: list[float], signal: Array, noisy: Array) -> None:
         for place, power in enumerate(signal_to_noise(signal, noisy)):
@@ -185,10 +185,11 @@ def measure_noise(
 
         wanted = exact.run(graph, example, after_node=keep)
         for name, array in rounded.run(example, measure).items():
-            if array.dtype == np.float32:
-                add(whole, wanted[name], array)
+            # Where the numbers decide how many there are, there may be others.
+            if array.dtype == np.float32 and array.shape == wanted[name].shape:
+                add(outputs.setdefault(name, [0.0, 0.0]), wanted[name], array)
     layers = {name: decibels(*pair) for name, pair in powers.items()}
-    return LayerNoise(layers, decibels(whole[0], whole[1]))
+    return LayerNoise(layers, worst_decibels(outputs.values()))
 
 
 def layer_noise(
@@ -243,6 +244,17 @@ def decibels(signal: float, noise: float) -> float:
     if noise == 0:
         return 999.0
     return round(10 * float(np.log10(max(signal, 1e-30) / noise)), 2)
+
+
+def worst_decibels(powers: Iterable[Sequence[float]]) -> float:
+    """Of the output that has lost the most: large numbers must not hide what became of small ones.
+
+    An output of zeros says nothing.
+
+    >>> worst_decibels([(1e6, 1.0), (1.0, 0.1), (0.0, 0.0)])
+    10.0
+    """
+    return min((decibels(signal, noise) for signal, noise in powers if signal), default=999.0)
 
 
 def signal_to_noise(signal: Array, noisy: Array) -> tuple[float, float]:

@@ -63,6 +63,9 @@ def _write_cache(to: Lowering, node: Node) -> Value:
     transposed = b.transpose(x, perm=(1, 2, 0) if keys else (1, 0, 2))
     # A copy, which is where 16 bits become the cache's 8; floats stay what they are.
     to.new[state] = transposed if to.bits == FLOATS else b.affine(transposed, scale=1.0)
+    if not to.tokens:  # no text: all of it is made in one call
+        to.result.held.append(state)
+        return to.new[state]
     axis = 2 if keys else 1
     shape = list(largest(transposed.shape))
     shape[axis] = to.context
@@ -79,6 +82,8 @@ def _cached_attention(to: Lowering, node: Node) -> Value:
     q = to.input(given(node, 0))  # [tokens, heads, dim]
     keys, values = given(node, 1), given(node, 2)
     assert keys.state is not None and values.state is not None
+    if keys.state not in to.new:
+        return _held_attention(to, node)
     softcap = attr_float(node.attrs, "softcap", 0.0)
     _, heads, dim = largest(q.shape)
     old_keys, old_values = to.input(keys), to.input(values)
@@ -94,6 +99,22 @@ def _cached_attention(to: Lowering, node: Node) -> Value:
     v = b.reshape(v, shape=(kv_heads, 1, slots, dim))
     out = b.reshape(b.matmul(b.softmax(scores, axis=-1), v), shape=(heads, to.tokens, dim))
     return b.node("transpose", out, perm=(1, 0, 2))
+
+
+def _held_attention(to: Lowering, node: Node) -> Value:
+    """Over keys and values that another method has made: every token reads all of them."""
+    b = to.b
+    q = to.input(given(node, 0))  # [tokens, heads, dim]
+    _, heads, dim = largest(q.shape)
+    keys, values = given(node, 1), given(node, 2)
+    slots = largest(keys.shape)[1]
+    assert keys.state is not None and values.state is not None
+    k = b.input(keys.state, (heads, dim, slots))
+    v = b.input(values.state, (heads, slots, dim))
+    to.result.held += [keys.state, values.state]
+    q = b.transpose(b.affine(q, scale=attr_float(node.attrs, "scale")), perm=(1, 0, 2))
+    mixed = b.matmul(b.softmax(b.matmul(q, k), axis=-1), v)
+    return b.node("transpose", mixed, perm=(1, 0, 2))
 
 
 def _mask(to: Lowering, window: int) -> Value:

@@ -43,6 +43,8 @@ class Lowered:
     caches: list[CacheInput] = field(default_factory=list)
     # The names under which each output of the method comes, where that is in parts.
     parts: dict[str, list[str]] = field(default_factory=dict)
+    # What one method makes whole and others read: outputs here, or inputs of the same names.
+    held: list[str] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -86,7 +88,7 @@ class Lowering:
         for node in self.graph.nodes:
             if node.op in HOST_OPS:
                 self._place_on_host(node)
-            else:
+            elif not says_where(self.graph, node):
                 self._place_on_npu(node)
         for value in self.graph.outputs:
             if id(value) in self._parted:
@@ -95,6 +97,9 @@ class Lowering:
                 self.b.output(self._made(value), value.name)
         for cache in self.result.caches:
             self.b.output(self.new[cache.name], cache.new)
+        for name in self.result.held:
+            if name in self.new:
+                self.b.output(self.new[name], name)
         npu = self.b.finish()
         remove_dead_nodes(npu)
         order = [value.name for value in self.graph.inputs]
@@ -221,6 +226,14 @@ class Lowering:
         made: Value = self.b.node("reshape", source, shape=shape)
         self._unshaped[id(made)] = source
         return made
+
+
+def says_where(graph: Graph, node: Node) -> bool:
+    """Whether a node only tells attention which slots to read: on the NPU a mask does that, or
+    all slots are read."""
+    made = node.outputs[0]
+    readers = [n for n in graph.nodes if any(v is made for v in n.inputs)]
+    return made.dtype == DType.i32 and all(n.op == "attention" for n in readers)
 
 
 _EACH = frozenset({"affine", "tanh"})  # soft caps
