@@ -67,9 +67,10 @@ ALIASES = {
     "_pdist_forward": "nn.functional.pdist",
     "_softmax": "softmax",
     "_to_copy": "to",
-    "col2im": "nn.functional.fold",
+    "alias": "alias_copy",
     "convolution": "nn.functional.conv2d",
     "grid_sampler_2d": "nn.functional.grid_sample",
+    "index": "__getitem__",
     "max_pool2d_with_indices": "nn.functional.max_pool2d",
     "max_pool3d_with_indices": "nn.functional.max_pool3d",
     "native_group_norm": "nn.functional.group_norm",
@@ -77,6 +78,12 @@ ALIASES = {
     "split_with_sizes": "split_with_sizes",
     "upsample_bilinear2d": "nn.functional.upsample_bilinear",
     "upsample_nearest2d": "nn.functional.upsample_nearest",
+}
+# Paddings are variants of one operator, and have a name for each number of dimensions.
+PADS = {
+    f"{kind}ion_pad{dims}d": (variant, dims)
+    for kind, variant in (("reflect", "reflect"), ("replicat", "replicate"))
+    for dims in (1, 2, 3)
 }
 
 
@@ -98,7 +105,10 @@ class Found:
 
 
 class Sampled(torch.nn.Module):
-    """An operator with a sample's arguments; its tensors are inputs."""
+    """An operator with a sample's arguments; its tensors are inputs.
+
+    Where it takes none, a zero is the input that is added to its result.
+    """
 
     def __init__(self, op: Any, sample: Any) -> None:
         super().__init__()
@@ -106,15 +116,23 @@ class Sampled(torch.nn.Module):
         whole = (sample.input, sample.args, sample.kwargs)
         leaves, self.spec = pytree.tree_flatten(whole)
         self.tensors = tuple(x for x in leaves if isinstance(x, torch.Tensor))
+        self.makes = not self.tensors
+        if self.makes:
+            self.tensors = (torch.zeros(1),)
         self.leaves = [None if isinstance(x, torch.Tensor) else x for x in leaves]
         self.places = [i for i, x in enumerate(leaves) if isinstance(x, torch.Tensor)]
 
     def forward(self, *tensors: torch.Tensor) -> Any:
         leaves = list(self.leaves)
-        for place, tensor in zip(self.places, tensors, strict=True):
+        given = () if self.makes else tensors
+        for place, tensor in zip(self.places, given, strict=True):
             leaves[place] = tensor
         first, args, kwargs = pytree.tree_unflatten(leaves, self.spec)
-        return self.op(first, *args, **kwargs)
+        made = self.op(first, *args, **kwargs)
+        if not self.makes:
+            return made
+        zero = tensors[0].to(made.dtype)
+        return made | zero if made.dtype == torch.bool else made + zero
 
 
 def core_operators() -> list[str]:
@@ -134,26 +152,33 @@ def samples_of(name: str, dtype: torch.dtype) -> Iterator[tuple[Any, Any]]:
     """(operator, sample) of an operator's own tests in PyTorch."""
     from torch.testing._internal.common_methods_invocations import op_db
 
+    variant, dims = PADS.get(name, ("", 0))
     for info in op_db:
-        whole = ALIASES.get(name, name)
+        whole = "nn.functional.pad" if variant else ALIASES.get(name, name)
         if whole not in (info.name, info.aten_name, info.name.split(".")[-1]):
+            continue
+        if info.name.startswith("sparse.") or (variant and info.variant_test_name != variant):
             continue
         if dtype not in info.supported_dtypes("cpu"):
             continue
         for sample in info.sample_inputs("cpu", dtype, requires_grad=False):
-            yield info.op, sample
+            if not variant or len(sample.args[0]) == 2 * dims:
+                yield info.op, sample
 
 
 def try_sample(op: Any, sample: Any, folder: Path, compared: int = 99) -> tuple[str, str]:
     """right, wrong, refused or left out, and why. So many outputs are compared."""
     module = Sampled(op, sample).eval()
     tensors = tuple(x.detach().clone() for x in module.tensors)
-    with torch.no_grad():
-        wanted, _ = pytree.tree_flatten(module(*(x.clone() for x in tensors)))
+    try:
+        with torch.no_grad():
+            wanted, _ = pytree.tree_flatten(module(*(x.clone() for x in tensors)))
+    except RuntimeError as error:  # of memory that a copy does not have
+        return "left out", str(error)
     wanted = [x for x in wanted if isinstance(x, torch.Tensor)]
     everything = (*tensors, *wanted)
-    if not tensors or any(x.numel() == 0 for x in everything):
-        return "left out", "no tensors, or empty ones"
+    if any(x.numel() == 0 for x in everything):
+        return "left out", "empty tensors"
     path = folder / "sample.satchel"
     try:
         satchel.export(module, tuple(x.clone() for x in tensors), path, overwrite=True)
@@ -186,8 +211,9 @@ def try_operator(name: str, most: int, folder: Path) -> Found:
     found = Found()
     more = (torch.complex64,) if name.startswith("_fft_c2") else ()
     for dtype in (*DTYPES, *more):
-        for number, (op, sample) in enumerate(samples_of(name, dtype)):
-            if number >= most:
+        tried = 0
+        for op, sample in samples_of(name, dtype):
+            if tried >= most:
                 break
             try:
                 compared = 1 if name in ANY_ORDER else 99
@@ -195,6 +221,7 @@ def try_operator(name: str, most: int, folder: Path) -> Found:
             except NotImplementedError as error:  # torch itself has no such sample
                 kind, why = "left out", str(error)
             found.counts[kind] += 1
+            tried += kind != "left out"
             if kind in ("wrong", "refused"):
                 found.reasons[f"{dtype}: {why}".replace("torch.", "", 1)] += 1
     return found

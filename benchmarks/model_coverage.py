@@ -31,6 +31,7 @@ from typing import Any
 import numpy as np
 import torch
 from apart import Journal, TrialError, run_apart
+from detectors import ONE_STAGE, Detector, furthest_rows
 from torch import nn
 
 import satchel
@@ -80,11 +81,6 @@ KEPT: dict[str, dict[str, Any]] = {
     "swin": {"embed_dim": 48, "hidden_size": 384, "window_size": 2},
     "swinv2": {"embed_dim": 48, "hidden_size": 384, "window_size": 2},
 }
-ONE_STAGE = (
-    "retinanet_resnet50_fpn retinanet_resnet50_fpn_v2 fcos_resnet50_fpn ssd300_vgg16".split()
-)
-ONE_STAGE += ["ssdlite320_mobilenet_v3_large"]
-LIBRARIES: list[torch.library.Library] = []  # definitions last as long as these
 SPECIAL = ("pad_token_id", "bos_token_id", "eos_token_id", "decoder_start_token_id")
 
 
@@ -94,6 +90,7 @@ class Case:
 
     module: nn.Module
     inputs: dict[str, torch.Tensor]
+    any_order: bool = False  # whether rows of the outputs may be swapped
 
 
 class First(nn.Module):
@@ -172,61 +169,12 @@ def torchvision_case(name: str) -> Case:
     size = 299 if name == "inception_v3" else 224
     shape = (1, 3, 8, 112, 112) if "video" in parts else (1, 3, size, size)
     if "detection" in parts:
-        return Case(Detector(model), {"x": torch.rand(3, size, size)})
+        image = torch.rand(3, size, size)
+        return Case(Detector(model, image), {"x": image}, any_order=True)
     if "optical_flow" in parts:
         names = ["image1", "image2"]
         return Case(First(model, names), {n: torch.randn(1, 3, 128, 128) for n in names})
     return Case(First(model, [_first_input(model)]), {"x": torch.randn(shape)})
-
-
-class Detector(nn.Module):
-    """What a detector finds in one image."""
-
-    def __init__(self, model: nn.Module) -> None:
-        super().__init__()
-        from torchvision.ops import boxes
-
-        self.model = model
-        define_nms()
-        boxes.batched_nms = _batched_nms
-
-    def forward(self, image: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        found = self.model([image])[0]
-        return tuple(found[name] for name in sorted(found) if found[name].is_floating_point())
-
-
-def define_nms() -> None:
-    """torchvision's own operator is missing where it is built for another torch."""
-    from torchvision.ops import boxes
-
-    if torch._C._dispatch_has_kernel_for_dispatch_key("torchvision::nms", "CPU"):
-        return
-    boxes._assert_has_ops = lambda: None
-    library = torch.library.Library("torchvision", "IMPL")
-    library.impl("nms", _keep_best, "CPU")
-    LIBRARIES.append(library)
-
-
-def _keep_best(dets: torch.Tensor, scores: torch.Tensor, iou_threshold: float) -> torch.Tensor:
-    from torchvision.ops import box_iou
-
-    order = scores.argsort(descending=True, stable=True)
-    over = box_iou(dets[order], dets[order]) > iou_threshold
-    keep = torch.ones(len(order), dtype=torch.bool)
-    for i in range(len(order)):
-        if keep[i]:
-            keep[i + 1 :] &= ~over[i, i + 1 :]
-    return order[keep]
-
-
-def _batched_nms(
-    boxes: torch.Tensor, scores: torch.Tensor, kinds: torch.Tensor, iou_threshold: float
-) -> torch.Tensor:
-    """torchvision's own asks first whether there are boxes, which torch.export cannot follow."""
-    from torchvision.ops import nms
-
-    beyond = torch.cat([boxes.flatten(), boxes.new_zeros(1)]).max() + 1
-    return nms(boxes + (kinds.to(boxes) * beyond)[:, None], scores, iou_threshold)
 
 
 def _first_input(model: nn.Module) -> str:
@@ -253,6 +201,12 @@ def fill_empty(module: nn.Module) -> None:
                 parameter.normal_(std=0.02)
 
 
+def largest_difference(made: list[np.ndarray], wanted: list[np.ndarray]) -> float:
+    """Relative to the largest number of an output."""
+    pairs = zip(made, wanted, strict=True)
+    return max(float(np.abs(a - b).max() / (np.abs(b).max() or 1.0)) for a, b in pairs)
+
+
 def outcome(case: Case, folder: Path, int8: bool) -> tuple[str, str]:
     """The largest relative difference, and int8's ratio in dB."""
     fill_empty(case.module.eval())
@@ -263,10 +217,8 @@ def outcome(case: Case, folder: Path, int8: bool) -> tuple[str, str]:
     path = satchel.export(case.module, inputs, folder / "m.satchel", overwrite=True)
     arrays = [x.numpy() for x in inputs]
     made = satchel.load(path).method().run(*arrays)
-    worst = 0.0
-    for mine, theirs in zip(made, listed, strict=True):
-        scale = float(theirs.abs().max()) or 1.0
-        worst = max(worst, float(np.abs(mine - theirs.numpy()).max()) / scale)
+    wanted_arrays = [theirs.numpy() for theirs in listed]
+    worst = (furthest_rows if case.any_order else largest_difference)(made, wanted_arrays)
     ratio = ""
     if int8:
         examples = [tuple(arrays)]

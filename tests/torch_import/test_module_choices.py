@@ -273,3 +273,24 @@ def test_attention_of_any_batch_and_length(tmp_path: Path) -> None:
         with torch.no_grad():
             wanted = module(x).numpy()
         np.testing.assert_allclose(method(x.numpy()), wanted, 1e-4, 1e-5)
+
+
+class Best(nn.Module):
+    """The three best of those that there are, or all of them."""
+
+    def forward(self, x: torch.Tensor) -> Any:
+        kept = x[x > 0]
+        best, places = kept.topk(torch.sym_min(kept.shape[0], 3))
+        (whole,) = best.split([best.shape[0]])
+        return whole * 2, places, kept[:2]
+
+
+def test_the_best_of_as_many_as_there_are(tmp_path: Path) -> None:
+    x = torch.tensor([0.5, -1.0, 2.0, 0.25, -3.0, 4.0])
+    method = satchel.load(
+        satchel.export(Best().eval(), (x,), tmp_path / "m.satchel", overwrite=True)
+    ).method()
+    for given in (x, -x, x - 1.9, x - 9):
+        wanted = Best()(given)
+        for mine, theirs in zip(method.run(given.numpy()), wanted, strict=True):
+            np.testing.assert_array_equal(mine, theirs.numpy())

@@ -44,6 +44,24 @@ class Cache(nn.Module):
         return torch.softmax(x @ self.keys.transpose(1, 2), -1) @ self.keys
 
 
+class Ring(nn.Module):
+    """Written where a number says that is a tensor, which torch.export cannot look at."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("n", torch.tensor(0))
+        self.register_buffer("last", torch.zeros(3, 4))
+        self.register_buffer("square", torch.zeros(2, 3, 5))
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        row = self.n.remainder(3)
+        self.last[row] = x
+        self.square[..., row, 1:] = x
+        self.square[-1, row, row - 2] = 7
+        self.n += 1
+        return self.last.clone(), self.square + 0
+
+
 class Swapping(nn.Module):
     """Two buffers that become each other, and one that is returned as it was."""
 
@@ -77,10 +95,12 @@ def _inputs(module: nn.Module, step: int) -> tuple[Tensor, ...]:
     torch.manual_seed(step)
     if isinstance(module, Cache):
         return torch.randn(1, 1, 4), torch.tensor([step])
+    if isinstance(module, Ring):
+        return (torch.randn(4),)
     return (torch.randn(1, 2, 5) if isinstance(module, Rolling) else torch.randn(2),)
 
 
-@pytest.mark.parametrize("kind", [Counter, Cache, Swapping, Rolling])
+@pytest.mark.parametrize("kind", [Counter, Cache, Ring, Swapping, Rolling])
 def test_a_buffer_that_changes_is_a_state(kind: type[nn.Module], tmp_path: Path) -> None:
     torch.manual_seed(1)
     module = kind().eval()

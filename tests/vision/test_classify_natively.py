@@ -6,6 +6,7 @@ import ctypes
 import io
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -53,6 +54,25 @@ def both(capsys: pytest.CaptureFixture[str], *arguments: object) -> tuple[Any, A
     found = run(*arguments)
     assert found.returncode == 0, found.stderr
     return capsys.readouterr().out, found.stdout.decode()
+
+
+def test_how_long_a_call_takes(capsys: pytest.CaptureFixture[str], colours: Path) -> None:
+    """The same lines and fields as Python's, with other figures."""
+    arguments = ["bench", str(colours), "--runs", "5", "--threads", "1"]
+    for more in ([], ["--json"]):
+        capsys.readouterr()
+        assert main([*arguments, *more]) == 0
+        wanted = capsys.readouterr().out
+        command = [str(DEVICE / "bin" / "satchel-run"), *arguments, *more]
+        found = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+        if more:
+            ours, theirs = json.loads(found), json.loads(wanted)
+            assert ours.keys() == theirs.keys() and len(ours["samples"]["latency_s"]) == 5
+            same = ("arena_bytes", "checksum", "file_size_bytes", "kernels", "method", "runs")
+            assert [ours[name] for name in same] == [theirs[name] for name in same]
+            assert ours["fastest_s"] <= ours["median_s"] <= ours["p95_s"]
+        else:
+            assert re.sub(r"[\d.]+", "N", found) == re.sub(r"[\d.]+", "N", wanted)
 
 
 def test_documents_and_lines_are_pythons(

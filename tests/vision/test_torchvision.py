@@ -168,12 +168,12 @@ def test_export_by_name_for_an_npu(tmp_path: Path, capsys: pytest.CaptureFixture
     Image.fromarray(pixels).save(tmp_path / "0.png")
     assert main(["run", str(output), "--input", str(tmp_path / "0.png"), "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["kernels"] == "qnn emulator"
-    for extra, message in {
-        ("--kit", str(tmp_path / "other")): "kit is for coreml or qnn, and the target is cpu",
-        ("--target", "qnn:SM1"): "no target",
-        ("--target", "qnn:SM8750", "--recipe", "fp32"): "does not run a module as fp32",
-    }.items():
-        assert main([*source, "--force", *extra]) == 1
+    for extra, status, message in (
+        (("--kit", str(tmp_path / "other")), 2, "kit is for coreml or qnn, and the target is cpu"),
+        (("--target", "qnn:SM1"), 2, "no target"),
+        (("--target", "qnn:SM8750", "--recipe", "fp32"), 1, "does not run a module as fp32"),
+    ):
+        assert main([*source, "--force", *extra]) == status
         assert message in capsys.readouterr().err
 
 

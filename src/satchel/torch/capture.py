@@ -13,6 +13,7 @@ from torch._decomp import decomposition_table
 
 from satchel.errors import ImportModuleError
 from satchel.torch.operators import OPERATORS
+from satchel.torch.tensor_indices import TensorIndices
 
 
 def capture(
@@ -34,9 +35,13 @@ def capture(
             warnings.simplefilter("ignore")
             exported = module
             if isinstance(module, torch.nn.Module):
-                exported = torch.export.export(
-                    module, tuple(example_inputs), dict(kwargs or {}), dynamic_shapes=dynamic_shapes
-                )
+                with TensorIndices():
+                    exported = torch.export.export(
+                        module,
+                        tuple(example_inputs),
+                        dict(kwargs or {}),
+                        dynamic_shapes=dynamic_shapes,
+                    )
             return exported.run_decompositions(_decompositions("torchao" in sys.modules))
     except ImportModuleError:
         raise

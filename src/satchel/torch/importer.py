@@ -45,6 +45,7 @@ class ImportedModule:
     graph: Graph
     input_names: list[str] = field(default_factory=list)
     coded: list[CodedMatrix] = field(default_factory=list)  # what comes quantised
+    seed: str | None = None  # the input that random numbers are made of
 
 
 def import_program(program: Any, name: str = "forward") -> ImportedModule:
@@ -77,7 +78,8 @@ class _Importer:
         if self.problems:
             raise UnsupportedOperatorError(list(self.problems), _ADVICE)
         names = [v.name for v in self.builder.graph.inputs]
-        return ImportedModule(self.builder.finish(), names, self.low.coded)
+        seed = self.low.seed.name if self.low.seed else None
+        return ImportedModule(self.builder.finish(), names, self.low.coded, seed)
 
     # --- inputs, parameters, outputs ---
 

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
+
+import numpy as np
+import torch
+from torch.utils import _pytree as pytree
 
 from satchel.backends import DEFAULT
 from satchel.backends.target import Target
@@ -14,7 +18,7 @@ from satchel.exporter.module_options import LEAST_SNR, ModuleOptions
 from satchel.exporter.pipeline import Export
 from satchel.progress import Progress, usual_progress
 from satchel.torch.capture import capture
-from satchel.torch.importer import import_program
+from satchel.torch.importer import ImportedModule, import_program
 
 
 def prepare_module_export(
@@ -40,10 +44,30 @@ def prepare_module_export(
         name=name or type(module).__name__.lower(),
         parameters=sum(int(p.numel()) for p in own),
         source="pytorch",
-        calibration=calibration,
+        calibration=None if calibration is None else _flat(calibration, imported),
         progress=progress or usual_progress(),
         tokenizer=tokenizer,
     )
+
+
+def _flat(examples: Any, imported: ImportedModule) -> Iterator[Any]:
+    """Examples to calibrate on in the form of the module's arguments, as its inputs in a row.
+
+    Those without a seed for random numbers each get another one.
+    """
+    for number, one in enumerate(examples):
+        example = one
+        if isinstance(one, (tuple, list)):
+            leaves = [leaf for leaf in pytree.tree_leaves(one) if leaf is not None]
+            arrays = all(isinstance(leaf, (torch.Tensor, np.ndarray)) for leaf in leaves)
+            example = leaves if arrays else list(one)
+        elif not isinstance(one, Mapping):
+            example = [one]
+        if imported.seed and isinstance(example, Mapping):
+            example = {imported.seed: np.int64(number), **example}
+        elif imported.seed and len(example) == len(imported.input_names) - 1:
+            example = [*example, np.int64(number)]
+        yield example
 
 
 def export_module(
@@ -68,9 +92,10 @@ def export_module(
     """Export a ``torch.nn.Module``; ``example_inputs`` is a tuple as for ``torch.export.export``.
 
     Recipes: ``fp32``, ``fp16``, ``int8`` (static: ``calibration`` is a list of examples, each an
-    input or a tuple of them; ``observer`` is ``minmax``, ``percentile`` or ``mse``; layers that 8
-    bits alone leave with less than ``least_snr`` dB stay in floats, and are listed), and those of
-    language models, of which ``8a8w`` is int8 with activations rounded as they come.
+    input, a tuple of them as ``example_inputs``, or a dictionary of inputs by name; ``observer`` is
+    ``minmax``, ``percentile`` or ``mse``; layers that 8 bits alone leave with less than
+    ``least_snr`` dB stay in floats, and are listed), and those of language models, of which
+    ``8a8w`` is int8 with activations rounded as they come.
     ``overrides`` gives some layers another one: ``{"features.0.*": "fp32"}``.
 
     ``target`` is the name of a chip, or a :class:`~satchel.backends.Target` with its own options;

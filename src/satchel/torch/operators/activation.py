@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from satchel.graph.ir import DType, Value
 from satchel.torch.lowering import Lowering, axis_of
-from satchel.torch.operators.registry import OperatorError, aten
+from satchel.torch.operators.registry import aten
 
 
 def _same(name: str) -> None:
@@ -78,11 +78,15 @@ def celu(low: Lowering, x: Value, alpha: float = 1.0) -> Value:
 
 @aten("softplus")
 def softplus(low: Lowering, x: Value, beta: float = 1.0, threshold: float = 20.0) -> Value:
-    """log(1 + exp(x)), written so that a large x does not overflow."""
+    """log(1 + exp(x)), written so that a large x does not overflow; x above the threshold."""
     if beta != 1:
-        return low.affine(softplus(low, low.affine(x, scale=float(beta))), scale=1 / beta)
+        scaled = low.affine(x, scale=float(beta))
+        return low.affine(softplus(low, scaled, 1.0, threshold), scale=1 / beta)
     tail = low.log(low.affine(low.exp(low.neg(low.abs(x))), shift=1.0))
-    return low.add(low.relu(x), tail)
+    smooth = low.add(low.relu(x), tail)
+    if threshold >= 17:  # from where on both are the same float
+        return smooth
+    return low.where(low.compare(x, low.number(float(threshold)), kind="gt"), x, smooth)
 
 
 @aten("mish")
@@ -116,14 +120,16 @@ def threshold(low: Lowering, x: Value, limit: float, value: float) -> Value:
 
 @aten("_softmax", "softmax")
 def softmax(low: Lowering, x: Value, dim: int, half_to_float: object = None) -> Value:
-    return low.emit("softmax", low.floats(x), axis=axis_of(dim, max(1, len(x.shape))))
+    if not x.shape:  # a number is all of itself
+        return low.reshape(softmax(low, low.reshape(x, (1,)), 0), ())
+    return low.emit("softmax", low.floats(x), axis=axis_of(dim, len(x.shape)))
 
 
 @aten("_log_softmax", "log_softmax")
 def log_softmax(low: Lowering, x: Value, dim: int, half_to_float: object = None) -> Value:
     """x - max - log(sum(exp(x - max)))."""
     if not x.shape:
-        raise OperatorError("log_softmax of a single number")
+        return low.reshape(log_softmax(low, low.reshape(x, (1,)), 0), ())
     x, axes = low.floats(x), (axis_of(dim, len(x.shape)),)
     centred = low.sub(x, low.reduce_max(x, axes=axes, keepdims=1))
     total = low.reduce_sum(low.exp(centred), axes=axes, keepdims=1)

@@ -41,8 +41,9 @@ def known_count(name: str, arguments: Sequence[Any]) -> int | None:
 
 def first_places(low: Lowering, size: Dim, most: int, count: Dim) -> Value:
     """The first places of those that there are, i32 [count]."""
-    few = low.compare(low.count(size), low.number(most, DType.i32), kind="lt")
-    return chosen_places(low, few, count)
+    known = min(most, size.maximum) if isinstance(size, Sym) else min(most, size)
+    places = low.constant(np.arange(known, dtype=np.int32), "places")
+    return chosen_places(low, low.compare(places, low.size(size), kind="lt"), count)
 
 
 def chosen_places(low: Lowering, mask: Value, size: Dim) -> Value:

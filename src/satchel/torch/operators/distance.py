@@ -76,8 +76,6 @@ def embedding_bag(
     padding_idx: int = -1,
 ) -> list[Value | None]:
     """Sums, means or maxima of runs of embeddings; each begins where its offset says."""
-    if padding_idx >= 0:
-        raise OperatorError("a padding_idx")
     if low.used - {0}:
         raise OperatorError("more than the sums")
     count, bags = size_of(low, ids), low.known(low.shape[0], "embedding_bag")
@@ -89,20 +87,38 @@ def embedding_bag(
     bag = low.reduce_sum(low.cast(begun, DType.i32), axes=(1,), keepdims=1)
     bag = low.sub(bag, low.number(1, DType.i32))
     found = embedding(low, table, ids)
+    if padding_idx >= 0:  # which is no part of its bag: it goes to one behind the last
+        padding = low.compare(low.index(ids), low.number(padding_idx, DType.i32), kind="eq")
+        bag = low.where(low.reshape(padding, (count, 1)), low.number(bags, DType.i32), bag)
     if weights is not None:
         found = low.mul(found, low.reshape(weights, (count, 1)))
     width = low.known(low.shape[1], "embedding_bag")
     places = low.expand(bag, (count, width))
     start = -np.inf if mode == 2 else 0.0
-    empty = low.constant(np.full((bags, width), start, np.float32), "empty")
+    empty = low.constant(np.full((bags + 1, width), start, np.float32), "empty")
     kind = "max" if mode == 2 else "add"
     total = low.scatter(empty, places, found, axis=0, kind=kind)
     ones = low.constant(np.ones((count, 1), np.float32), "ones")
-    none = low.constant(np.zeros((bags, 1), np.float32), "none")
+    none = low.constant(np.zeros((bags + 1, 1), np.float32), "none")
     counts = low.scatter(none, bag, ones, axis=0, kind="add")
     if mode == 1:
         total = low.div(total, low.maximum(counts, low.number(1.0)))
     if mode == 2:
         nothing = low.compare(counts, low.number(0.0), kind="eq")
         total = low.where(nothing, low.number(0.0), total)
-    return [total, None, None, None]
+    return [low.slice(total, 0, 0, bags), None, None, None]
+
+
+@aten("embedding_renorm")
+def embedding_renorm(
+    low: Lowering, table: Value, ids: Value, max_norm: float, norm_type: float
+) -> Value:
+    """Those rows that are named become as short as max_norm, if they are longer."""
+    count, width = size_of(low, ids), low.known(table.shape[1], "embedding_renorm")
+    rows = embedding(low, table, low.reshape(ids, (count,)))
+    length = _norm(low, rows, float(norm_type), (1,), 1)
+    longer = low.compare(length, low.number(float(max_norm)), kind="gt")
+    factor = low.div(low.number(float(max_norm)), low.affine(length, shift=1e-7))
+    shorter = low.mul(rows, low.where(longer, factor, low.number(1.0)))
+    places = low.expand(low.reshape(low.index(ids), (count, 1)), (count, width))
+    return low.scatter(table, places, shorter, axis=0, kind="set")

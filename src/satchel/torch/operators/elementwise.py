@@ -9,7 +9,7 @@ import numpy as np
 
 from satchel.graph.ir import DType, Value
 from satchel.torch.lowering import Lowering, Number
-from satchel.torch.operators.registry import OperatorError, aten
+from satchel.torch.operators.registry import aten
 
 Operand = Value | Number
 
@@ -21,7 +21,7 @@ def _scaled(low: Lowering, x: Operand, factor: Number) -> Operand:
         return x * factor
     if x.dtype == DType.f32:
         return low.affine(x, scale=float(factor))
-    return low.mul(low.cast(x, low.dtype), low.number(factor, low.dtype))
+    return _combine(low, "mul", x, factor)
 
 
 def _combine(low: Lowering, op: str, a: Operand, b: Operand) -> Value:
@@ -200,7 +200,9 @@ def rounded(low: Lowering, x: Value, *, decimals: int = 0) -> Value:
     if x.dtype != DType.f32:
         return x
     if decimals:
-        raise OperatorError("rounding to decimals")
+        ten = low.number(10.0 ** abs(decimals))
+        there, back = ("mul", "div") if decimals > 0 else ("div", "mul")
+        return low.emit(back, low.round(low.emit(there, x, ten)), ten)
     return low.emit("trunc" if low.operator == "fix" else low.operator, x)
 
 

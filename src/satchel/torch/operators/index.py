@@ -128,5 +128,8 @@ def _outer_index(low: Lowering, x: Value, used: Sequence[tuple[int, Value]]) -> 
 
 @aten("gather")
 def gather(low: Lowering, x: Value, dim: int, numbers: Value, **_options: Any) -> Value:
+    if not x.shape or not numbers.shape:  # one number, as a row of one
+        row, places = (v if v.shape else low.reshape(v, (1,)) for v in (x, numbers))
+        return low.reshape(gather(low, row, 0, places), numbers.shape)
     axis = axis_of(dim, len(x.shape))
     return low.emit("gather", x, low.index(numbers), axis=axis)

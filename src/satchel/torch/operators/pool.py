@@ -126,8 +126,9 @@ def avg_pool(
         attrs["kernel"] = tuple(min(k, d) if isinstance(d, int) else k for k, d in taps)
     attrs |= {"ceil_mode": int(ceil_mode), "count_include_pad": int(count_include_pad)}
     if divisor is not None:
-        attrs["divisor"] = divisor
-    return pool_image(low, "avg_pool2d", x, spatial, attrs)
+        attrs["divisor"] = abs(divisor)
+    result = pool_image(low, "avg_pool2d", x, spatial, attrs)
+    return low.neg(result) if divisor is not None and divisor < 0 else result
 
 
 @aten("max_pool3d", "max_pool3d_with_indices", "avg_pool3d")
@@ -152,7 +153,8 @@ def pool_3d(
     outer = int(np.prod(lead, dtype=np.int64))
     made = low.reshape(x, (outer, depth, height, width))
     is_mean = kind == "avg_pool3d"
-    ceil_mode, inside, divisor = (*rest, False, True, None)[:3] if is_mean else (False, True, None)
+    means = (False, True, None)  # ceil_mode, count_include_pad, divisor_override
+    ceil_mode, inside, divisor = (*rest, *means[len(rest) :]) if is_mean else means
     gaps = [1, 1, 1]
     if not is_mean:
         gaps = triple(rest[0]) if rest else gaps

@@ -9,6 +9,7 @@ import numpy as np
 
 from satchel.graph.ir import DType, Value
 from satchel.torch.lowering import Lowering, axes_of, axis_of
+from satchel.torch.operators.elementwise import maximum, minimum
 from satchel.torch.operators.registry import OperatorError, aten
 
 Axes = int | Sequence[int] | None
@@ -62,7 +63,7 @@ def extreme(
     """With a dimension, the extremes and where they are."""
     op = f"reduce_{low.operator}"
     if isinstance(dim, Value):
-        return low.cast(low.emit(f"{low.operator}imum", x, dim), low.dtype)
+        return (maximum if low.operator == "max" else minimum)(low, x, dim)
     if dim is None:
         return _reduce(low, op, x, None, False)
     axis = axis_of(dim, len(x.shape))

@@ -9,9 +9,11 @@ from operator import mul
 import numpy as np
 
 from satchel.graph.ir import Dim, DType, Sym, Value
+from satchel.graph.ops.elementwise import broadcast
 from satchel.torch.lowering import Lowering, Number, axis_of
 from satchel.torch.operators.choose import chosen_columns
 from satchel.torch.operators.compare import where
+from satchel.torch.operators.elementwise import add
 from satchel.torch.operators.index import flat_places, from_the_front, size_of, to_front
 from satchel.torch.operators.registry import OperatorError, aten
 from satchel.torch.operators.window import window_places
@@ -47,6 +49,8 @@ def _filled_like(low: Lowering, numbers: Value, number: Number) -> Value:
 def _neutral(low: Lowering, kind: str) -> Number:
     if low.dtype == DType.f32 or kind in ("add", "mul"):
         return NEUTRAL[kind]
+    if low.dtype == DType.boolean:
+        return int(kind == "min")
     limits = np.iinfo(low.dtype.numpy)
     return int(limits.min if kind == "max" else limits.max)
 
@@ -62,8 +66,11 @@ def scatter(
     *,
     include_self: bool = True,
 ) -> Value:
-    if not x.shape:
-        raise OperatorError("scattering to a single number")
+    if not x.shape:  # one number, as a row of one
+        one, places = (low.reshape(v, (1,)) for v in (x, numbers))
+        put = low.reshape(source, (1,)) if isinstance(source, Value) else source
+        made = scatter(low, one, 0, places, put, reduce, include_self=include_self)
+        return low.reshape(made, ())
     axis = axis_of(dim, len(x.shape))
     added = _cut(low, source, numbers) if isinstance(source, Value) else None
     if added is None:
@@ -163,7 +170,7 @@ def _put_by_mask(
     wide = low.reshape(mask, (*mask.shape, *(1 for _ in range(behind))))
     number = low.reshape(source, source.shape[max(0, len(source.shape) - behind) :])
     if accumulate:
-        number = low.add(x, low.cast(number, x.dtype))
+        number = add(low, x, low.cast(number, x.dtype))
     return where(low, wide, number, x)
 
 
@@ -179,13 +186,14 @@ def _put_in_order(
     if not accumulate:
         return masked_scatter(low, x, wide, whole)
     zeros = low.expand(low.number(0, x.dtype), x.shape, x)
-    return low.add(x, masked_scatter(low, zeros, wide, whole))
+    return add(low, x, masked_scatter(low, zeros, wide, whole))
 
 
 @aten("masked_scatter")
 def masked_scatter(low: Lowering, x: Value, mask: Value, source: Value) -> Value:
     """The numbers of the source, one after the other, where the mask holds."""
-    whole = low.expand(mask, x.shape, x)
+    shape = broadcast(x.shape, mask.shape, "masked_scatter")
+    x, whole = low.expand(x, shape, mask), low.expand(mask, shape, x)
     size, count = size_of(low, x), size_of(low, source)
     flat = low.cast(low.reshape(whole, (size,)), DType.i32)
     so_far = low.cumulate(flat, axis=0, kind="sum")

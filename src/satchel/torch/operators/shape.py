@@ -176,6 +176,8 @@ def stack(low: Lowering, parts: Sequence[Value], dim: int = 0) -> Value:
 @aten("split", "split_with_sizes", "chunk", "unsafe_chunk", "tensor_split", "unsafe_split")
 def split(low: Lowering, x: Value, size: Any, dim: int = 0) -> list[Value]:
     axis = axis_of(dim, len(x.shape))
+    if isinstance(size, list) and size == [x.shape[axis]]:  # symbolic sizes too
+        return [x]
     length = low.known(x.shape[axis], "splitting")
     if low.operator.endswith("chunk"):
         size = -(-length // size)
@@ -259,7 +261,7 @@ def pad(
             places = np.clip(places, 0, size - 1)
         else:
             places %= size
-        if places.size != size:
+        if places.tolist() != list(range(size)):
             x = low.take(x, places, axis)
     return x
 

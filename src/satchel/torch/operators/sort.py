@@ -6,8 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from satchel.graph.ir import DType, Value
+from satchel.graph.ir import Dim, DType, Sym, Value
 from satchel.torch.lowering import Lowering, axis_of
+from satchel.torch.operators.choose import first_places
 from satchel.torch.operators.registry import OperatorError, aten
 
 
@@ -36,7 +37,7 @@ def sort(low: Lowering, x: Value, *given: Any, **options: Any) -> Value | list[V
 def topk(
     low: Lowering,
     x: Value,
-    k: int,
+    k: Dim,
     dim: int = -1,
     largest: bool = True,
     sorted: bool = True,
@@ -44,7 +45,15 @@ def topk(
     if not x.shape:
         return [x, low.constant(np.zeros((), np.int64))]
     axis = axis_of(dim, len(x.shape))
-    order = low.slice(_order(low, x, axis, largest), axis, 0, low.known(k, "topk"))
+    order = _order(low, x, axis, largest)
+    if isinstance(k, Sym):  # all of them, or a number of them if there are more
+        if low.undecided(k):
+            places = first_places(low, x.shape[axis], k.maximum, k)
+        else:
+            places = low.count(k)
+        order = low.emit("take", order, places, axis=axis)
+    else:
+        order = low.slice(order, axis, 0, k)
     return [low.gather(x, order, axis=axis), low.cast(order, DType.i64)]
 
 
