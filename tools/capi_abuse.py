@@ -5,7 +5,7 @@
     python tools/capi_abuse.py --preset fuzz hostile/*.satchel      # other files besides our own
 
 Handles are closed while others use them, of the wrong kind or made up; files are whole, cut off,
-damaged in one byte, and those that are given. See native/tests/capi_abuse.cpp.
+damaged in one byte, and those that are given; recordings too. See native/tests/capi_abuse.cpp.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import wave
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
@@ -28,6 +29,7 @@ import torch  # noqa: E402
 import satchel  # noqa: E402
 from satchel.vision.classifier import class_metadata  # noqa: E402
 from support.tiny_llm import write_tiny_llm  # noqa: E402
+from support.tiny_whisper import export_tiny  # noqa: E402
 from vision.conftest import CLASSES, PREPROCESSING, Colours  # noqa: E402
 
 
@@ -42,7 +44,8 @@ def build(preset: str, target: str = "capi_abuse") -> Path:
 
 
 def write_files(folder: Path, seed: int) -> list[Path]:
-    """Programs of tiny models: three that are whole, one cut off, and some with a wrong byte."""
+    """Tiny models that are whole (two that talk, one that sees, one that hears), cut off, and with
+    a wrong byte; recordings likewise."""
     whole = satchel.export(
         write_tiny_llm(folder / "tiny"), folder / "a.satchel", context=96, prefill_ar_len=32
     )
@@ -56,13 +59,31 @@ def write_files(folder: Path, seed: int) -> list[Path]:
     data = whole.read_bytes()
     (folder / "cut.satchel").write_bytes(data[: len(data) // 2])
     chance = random.Random(seed)
-    files = [whole, small, classifier, folder / "cut.satchel", folder / "missing.satchel"]
-    for number in range(6):
-        damaged = bytearray(data)
-        damaged[chance.randrange(len(data))] ^= 1 << chance.randrange(8)
+    _, hears = export_tiny(folder / "hears")
+    files = [whole, small, classifier, hears, folder / "cut.satchel", folder / "missing.satchel"]
+    for number in range(8):
+        damaged = bytearray(hears.read_bytes() if number > 5 else data)
+        damaged[chance.randrange(len(damaged))] ^= 1 << chance.randrange(8)
         files.append(folder / f"damaged{number}.satchel")
         files[-1].write_bytes(damaged)
-    return files
+    return [*files, *write_sounds(folder, chance)]
+
+
+def write_sounds(folder: Path, chance: random.Random) -> list[Path]:
+    """Two seconds of noise: whole, cut off, and with wrong bytes in the header."""
+    sound = folder / "noise.wav"
+    with wave.open(str(sound), "wb") as file:
+        file.setparams((1, 2, 16000, 0, "NONE", ""))
+        file.writeframes(chance.randbytes(64000))
+    data = sound.read_bytes()
+    (folder / "cut.wav").write_bytes(data[:1001])
+    sounds = [sound, folder / "cut.wav"]
+    for number in range(6):
+        damaged = bytearray(data)
+        damaged[chance.randrange(44)] = chance.randrange(256)
+        sounds.append(folder / f"damaged{number}.wav")
+        sounds[-1].write_bytes(damaged)
+    return sounds
 
 
 def main() -> int:

@@ -4,14 +4,15 @@
         --text wiki.test.raw --lines 10000
 
 For each: the ids of every line, the text of these ids, and how fast both were. Any difference is
-shown, and ends with status 1. With ``--llama PYTHON``, one that has llama-cpp-python, the speed of
-llama.cpp on GGUF files is told, too.
+shown, and ends with status 1. With ``--llama COMMAND``, tools/llama_tokenize.c as it was compiled,
+the speed of llama.cpp on GGUF files is told, too.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
+import shlex
+import struct
 import subprocess
 import sys
 import time
@@ -27,28 +28,18 @@ from satchel.llm.tokenizer_sources.backend import load_backend
 from satchel.llm.tokenizer_sources.spec import TokenizerSpec
 from support.mixed_lines import mixed_lines
 
-# Reads lines as JSON, prints the seconds that llama.cpp took to encode all of them.
-LLAMA = """
-import json, sys, time
-from llama_cpp import Llama
-lines = [line.encode() for line in json.load(sys.stdin)]
-model = Llama(sys.argv[1], vocab_only=True, verbose=False)
-began = time.perf_counter()
-for line in lines:
-    model.tokenize(line, add_bos=False, special=True)
-print(time.perf_counter() - began)
-"""
 
-
-def llama_speed(python: str, path: Path, lines: list[str], megabytes: float) -> str:
+def llama_speed(command: str, path: Path, lines: list[str], megabytes: float) -> str:
+    """llama.cpp's, as tools/llama_tokenize.c measures it: without Python around each line."""
+    encoded = [line.encode() for line in lines]
     done = subprocess.run(
-        [python, "-c", LLAMA, str(path)],
-        input=json.dumps(lines),
+        [*shlex.split(command), str(path)],
+        input=b"".join(struct.pack("=I", len(line)) + line for line in encoded),
         capture_output=True,
-        text=True,
         check=True,
     )
-    return f", llama.cpp {megabytes / float(done.stdout):.1f} MB/s"
+    seconds, tokens = done.stdout.split()
+    return f", llama.cpp {megabytes / float(seconds):.1f} MB/s ({int(tokens)} tokens)"
 
 
 def spec_of(path: Path) -> TokenizerSpec:
@@ -105,7 +96,7 @@ def main() -> None:
     parser.add_argument("tokenizers", nargs="+", type=Path, metavar="FILE")
     parser.add_argument("--text", type=Path, action="append", default=[], metavar="FILE")
     parser.add_argument("--lines", type=int, default=10000, metavar="N")
-    parser.add_argument("--llama", metavar="PYTHON", help="a Python with llama-cpp-python")
+    parser.add_argument("--llama", metavar="COMMAND", help="tools/llama_tokenize.c compiled")
     given = parser.parse_args()
     texts = [line for file in given.text for line in file.read_text("utf-8").splitlines() if line]
     results = [compare(path, texts, given.lines, given.llama) for path in given.tokenizers]

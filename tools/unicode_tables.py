@@ -1,8 +1,10 @@
 """Writes native/llm/unicode_data.inl: what the native tokenizer knows about characters.
 
-    pip install unicodedata2==16.0.0 && python tools/unicode_tables.py
+    pip install unicodedata2==16.0.0 tokenizers==0.23.* && python tools/unicode_tables.py
 
-Version 16 of Unicode is that of the regular expressions in Hugging Face's `tokenizers` 0.23.
+Version 16 of Unicode is that of the regular expressions in Hugging Face's `tokenizers` 0.23. Its
+normal forms are of an older one, and models were trained with them: to these tables, too,
+characters that came later have no parts and combine with nothing.
 """
 
 from __future__ import annotations
@@ -12,6 +14,7 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 import unicodedata2 as unicode
+from tokenizers import normalizers
 
 OUTPUT = Path(__file__).parents[1] / "native" / "llm" / "unicode_data.inl"
 VERSION = "16.0.0"
@@ -33,15 +36,34 @@ def runs(value_of: Callable[[int], int]) -> Iterator[tuple[int, int]]:
             before = value
 
 
+def came_later(code: int) -> bool:
+    """Whether the normal forms of `tokenizers` do not know a character. Those of a character that
+    a version of Unicode has never change, so that it is enough to look whether they differ."""
+    one = chr(code)
+    texts = [one, f"a\u0345{one}", f"a{one}\u0334"]  # alone, and among marks of the other classes
+    return any(
+        getattr(normalizers, form)().normalize_str(text) != unicode.normalize(form, text)
+        for form in ("NFD", "NFKD")
+        for text in texts
+    )
+
+
+def combining_class(code: int) -> int:
+    return 0 if code in LATER else unicode.combining(chr(code))
+
+
 def decomposition(code: int) -> tuple[bool, list[int]]:
     """Whether it is only a compatible one, and the characters; one step, not the whole way."""
-    parts = unicode.decomposition(chr(code)).split()
+    parts = [] if code in LATER else unicode.decomposition(chr(code)).split()
     compatible = bool(parts) and parts[0].startswith("<")
     return compatible, [int(part, 16) for part in parts[compatible:]]
 
 
 def whole(form: str, code: int) -> list[int]:
-    return [ord(c) for c in unicode.normalize(form, chr(code))]
+    return [code] if code in LATER else [ord(c) for c in unicode.normalize(form, chr(code))]
+
+
+LATER = {c for c in range(LAST + 1) if not 0xD800 <= c < 0xE000 and came_later(c)}
 
 
 def array(name: str, kind: str, values: Iterable[int]) -> str:
@@ -70,7 +92,7 @@ def main() -> None:
 
     def value_of(code: int) -> int:
         category = CATEGORIES.index(unicode.category(chr(code)))
-        may_change = code in changed or code in second or unicode.combining(chr(code)) != 0
+        may_change = code in changed or code in second or combining_class(code) != 0
         return category | (32 if may_change else 0)
 
     blob: list[int] = []
@@ -91,7 +113,7 @@ def main() -> None:
     )
     text += array("kCategoryRuns", "uint32_t", (c << 6 | v for c, v in runs(value_of)))
     text += "\n// From this character on: the canonical combining class.\n"
-    combining = runs(lambda code: unicode.combining(chr(code)))
+    combining = runs(combining_class)
     text += array("kCombiningRuns", "uint32_t", (c << 8 | v for c, v in combining))
     text += "\n// Character, NFD and NFKD of it: where in kDecomposed << 5 | how many, 0: itself.\n"
     text += array("kDecompositions", "uint32_t", records)

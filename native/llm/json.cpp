@@ -6,6 +6,7 @@
 #include <cstdlib>
 
 #include "errors.h"
+#include "reals.h"
 #include "text.h"
 
 namespace satchel::llm {
@@ -220,11 +221,7 @@ void Json::dump_to(std::string& to) const {
   } else if (const int64_t* n = whole()) {
     to.append(std::to_string(*n));
   } else if (const double* d = real()) {
-    char digits[40];
-    const auto end = std::to_chars(digits, digits + sizeof digits, *d).ptr;
-    const std::string_view written(digits, static_cast<size_t>(end - digits));
-    to.append(written);
-    if (written.find_first_of(".eni") == std::string_view::npos) to.append(".0");
+    to.append(real_repr(*d));
   } else if (const std::string* s = text()) {
     append_quoted(to, *s);
   } else if (const JsonList* items = list()) {

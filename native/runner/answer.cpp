@@ -94,21 +94,31 @@ std::shared_ptr<Model> open_checked(const Arguments& given) {
   return model;
 }
 
-SamplingOptions sampling_of(const Arguments& given, const Model& model, bool chats) {
-  SamplingOptions sampling = model.usual_sampling(chats);
+// What was given instead of what is usual.
+SamplingOptions changed(SamplingOptions sampling, const Arguments& given) {
   sampling.temperature = given.number("temperature").value_or(sampling.temperature);
-  if (const auto k = given.whole("top-k", 0)) sampling.top_k = static_cast<uint32_t>(*k);
+  if (const auto k = given.whole("top-k", 0, UINT32_MAX))
+    sampling.top_k = static_cast<uint32_t>(*k);
   sampling.top_p = given.number("top-p").value_or(sampling.top_p);
   sampling.min_p = given.number("min-p").value_or(sampling.min_p);
   sampling.repetition_penalty =
       given.number("repetition-penalty").value_or(sampling.repetition_penalty);
-  sampling.check();
   return sampling;
+}
+
+// A value that no model could take is wrong usage, and told before one is opened.
+void check_usage(const Arguments& given) {
+  try {
+    changed(SamplingOptions{}, given).check();
+  } catch (const ConfigError& error) {
+    throw UsageError(error.what() + (error.advice.empty() ? "" : ". " + error.advice));
+  }
 }
 
 GenerationOptions options_of(const Arguments& given, const Model& model, bool chats) {
   GenerationOptions options;
-  options.sampling = sampling_of(given, model, chats);
+  options.sampling = changed(model.usual_sampling(chats), given);
+  options.sampling.check();
   if (const auto seed = given.whole("seed", 0)) options.seed = static_cast<uint64_t>(*seed);
   options.max_new_tokens = given.whole("max-new-tokens", 1).value_or(0);
   options.stop = given.texts("stop");
@@ -311,6 +321,7 @@ std::optional<std::string> prompt_of(const Arguments& given) {
 
 int run(int argc, char** argv) {
   const Arguments given(argc, argv, kFlags);
+  check_usage(given);
   if (given.has("input") && given.places().size() == 1 && is_classifier(given.places()[0]))
     return classify(given);
   const auto prompt = prompt_of(given);
@@ -320,6 +331,7 @@ int run(int argc, char** argv) {
 
 int chat(int argc, char** argv) {
   const Arguments given(argc, argv, kFlags);
+  check_usage(given);
   const auto prompt = prompt_of(given);
   if (prompt) return answer(given, *prompt, false);
   if (given.has("json")) throw UsageError("a conversation is not one JSON object: give --prompt");

@@ -1,4 +1,4 @@
-// What `run --input` makes of pictures.
+// Programs that are no language models: what `run --input` makes of pictures, and bench.
 #pragma once
 
 #include "arguments.h"
@@ -9,5 +9,6 @@ namespace satchel::runner {
 bool is_classifier(const std::string& path);
 
 int classify(const Arguments& given);
+int bench_module(const Arguments& given);
 
 }  // namespace satchel::runner

@@ -12,6 +12,7 @@
 #include "../llm/session.h"
 #include "../llm/verify.h"
 #include "arguments.h"
+#include "classify.h"
 #include "commands.h"
 
 namespace satchel::runner {
@@ -93,6 +94,7 @@ int bench(int argc, char** argv) {
                         {"prompt-tokens=", "new-tokens=", "warmup=", "runs=", "cool-down=",
                          "threads=", "target=", "json"});
   if (given.places().size() != 1) throw UsageError("bench takes one program");
+  if (is_classifier(given.places()[0])) return bench_module(given);
   const int64_t prompt_tokens = given.whole("prompt-tokens", 1).value_or(256);
   const int64_t new_tokens = given.whole("new-tokens", 1).value_or(64);
   const int64_t warmup = given.whole("warmup", 0).value_or(1);

@@ -97,7 +97,13 @@ bool is_written() { return std::fflush(stdout) == 0 && std::ferror(stdout) == 0;
 
 std::string megabytes(uint64_t bytes) {
   char text[32];
-  std::snprintf(text, sizeof text, "%.1f MB", static_cast<double>(bytes) / 1e6);
+  const auto size = static_cast<double>(bytes);
+  if (bytes >= 1'000'000'000)
+    std::snprintf(text, sizeof text, "%.2f GB", size / 1e9);
+  else if (bytes >= 1'000'000)
+    std::snprintf(text, sizeof text, "%.1f MB", size / 1e6);
+  else
+    std::snprintf(text, sizeof text, "%.1f kB", size / 1e3);
   return text;
 }
 

@@ -1,6 +1,7 @@
 // Calls the C API from several threads in any order, with handles that are closed, of another kind
-// or made up, on files that are whole, damaged or hostile. Built with sanitizers, the first thing
-// that goes wrong ends it:
+// or made up, on files that are whole, damaged or hostile. Beside them, programs that hear write
+// down the WAV files among them, for which the C API has no calls. Built with sanitizers, the first
+// thing that goes wrong ends it:
 //   capi_abuse SECONDS SEED FILE…
 #include <algorithm>
 #include <atomic>
@@ -15,6 +16,7 @@
 #include <vector>
 
 #include "../capi/satchel.h"
+#include "../speech/transcriber.h"
 
 namespace {
 
@@ -44,7 +46,8 @@ class Shelf {
 };
 
 Shelf models, sessions, generations, classifiers;
-std::atomic<uint64_t> calls{0}, refused{0}, opened{0}, pieces{0}, classified{0};
+std::atomic<uint64_t> calls{0}, refused{0}, opened{0}, pieces{0}, classified{0}, heard{0};
+std::vector<std::string> programs, sounds;
 
 const char* const kTexts[] = {"Hello", "", "<|user|> \xf0\x9f\x98\x80", "\xff\xfe", "the the the"};
 
@@ -69,7 +72,7 @@ T* handle_of(std::mt19937_64& random, Shelf& usual) {
   return static_cast<T*>(shelves[random() % 8]->any(random));
 }
 
-void open_model(std::mt19937_64& random, const std::vector<std::string>& files) {
+void open_model(std::mt19937_64& random) {
   satchel_model_options options{};
   options.size = random() % 8 == 0 ? random() % 64 : sizeof options;
   options.threads = static_cast<uint32_t>(random() % 3);
@@ -77,7 +80,7 @@ void open_model(std::mt19937_64& random, const std::vector<std::string>& files) 
   options.verify = random() % 4 == 0;
   satchel_model* model = nullptr;
   const bool plain = random() % 2 == 0;
-  const satchel_status status = satchel_model_open(files[random() % files.size()].c_str(),
+  const satchel_status status = satchel_model_open(programs[random() % programs.size()].c_str(),
                                                    plain ? nullptr : &options, &model);
   count(status);
   if (status == SATCHEL_OK) {
@@ -112,6 +115,23 @@ void classify(std::mt19937_64& random) {
   std::copy(std::begin(jpeg), std::end(jpeg), bytes.begin());
   count(satchel_classify(classifier, bytes.data(), random() % bytes.size(), found.data(),
                          found.size(), &many));
+}
+
+// Two recordings, by any program: most hear nothing.
+void transcribe(std::mt19937_64& random) {
+  ++calls;
+  try {
+    satchel::speech::Transcriber transcriber(programs[random() % programs.size()], 1);
+    for (int i = 0; i < 2 && !sounds.empty(); ++i) {
+      const auto language = random() % 2 == 0 ? std::optional<std::string>("de") : std::nullopt;
+      transcriber.transcribe(sounds[random() % sounds.size()], language, random() % 2 == 0,
+                             [](const satchel::speech::Segment&) {});
+      ++heard;
+    }
+  } catch (const std::exception& error) {
+    ++refused;
+    if (std::strlen(error.what()) == 0) std::abort();
+  }
 }
 
 void begin_text(std::mt19937_64& random) {
@@ -168,10 +188,10 @@ void tokenize(std::mt19937_64& random) {
                            back.data(), back.size(), &found));
 }
 
-void one_call(std::mt19937_64& random, const std::vector<std::string>& files) {
-  switch (random() % 19) {
+void one_call(std::mt19937_64& random) {
+  switch (random() % 20) {
     case 0:
-      return open_model(random, files);
+      return open_model(random);
     case 1: {
       satchel_session* session = nullptr;
       const char* adapter = random() % 8 == 0 ? "fr" : nullptr;
@@ -212,10 +232,13 @@ void one_call(std::mt19937_64& random, const std::vector<std::string>& files) {
       if (random() % 4 == 0)
         satchel_classifier_close(handle_of<satchel_classifier>(random, classifiers));
       else
-        put_classifier(files[random() % files.size()]);
+        put_classifier(programs[random() % programs.size()]);
       return;
     case 13:
       return classify(random);
+    case 14:
+      if (random() % 8 == 0) transcribe(random);
+      return;
     default:
       return read_text(random);
   }
@@ -228,11 +251,14 @@ int main(int argc, char** argv) {
     std::fprintf(stderr, "capi_abuse SECONDS SEED FILE…\n");
     return 2;
   }
-  const std::vector<std::string> files(argv + 3, argv + argc);
+  for (int i = 3; i < argc; ++i) {
+    const std::string file = argv[i];
+    (file.ends_with(".wav") ? sounds : programs).push_back(file);
+  }
   const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(std::atoi(argv[1]));
   std::mt19937_64 first(std::strtoull(argv[2], nullptr, 10));
   // Every file is opened at least once, whatever chance says.
-  for (const std::string& file : files) {
+  for (const std::string& file : programs) {
     satchel_model* model = nullptr;
     const satchel_status status = satchel_model_open(file.c_str(), nullptr, &model);
     count(status);
@@ -243,12 +269,15 @@ int main(int argc, char** argv) {
   for (int i = 0; i < kThreads; ++i) {
     threads.emplace_back([&, seed = first()] {
       std::mt19937_64 random(seed);
-      while (std::chrono::steady_clock::now() < end) one_call(random, files);
+      while (std::chrono::steady_clock::now() < end) one_call(random);
     });
   }
   for (std::thread& thread : threads) thread.join();
   const auto number = [](uint64_t n) { return static_cast<unsigned long long>(n); };
-  std::printf("%llu calls, %llu refused, %llu files opened, %llu pieces of text, %llu pictures\n",
-              number(calls), number(refused), number(opened), number(pieces), number(classified));
+  std::printf(
+      "%llu calls, %llu refused, %llu files opened, %llu pieces of text, %llu pictures, "
+      "%llu recordings\n",
+      number(calls), number(refused), number(opened), number(pieces), number(classified),
+      number(heard));
   return pieces > 0 && classified > 0 ? 0 : 1;
 }

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <mutex>
+#include <vector>
 
 #include "../runtime/errors.h"
 
@@ -16,6 +18,31 @@ uint64_t patience_in_nanoseconds() {
   const char* told = std::getenv("SATCHEL_VULKAN_PATIENCE");
   const double seconds = told ? std::strtod(told, nullptr) : kPatience;
   return static_cast<uint64_t>(std::clamp(seconds, 0.0, 1e6) * 1e9);
+}
+
+// When a process ends, its driver is taken down, and crashes if it is still at work. So work that
+// nobody waits for any more gets a last while then.
+constexpr uint64_t kLastWhile = 5'000'000'000;  // nanoseconds
+
+struct Unfinished {
+  decltype(DeviceFunctions::vkWaitForFences) wait;
+  VkDevice device;
+  VkFence fence;
+};
+
+void wait_for_unfinished(const Unfinished* added) {
+  static std::mutex mutex;
+  static std::vector<Unfinished>* all = nullptr;  // not freed: it is read at the very end
+  const std::lock_guard lock(mutex);
+  if (added == nullptr) {
+    for (const Unfinished& one : *all) one.wait(one.device, 1, &one.fence, 1, kLastWhile);
+    return;
+  }
+  if (all == nullptr) {
+    all = new std::vector<Unfinished>();
+    std::atexit([] { wait_for_unfinished(nullptr); });
+  }
+  all->push_back(*added);
 }
 
 }  // namespace
@@ -111,6 +138,10 @@ void Device::submit(std::span<const VkCommandBuffer> commands, const char* what)
   // Whatever keeps the host from waiting, the device may still be at work.
   abandoned_ = done != VK_SUCCESS && done != VK_ERROR_DEVICE_LOST;
   lost_ = done != VK_SUCCESS;
+  if (abandoned_) {
+    const Unfinished left{functions_.vkWaitForFences, device_, fence_};
+    wait_for_unfinished(&left);
+  }
   require_success(done, what);
   const VkResult reset = functions_.vkResetFences(device_, 1, &fence_);
   lost_ = reset != VK_SUCCESS;  // nothing can be waited for any more

@@ -5,7 +5,9 @@
 from __future__ import annotations
 
 import json
+import math
 import random
+import struct
 import sys
 from pathlib import Path
 from typing import Any
@@ -90,6 +92,20 @@ def test_our_templates(name: str) -> None:
     wanted = ChatTemplate(source, SPECIAL).render(TALK, add_generation_prompt=True, **variables)
     values = values_of(TALK, add_generation_prompt=True, **variables)
     assert template.render(values) == wanted
+
+
+def test_numbers_are_written_as_python_writes_them() -> None:
+    chance = random.Random(7)
+    numbers = [float(sign * 2.0**power) for power in range(-1074, 1024) for sign in (1, -1)]
+    for _ in range(20000):
+        bits = struct.unpack("<d", struct.pack("<Q", chance.getrandbits(64)))[0]
+        numbers += [bits] if math.isfinite(bits) else []
+        numbers.append(round(chance.uniform(-1e6, 1e6), chance.randrange(9)))
+    numbers += [0.0, -0.0, 1e15, 1e16, 9999999999999998.0, 1e22, 1e-4, 9.5e-5, 5e-324, 0.1, 123.0]
+    template = _native.Template("{% for x in numbers %}{{ x }} {% endfor %}")
+    for some in (numbers[i : i + 1000] for i in range(0, len(numbers), 1000)):
+        written = template.render(values_of(TALK, numbers=some)).split()
+        assert written == [repr(x) for x in some]
 
 
 def real_templates() -> dict[str, str]:

@@ -320,6 +320,8 @@ def test_damaged_files(program: Path, tmp_path: Path, runner: Any) -> None:
         (["run", "FILE", "Hi", "--fast"], "there is no option --fast"),
         (["run", "FILE", "Hi", "-x"], "there is no option -x"),
         (["run", "FILE", "Hi", "--top-k", "x"], "--top-k is a whole number"),
+        (["run", "FILE", "Hi", "--top-p", "2"], "top_p cannot be. It must be above 0"),
+        (["chat", "nowhere.satchel", "--temperature", "-1"], "temperature cannot be"),
         (
             ["run", "FILE", "Hi", "--threads", "99999999999"],
             "--threads is a whole number from 1 to",
@@ -344,7 +346,6 @@ def test_help(arguments: list[str], runner: Any) -> None:
     ("arguments", "why"),
     [
         (["run", "nowhere.satchel", "Hi"], "nowhere.satchel"),
-        (["run", "FILE", "Hi", "--top-p", "2"], "top_p cannot be. It must be above 0"),
         (["run", "FILE", "Hi", "--adapter", "fr"], "has no adapter 'fr'. It has none"),
         (["run", "FILE", "x" * 900], "the prompt has"),
         (["run", "FILE", ""], "the prompt is empty"),

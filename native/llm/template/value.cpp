@@ -1,11 +1,10 @@
 #include "value.h"
 
 #include <algorithm>
-#include <charconv>
-#include <cmath>
 #include <cstdio>
 
 #include "../errors.h"
+#include "../reals.h"
 #include "../text.h"
 #include "../unicode.h"
 
@@ -100,19 +99,6 @@ const char* Value::type_name() const {
                                     "float",     "str",       "list",  "tuple",
                                     "dict",      "Namespace", "Macro", "function"};
   return kNames[static_cast<size_t>(kind)];
-}
-
-std::string real_repr(double value) {
-  if (std::isnan(value)) return "nan";
-  if (std::isinf(value)) return value < 0 ? "-inf" : "inf";
-  char digits[64];
-  const double size = std::abs(value);
-  const bool plain = size == 0 || (size >= 1e-4 && size < 1e16);
-  const auto format = plain ? std::chars_format::fixed : std::chars_format::scientific;
-  const auto end = std::to_chars(digits, digits + sizeof digits, value, format).ptr;
-  std::string text(digits, static_cast<size_t>(end - digits));
-  if (plain && text.find('.') == std::string::npos) text += ".0";
-  return text;
 }
 
 std::string Value::str() const {

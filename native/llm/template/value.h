@@ -87,7 +87,6 @@ struct JsonStyle {
 };
 std::string to_json(const Value& value, const JsonStyle& style);
 
-std::string real_repr(double value);
 size_t length_of(std::string_view text);  // in characters
 std::vector<std::string_view> characters_of(std::string_view text);
 
