@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from pte_agreement import ANSWER, QUESTION, greedy, surprise
+from agreement import QUESTION, tell, tell_answers
 
 from satchel.backends import find_target
 from satchel.backends.coreml.running import PackageProgram, interpreted
@@ -49,24 +49,13 @@ def main() -> None:
     job = prepare_export(arguments.source, options)
     tokenizer = Tokenizer(job.tokenizer)
     with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        job._pack(folder / "portable.satchel", False, 0)
-        program = Program(folder / "portable.satchel", target="cpu")
-        (compilation,) = job.compilations.values()
-        files = compilation.compile(program, folder, lambda *_: None).files
-        theirs = Reader(interpreted(PackageProgram(files[".mlpackage"])))
-        ours = Reader(program.instance())
+        portable, made = job.both_forms(Path(name))
+        theirs = Reader(interpreted(PackageProgram(made[".mlpackage"])))
+        ours = Reader(Program(portable, target="cpu").instance())
         ids = tokenizer.encode(TEXT, add_bos=False)[: arguments.tokens + 1]
-        logits = [reader.rows(ids[:-1], 0) for reader in (theirs, ours)]
-        both = [float(np.exp(surprise(each, ids[1:]).mean())) for each in logits]
         print(f"{arguments.source} {arguments.recipe}, {len(ids) - 1} tokens of the built-in text")
-        print(f"perplexity: Core ML's package {both[0]:.3f}, satchel {both[1]:.3f}")
-        apart, largest = np.abs(logits[0] - logits[1]).max(), np.abs(logits[1]).max()
-        print(f"logits differ by at most {apart:.4f}, and are up to {largest:.1f}")
-        prompt = tokenizer.encode(QUESTION, add_bos=False)
-        answers = [greedy(reader.last, prompt) for reader in (theirs, ours)]
-        same = next((i for i in range(ANSWER) if answers[0][i] != answers[1][i]), ANSWER)
-        print(f"greedy: the first {same} of {ANSWER} tokens are the same")
+        tell("Core ML's package", theirs.rows(ids[:-1], 0), ours.rows(ids[:-1], 0), ids[1:])
+        tell_answers(theirs.last, ours.last, tokenizer.encode(QUESTION, add_bos=False))
 
 
 if __name__ == "__main__":

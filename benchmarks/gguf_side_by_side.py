@@ -3,13 +3,16 @@
     python benchmarks/gguf_side_by_side.py smollm2.gguf --peer llama/bin/python
     python benchmarks/gguf_side_by_side.py smollm2.gguf --peer … --mixture --kinds Q4_K_M Q6_K
     python benchmarks/gguf_side_by_side.py qwen-q4_k_m.gguf --kinds as-is --llama-bench llama-bench
+    python benchmarks/gguf_side_by_side.py smollm2.gguf --llama-bench llama-bench \\
+        --llama-quantize llama-quantize
 
 llama.cpp makes a file of each type, ``as-is`` is the file itself; both run it, one after the other
 in each round. ``--mixture`` takes random weights of a mixture of experts in the place of the
 file's, and its tokenizer. ``--keep FOLDER`` keeps what was made, and ``--prepare`` does no more
 than make it, so that a quiet machine can measure later. ``--llama-bench`` takes llama.cpp's speed
-from its own tool; without ``--peer`` logits are not compared. Of the logits: how far they are apart
-relative to their size, and how often the likeliest token is the same.
+from its own tool, and ``--llama-quantize`` files of other types; without ``--peer``, a Python with
+llama-cpp-python, logits are not compared. Of the logits: how far they are apart relative to their
+size, and how often the likeliest token is the same.
 """
 
 from __future__ import annotations
@@ -96,7 +99,10 @@ def speeds(gguf: Path, program: Path, arguments: Any, work: Path) -> list[dict[s
 def prepare(source: Path, kind: str, arguments: Any, folder: Path) -> tuple[Path, Path]:
     """The GGUF of a type and our program of it, made unless they are there."""
     gguf = source if kind == AS_IS else folder / f"{source.stem}-{kind}.gguf"
-    if not gguf.exists():
+    if not gguf.exists() and arguments.llama_quantize:
+        tool = [arguments.llama_quantize, "--allow-requantize", source, gguf, kind]
+        subprocess.run([*map(str, tool)], check=True, stdout=subprocess.DEVNULL)
+    elif not gguf.exists():
         peer(arguments, "quantize", source, gguf, kind)
     program = folder / f"{gguf.stem}.satchel"
     if not program.exists():
@@ -123,6 +129,7 @@ def main() -> None:
     parser.add_argument("file", type=Path)
     parser.add_argument("--peer", metavar="PYTHON", help="a Python with llama-cpp-python")
     parser.add_argument("--llama-bench", metavar="PROGRAM", help="llama.cpp's tool, for speed")
+    parser.add_argument("--llama-quantize", metavar="PROGRAM", help="the same, for other types")
     parser.add_argument("--kinds", nargs="+", default=["Q4_K_M", "Q5_K_M", "Q6_K", "IQ4_NL"])
     parser.add_argument("--mixture", action="store_true", help="a mixture of experts")
     parser.add_argument("--prompt", type=int, default=256)
@@ -137,8 +144,10 @@ def main() -> None:
         parser.error(
             "llama.cpp is missing: --peer PYTHON, or --llama-bench PROGRAM for speed alone"
         )
-    if not arguments.peer and (arguments.mixture or set(arguments.kinds) != {AS_IS}):
-        parser.error("--peer PYTHON makes files of other types")
+    if not arguments.peer and arguments.mixture:
+        parser.error("--peer PYTHON makes mixtures of experts")
+    if not (arguments.peer or arguments.llama_quantize) and set(arguments.kinds) != {AS_IS}:
+        parser.error("--peer PYTHON, or --llama-quantize PROGRAM, makes files of other types")
     if arguments.prepare and not arguments.keep:
         parser.error("--prepare needs --keep FOLDER")
     with contextlib.ExitStack() as stack:

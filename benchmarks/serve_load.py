@@ -4,7 +4,8 @@
     python benchmarks/serve_load.py smollm2-135m llama3_2-1b --xllamacpp peers/xllamacpp/bin/python
 
 Every server runs the same GGUF file, with as many threads, and has a place for every client; with
-``--recipe 8da4w`` Satchel has 4-bit weights of its own kind, made of that file.
+``--recipe 8da4w`` Satchel has 4-bit weights of its own kind, made of that file. llama.cpp rounds
+activations to 8 bits; Satchel does with ``--activation-bits 8``, and else to 16.
 Clients ask one question after the other, each about another passage of this project's documents,
 and want answers of equal length. Each number of clients has a server of its own that has just been
 started, so that no cache knows its prompts; servers take turns, and the table has the medians.
@@ -87,7 +88,13 @@ def llama_server(start: Sequence[str]) -> Command:
     return command
 
 
-def prepare(name: str, work: Path, recipe: str = "keep", as_they_are: bool = False) -> Model:
+def prepare(
+    name: str,
+    work: Path,
+    recipe: str = "keep",
+    as_they_are: bool = False,
+    activation_bits: int | None = None,
+) -> Model:
     """The GGUF file and the program of it."""
     log = work / "logs" / f"{name}.log"
     own = [sys.executable, "-m", "satchel"]
@@ -102,10 +109,11 @@ def prepare(name: str, work: Path, recipe: str = "keep", as_they_are: bool = Fal
             write_checkpoint(name, checkpoint)
             write_gguf(checkpoint, gguf.with_suffix(".part"), SHAPES[name], tokenizer=real)
             gguf.with_suffix(".part").rename(gguf)
-    program = work / f"{name}-{recipe}.satchel"
+    bits = [f"--activation-bits={activation_bits}"] if activation_bits else []
+    program = work / f"{name}-{recipe}{activation_bits or ''}.satchel"
     if not (as_they_are and program.exists()):
-        export = ["export", str(gguf), "-o", str(program), f"--recipe={recipe}", "--force"]
-        run_json([*own, *export, "--context=8192", "--json"], log)
+        export = ["export", str(gguf), "-o", str(program), f"--recipe={recipe}", *bits]
+        run_json([*own, *export, "--force", "--context=8192", "--json"], log)
     return Model(name, gguf, program, 0.0 if name == REAL else 0.8)
 
 
@@ -226,6 +234,7 @@ def main() -> None:
     parser.add_argument("--xllamacpp", metavar="PYTHON", help="of an environment with xllamacpp")
     parser.add_argument("--running", metavar="NAME=URL", help="a server that runs already")
     parser.add_argument("--recipe", default="keep", help="of Satchel's file")
+    parser.add_argument("--activation-bits", type=int, choices=(8, 16), help="of Satchel's file")
     parser.add_argument("--peers-only", action="store_true", help="Satchel is not measured")
     parser.add_argument("--as-they-are", action="store_true", help="files of a run before are used")
     parser.add_argument("--clients", default="1,4,16,64")
@@ -250,7 +259,7 @@ def main() -> None:
         servers[name] = url
     document: dict[str, Any] = {}
     for name in given.models:
-        model = prepare(name, given.work, given.recipe, given.as_they_are)
+        model = prepare(name, given.work, given.recipe, given.as_they_are, given.activation_bits)
         print(f"\n{name}: first token and gap between tokens in ms\n")
         print("| clients | server | tok/s | first p50 | p99 | gap p50 | p99 |\n|" + "---|" * 7)
         for clients in map(int, given.clients.split(",")):

@@ -117,5 +117,5 @@ def test_the_command(
     assert quality["tokens"] == 98 and quality["max_ppl_increase"] == 1e9
     assert main([*call, *gate, "1e9", "--force"]) == 0
     assert "over float's, on 98 tokens" in capsys.readouterr().out
-    assert main([*call, *gate[:2]]) == 1
+    assert main([*call, *gate[:2]]) == 2
     assert "need each other" in capsys.readouterr().err

@@ -349,6 +349,33 @@ def test_prompts_that_wait_have_their_share_while_few_answer(
     assert timed_steps == [[1, 30]]  # three tokens for each conversation, 82 ms
 
 
+def test_who_asks_together_is_answered_together(
+    program: Path, timed_steps: list[list[int]]
+) -> None:
+    """Nobody's first tokens are slowed by other prompts, unless that takes long."""
+    prompts = ["ab" * 50, "cd" * 60, "ef" * 70]
+    for together in (2.0, 0.01):
+        llm = LLM(program)
+        llm.sessions.longest_piece = SHORT_STEP
+        batch = Batch()
+        batch.pace = Pace(stretch=2.0, together=together)
+        batch.pace.record(1, 0.022)
+        batch.pace.record(9, 0.038)
+        for prompt in prompts:
+            batch.add(llm.generate(prompt, raw=True, max_new_tokens=6, lookahead="off"))
+        timed_steps.clear()
+        answers = batch.finish()
+        counts = [len(step) for step in timed_steps if max(step) == 1]
+        if together > 1:
+            assert counts == [3] * 6  # the prompts' last tokens, and five of each answer
+            # Steps are full while prompts are read, but for the last.
+            assert [sum(step) for step in timed_steps[:-6]] == [63] * 5 + [42]
+        else:
+            assert any(len(step) > 1 and min(step) == 1 < max(step) for step in timed_steps)
+        for answer, prompt in zip(answers, prompts, strict=True):
+            assert answer.tokens == alone(program, prompt, max_new_tokens=6)
+
+
 def test_a_short_question_does_not_wait_for_a_long_text(program: Path) -> None:
     """And the long text is read on while short questions come and go."""
     llm = LLM(program)

@@ -53,11 +53,13 @@ def test_what_cannot_be(server: Running, capsys: Capture) -> None:
         (["chat"], "--url"),
         (["chat", "--url", server.url, "gpt-5", "-p", "x"], "It has tiny."),
         (["chat", "--url", server.url, "-p", "x", "--adapter", "fr"], "NAME:ADAPTER"),
-        (["chat", "--url", server.url, "-p", "x", "--temperature", "-1"], "temperature"),
         (["chat", "--url", "127.0.0.1:9", "-p", "x"], "does not answer"),
     ):
         assert main(call) in (1, 2)
         assert said in capsys.readouterr().err
+    with pytest.raises(SystemExit) as caught:
+        main(["chat", "--url", server.url, "-p", "x", "--temperature", "-1"])
+    assert caught.value.code == 2 and "temperature" in capsys.readouterr().err
 
 
 def test_a_server_with_a_key(

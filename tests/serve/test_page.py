@@ -88,6 +88,8 @@ def limit(page: Any, tokens: int) -> None:
     page.get_by_role("button", name="Settings").click()
     page.get_by_label("Most tokens").fill(str(tokens))
     page.get_by_role("button", name="Save").click()
+    # The dialog is gone a moment before its values count.
+    wait_until(lambda: f'"{tokens}"' in page.evaluate("localStorage['satchel.settings'] ?? ''"))
 
 
 def answered(page: Any, count: int) -> Any:
@@ -157,7 +159,9 @@ def test_an_answer_that_was_cut_goes_on(page: Any, server: Running) -> None:
     assert re.fullmatch(r"\d\d:\d\d( [AP]M)?", page.locator("article time").nth(1).inner_text())
     begun = kept()
     fields = {"messages": begun, "max_tokens": 6, "continue_final_message": True}
-    rest = request(server, "/v1/chat/completions", fields)[1]["choices"][0]["message"]["content"]
+    status, made, _ = request(server, "/v1/chat/completions", fields)
+    assert status == 200, (made, begun)
+    rest = made["choices"][0]["message"]["content"]
     page.get_by_role("button", name="Continue").click()
     wait_until(lambda: len(kept()[1]["content"]) > len(begun[1]["content"]))
     assert kept() == [begun[0], {"role": "assistant", "content": begun[1]["content"] + rest}]

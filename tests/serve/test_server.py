@@ -206,22 +206,23 @@ def test_pages_elsewhere_may_not_ask_unless_told(serve: Serve) -> None:
     assert request(opened, "/v1/completions", body, {"Origin": "https://evil.example"})[0] == 403
 
 
-def hang_up_in_the_middle(server: Running, stream: bool, **fields: Any) -> None:
-    """Ask for a long answer and close the connection when it has begun."""
+def hang_up_in_the_middle(server: Running, stream: bool) -> None:
+    """Ask for a long answer, close the connection when it has begun, and let the server notice."""
     place = urlsplit(server.url)
-    body = json.dumps({"prompt": "abc", "max_tokens": 900, "stream": stream, **fields}).encode()
+    body = json.dumps({"prompt": "abc", "max_tokens": 900, "stream": stream}).encode()
     head = f"POST /v1/completions HTTP/1.1\r\nHost: {place.netloc}\r\n"
     head += f"Content-Length: {len(body)}\r\n\r\n"
-    with socket.create_connection((place.hostname or "", place.port or 0)) as connection:
-        connection.sendall(head.encode() + body)
-        wait_until(lambda: server.engine.running > 0)
+    with server.paused():
+        with socket.create_connection((place.hostname or "", place.port or 0)) as connection:
+            connection.sendall(head.encode() + body)
+            wait_until(lambda: server.engine.running > 0)
+        wait_until(lambda: server.engine._gone)
 
 
 @pytest.mark.parametrize("stream", [True, False])
 def test_a_client_that_goes_away_frees_its_sequence(serve: Serve, stream: bool) -> None:
     server = serve(max_sequences=1, queue=4)
-    # So that it takes long: not guessed ahead, and told in detail.
-    hang_up_in_the_middle(server, stream, temperature=1.0, ignore_eos=True, logprobs=20)
+    hang_up_in_the_middle(server, stream)
     wait_until(lambda: server.engine.running + server.engine.waiting == 0, 5)
     metrics = request(server, "/metrics")[1]
     assert 'satchel_answers_total{model="tiny",reason="cancelled"} 1' in metrics
@@ -236,10 +237,11 @@ def test_a_full_queue_says_when_to_come_back(serve: Serve, program: Path) -> Non
         done.append(made.choices[0].text)
 
     threads = [threading.Thread(target=ask) for _ in range(2)]
-    for thread in threads:
-        thread.start()
-    wait_until(lambda: server.engine.running + server.engine.waiting == 2)
-    status, document, headers = request(server, "/v1/completions", {"prompt": "x"})
+    with server.paused():
+        for thread in threads:
+            thread.start()
+        wait_until(lambda: server.engine.running + server.engine.waiting == 2)
+        status, document, headers = request(server, "/v1/completions", {"prompt": "x"})
     assert status == 429 and document["error"]["type"] == "rate_limit_error"
     assert 1 <= int(headers["retry-after"]) <= 60
     for thread in threads:
@@ -259,11 +261,13 @@ def test_clients_take_turns(serve: Serve) -> None:
         order.append(key)
 
     busy = [threading.Thread(target=ask, args=("many",)) for _ in range(8)]
-    for thread in busy:
-        thread.start()
-    wait_until(lambda: server.engine.waiting >= 5)
     other = threading.Thread(target=ask, args=("one",))
-    other.start()
+    with server.paused():
+        for thread in busy:
+            thread.start()
+        wait_until(lambda: server.engine.waiting == 7)
+        other.start()
+        wait_until(lambda: server.engine.waiting == 8)
     for thread in [*busy, other]:
         thread.join()
     assert "one" in order[:-2], order
@@ -321,8 +325,9 @@ def test_a_stopping_server_finishes_what_it_has_begun(serve: Serve) -> None:
         made.append(request(server, "/v1/completions", body)[1]["usage"]["completion_tokens"])
 
     thread = threading.Thread(target=ask)
-    thread.start()
-    wait_until(lambda: server.engine.running == 1)
+    with server.paused():
+        thread.start()
+        wait_until(lambda: server.engine.running == 1)
     assert server.app.drain(30)
     thread.join()
     assert made == [500]

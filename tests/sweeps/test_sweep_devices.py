@@ -10,6 +10,7 @@ import pytest
 
 import satchel
 from satchel import _native
+from satchel.sweeps.devices import BenchCall, open_device
 from satchel.sweeps.planning import answers
 
 RUNNER = Path(_native.__file__).parent / "device" / "bin" / "satchel-run"
@@ -45,3 +46,19 @@ def test_a_device_is_an_axis(board: str, tiny: dict[str, Any], tmp_path: Path) -
     assert unnamed["status"] == "impossible" and "is no device" in unnamed["error"]
     assert unknown["status"] == "impossible" and "not a device" in unknown["error"]
     assert guessing["status"] == "impossible" and "lookahead" in guessing["error"]
+
+
+def test_a_model_that_is_no_language_model(board: str, tmp_path: Path) -> None:
+    from torch import nn, zeros
+
+    program = satchel.export(
+        nn.Conv2d(3, 4, 3).eval(), (zeros(1, 3, 16, 16),), tmp_path / "c.satchel"
+    )
+    call = BenchCall(None, None, None, warmup=1, runs=2, threads=1)
+    there = open_device(board)
+    assert there.refuses(call) is None
+    found = there.bench(program, call, tmp_path / "log", 60, ())
+    here = satchel.bench(program, runs=2)
+    assert set(found) == {*here, "device", "program"}
+    assert (found["method"], found["runs"]) == ("forward", 2) and found["median_s"] > 0
+    assert found["arena_bytes"] == here["arena_bytes"] and found["checksum"] == here["checksum"]

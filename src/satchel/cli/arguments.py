@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import Field
 from typing import TYPE_CHECKING, Any
+
+from satchel.errors import ConfigError, RecipeError, UsageError
 
 if TYPE_CHECKING:
     from satchel.llm.lookahead.options import LookaheadSizes
@@ -31,6 +35,15 @@ def not_negative(text: str) -> float:
     if not 0 <= number < 1e9:
         raise argparse.ArgumentTypeError(f"{text!r} is not a number from 0 on")
     return number
+
+
+@contextmanager
+def wrong_usage() -> Iterator[None]:
+    """While options are put together: what cannot be chosen, whatever the model, is wrong usage."""
+    try:
+        yield
+    except (ConfigError, RecipeError) as error:
+        raise UsageError(error.message, error.advice) from error
 
 
 def add_export_options(parser: argparse.ArgumentParser) -> None:
@@ -82,7 +95,8 @@ def lookahead_sizes(arguments: argparse.Namespace) -> LookaheadSizes | None:
 
     chosen = {name: getattr(arguments, name) for name in ("ngram", "window", "gcap")}
     given = {name: value for name, value in chosen.items() if value is not None}
-    return LookaheadSizes(**given) if given else None
+    with wrong_usage():
+        return LookaheadSizes(**given) if given else None
 
 
 def export_choices(arguments: argparse.Namespace) -> dict[str, Any]:
@@ -101,7 +115,8 @@ def export_choices(arguments: argparse.Namespace) -> dict[str, Any]:
     choices |= {name: value for name, value in given.items() if value is not None}
     own = [each.name for listed in target_options().values() for each in listed]
     chosen = {name: choices.pop(name) for name in own if name in choices}
-    choices["target"] = find_targets(choices.get("target", DEFAULT), **chosen)
+    with wrong_usage():
+        choices["target"] = find_targets(choices.get("target", DEFAULT), **chosen)
     if theirs is not None and "output" not in choices:
         choices["output"] = output_of(theirs, choices["target"][0].writes.suffix)
         say(f"export.output_name: {theirs} became output: {choices['output']}")

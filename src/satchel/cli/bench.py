@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from satchel.cli.arguments import (
     add_lookahead_sizes,
     add_program_options,
+    count,
     lookahead_sizes,
     positive,
     threads,
@@ -16,7 +17,7 @@ from satchel.cli.bench_device import add_device_options, bench_device, print_dev
 from satchel.cli.bench_url import add_url_options, bench_url
 from satchel.cli.output import emit, print_json, say
 from satchel.cli.repeat import add_cool_down
-from satchel.errors import ConfigError, UsageError
+from satchel.errors import UsageError
 from satchel.units import megabytes
 
 if TYPE_CHECKING:
@@ -44,7 +45,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "stdin, paper:executorch for the prompt of that paper",
     )
     parser.add_argument(
-        "--warmup", "--warm-up", type=int, default=1, metavar="N", help="runs that do not count"
+        "--warmup", "--warm-up", type=count, default=1, metavar="N", help="runs that do not count"
     )
     parser.add_argument(
         "--runs",
@@ -79,7 +80,7 @@ def _lookahead(arguments: argparse.Namespace) -> LookaheadBench | None:
     sizes = lookahead_sizes(arguments)
     if arguments.lookahead is None:
         if sizes:
-            raise ConfigError(
+            raise UsageError(
                 "--ngram, --window and --gcap are for lookahead",
                 "Add --lookahead auto or --lookahead on.",
             )
@@ -117,7 +118,10 @@ def _bench_module(program: Program, arguments: argparse.Namespace) -> None:
         profile=arguments.profile,
         cool_down=arguments.cool_down,
     )
-    result = measure_module(program, options)
+    _print_module(measure_module(program, options), arguments)
+
+
+def _print_module(result: dict[str, Any], arguments: argparse.Namespace) -> None:
     if arguments.json:
         print_json(result)
         return
@@ -132,6 +136,7 @@ def _bench_module(program: Program, arguments: argparse.Namespace) -> None:
     if result["emulated"]:
         emit(_EMULATED)
     _print_profile(result)
+    print_device(result)
 
 
 def _print_profile(result: dict[str, Any]) -> None:
@@ -155,7 +160,8 @@ def execute(arguments: argparse.Namespace) -> None:
         raise UsageError("there is nothing to measure", "Give a FILE, or a server with --url.")
     path = find_program(arguments.model)
     if arguments.device:
-        _print(bench_device(arguments, path), arguments)
+        result = bench_device(arguments, path)
+        (_print if "prefill_tok_s" in result else _print_module)(result, arguments)
         return
     program = open_program(str(path), arguments)
     if not program.is_language_model:

@@ -86,21 +86,32 @@ def told_conditions(device: dict[str, Any]) -> str:
 
 
 def device_table(results: list[dict[str, Any]]) -> str:
-    """A row for each program."""
-    rows = [
-        [
-            Path(each["program"]).name,
-            megabytes(each["file_size_bytes"]),
-            f"{each['prefill_tok_s']:.1f}",
-            f"{each['decode_tok_s']:.1f}",
-            f"{each['ttft_s'] * 1000:.0f}",
-            megabytes(each["peak_rss_bytes"]),
-            f"{each['threads']} x {each['kernels']}",
+    """A row for each program: language models first, then those that have a time for each call."""
+    speeds = {"prefill tok/s": "prefill_tok_s", "decode tok/s": "decode_tok_s", "ttft ms": "ttft_s"}
+    times = {"median ms": "median_s", "mean ms": "mean_s", "95% ms": "p95_s"}
+    kinds = [(speeds, "prefill_tok_s"), (times, "median_s")]
+    tables = []
+    for columns, sign in kinds:
+        rows = [
+            [
+                Path(each["program"]).name,
+                megabytes(each["file_size_bytes"]),
+                *(_figure(each[key], name) for name, key in columns.items()),
+                megabytes(each["peak_rss_bytes"]),
+                f"{each['threads']} x {each['kernels']}",
+            ]
+            for each in results
+            if sign in each
         ]
-        for each in results
-    ]
-    header = ["program", "file", "prefill tok/s", "decode tok/s", "ttft ms", "memory", "threads"]
-    return table(rows, header)
+        if rows:
+            tables.append(table(rows, ["program", "file", *columns, "memory", "threads"]))
+    return "\n\n".join(tables)
+
+
+def _figure(value: float, column: str) -> str:
+    if not column.endswith(" ms"):
+        return f"{value:.1f}"
+    return f"{value * 1000:.0f}" if column == "ttft ms" else f"{value * 1000:.2f}"
 
 
 def _flag(name: str) -> str:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import argparse
 import time
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from satchel.cli.arguments import add_export_options, export_choices, positive
+from satchel.cli.arguments import add_export_options, export_choices, positive, wrong_usage
 from satchel.cli.export_onnx import SUFFIX, add_onnx_options, export_onnx_file
 from satchel.cli.export_pt2 import SUFFIX as PT2
 from satchel.cli.export_pt2 import export_pt2_file
@@ -96,7 +97,11 @@ def execute(arguments: argparse.Namespace) -> None:
     if named and not is_folder(named) and not arguments.plan:
         check_output(Path(named), arguments.force)
     bar = ProgressBar()
-    job = prepare_any_export(source, ExportOptions(**choices), bar)
+    # What a file says that cannot be is a failure; what was typed is wrong usage.
+    with nullcontext() if arguments.config else wrong_usage():
+        options = ExportOptions(**choices)
+        options.make_recipe()
+    job = prepare_any_export(source, options, bar)
     for note in job.notes:
         say(note)
     text = job if isinstance(job, ModelExport) else None
@@ -155,7 +160,7 @@ def _gate(arguments: argparse.Namespace) -> QualityGate | None:
     if arguments.max_ppl_increase is None and arguments.eval_text is None:
         return None
     if arguments.max_ppl_increase is None or arguments.eval_text is None:
-        raise ConfigError(
+        raise UsageError(
             "--max-ppl-increase and --eval-text need each other", "Give both, or neither."
         )
     from satchel.eval.gate import QualityGate

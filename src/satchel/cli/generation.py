@@ -3,13 +3,34 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from satchel.cli.arguments import add_lookahead_sizes, lookahead_sizes, positive
-from satchel.errors import InputError
+from satchel.errors import ConfigError, InputError
 
 _SAMPLING = ("temperature", "top_k", "top_p", "min_p", "repetition_penalty", "seed")
+
+
+def _sampling(name: str, number: Callable[[str], Any]) -> Callable[[str], Any]:
+    """The value of a sampling option; what no model could take is wrong usage."""
+
+    def read(text: str) -> Any:
+        from satchel.llm.sampling import SamplingOptions
+
+        try:
+            value = number(text)
+        except ValueError:
+            kind = "whole number" if number is int else "number"
+            raise argparse.ArgumentTypeError(f"{text!r} is not a {kind}") from None
+        try:
+            SamplingOptions(**{name: value})
+        except ConfigError as error:
+            raise argparse.ArgumentTypeError(error.on_command_line) from None
+        return value
+
+    return read
 
 
 def add_generation_options(parser: argparse.ArgumentParser) -> None:
@@ -29,16 +50,20 @@ def add_generation_options(parser: argparse.ArgumentParser) -> None:
     )
     group.add_argument(
         "--temperature",
-        type=float,
+        type=_sampling("temperature", float),
         metavar="T",
         help="0 always takes the likeliest token; higher is more varied. This and the next five: "
         "default is what the model's generation_config.json says, else greedy",
     )
-    group.add_argument("--top-k", type=int, metavar="K", help="of the K likeliest; 0: all")
-    group.add_argument("--top-p", type=float, metavar="P", help="of the likeliest P")
-    group.add_argument("--min-p", type=float, metavar="P", help="at least P times the likeliest")
-    group.add_argument("--repetition-penalty", type=float, metavar="R", help="above 1: repeat less")
-    group.add_argument("--seed", type=int, metavar="N", help="the same seed gives the same text")
+
+    def add(flag: str, name: str, number: Callable[[str], Any], metavar: str, told: str) -> None:
+        group.add_argument(flag, type=_sampling(name, number), metavar=metavar, help=told)
+
+    add("--top-k", "top_k", int, "K", "of the K likeliest; 0: all")
+    add("--top-p", "top_p", float, "P", "of the likeliest P")
+    add("--min-p", "min_p", float, "P", "at least P times the likeliest")
+    add("--repetition-penalty", "repetition_penalty", float, "R", "above 1: repeat less")
+    add("--seed", "seed", int, "N", "the same seed gives the same text")
     group.add_argument(
         "--stop", action="append", default=[], metavar="TEXT", help="end before TEXT; repeatable"
     )

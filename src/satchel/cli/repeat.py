@@ -8,8 +8,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from satchel.cli.arguments import not_negative, positive
-from satchel.errors import UsageError
+from satchel.cli.arguments import count, not_negative, positive
 from satchel.llm.generation import GenerationStats
 
 SPEEDS = ("prefill_tok_s", "decode_tok_s", "ttft_s")
@@ -18,7 +17,7 @@ SPEEDS = ("prefill_tok_s", "decode_tok_s", "ttft_s")
 def add_repeat_options(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("to measure")
     group.add_argument(
-        "--warmup", "--warm-up", type=int, default=0, metavar="N", help="runs that do not count"
+        "--warmup", "--warm-up", type=count, default=0, metavar="N", help="runs that do not count"
     )
     group.add_argument(
         "--iterations",
@@ -45,11 +44,6 @@ def add_cool_down(group: argparse._ArgumentGroup | argparse.ArgumentParser) -> N
 
 def is_repeated(arguments: argparse.Namespace) -> bool:
     return bool(arguments.iterations > 1 or arguments.warmup > 0)
-
-
-def check_repeats(arguments: argparse.Namespace) -> None:
-    if arguments.warmup < 0:
-        raise UsageError(f"--warmup {arguments.warmup} is below 0", "Use 0 or more.")
 
 
 def each_run(arguments: argparse.Namespace, tell: Callable[[str], None]) -> Iterator[bool]:

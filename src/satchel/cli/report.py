@@ -84,15 +84,17 @@ def execute(arguments: argparse.Namespace) -> None:
         (str(program.path), result) for program in opened for result in _measure(program, arguments)
     ]
     add_results(programs, measured)
-    page = render(programs, version("satchel"), describe_machine(), f"{date.today():%Y-%m-%d}")
+    page = render(
+        programs, version("satchel"), describe_machine(), f"{date.today():%Y-%m-%d}"
+    ).encode(errors="replace")  # a file's name may be any bytes
     with atomic_write(output, arguments.force) as file:
-        file.write(page.encode())
+        file.write(page)
     if arguments.json:
         hidden = ("label", "colour", "letter")
         shown = [{k: v for k, v in p.items() if k not in hidden} for p in programs]
         print_json({"output": str(output), "programs": shown})
     else:
-        emit(f"{output}  {megabytes(len(page.encode()))}, {len(programs)} programs")
+        emit(f"{output}  {megabytes(len(page))}, {len(programs)} programs")
 
 
 def _report_sweep(arguments: argparse.Namespace) -> None:

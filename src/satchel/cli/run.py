@@ -7,7 +7,7 @@ import argparse
 from satchel.cli.arguments import add_program_options, positive
 from satchel.cli.generation import add_generation_options
 from satchel.cli.output import say
-from satchel.cli.repeat import add_repeat_options, check_repeats
+from satchel.cli.repeat import add_repeat_options
 from satchel.errors import UsageError
 
 HELP = "answer one prompt, or classify images"
@@ -60,7 +60,6 @@ def execute(arguments: argparse.Namespace) -> None:
         text_input,
     )
 
-    check_repeats(arguments)
     if not arguments.input and (arguments.annotate or arguments.output):
         flag = "annotate" if arguments.annotate else "output"
         raise UsageError(f"--{flag} is for --input", "Leave it out; an answer goes to stdout.")

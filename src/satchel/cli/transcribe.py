@@ -61,7 +61,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def execute(arguments: argparse.Namespace) -> int:
-    from satchel.cli.programs import find_program, open_program
+    from satchel.cli.programs import find_program, open_program, tell_emulated
     from satchel.speech.transcriber import SpeechOptions, Transcriber
 
     if bool(arguments.audio) == arguments.microphone:
@@ -82,6 +82,7 @@ def execute(arguments: argparse.Namespace) -> int:
     _check_files(arguments)
     program = open_program(str(find_program(arguments.model)), arguments)
     transcriber = Transcriber(program, threads(arguments), options)
+    tell_emulated(transcriber.model.instance.emulated)
     if arguments.microphone:
         _listen(transcriber, arguments)
         return 0

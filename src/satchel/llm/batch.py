@@ -15,6 +15,7 @@ from satchel.program.names import PAGE, SHORT_STEP
 
 _FEW = 4  # so many may guess ahead in one step; more would fill it
 _SHARE = 16  # tokens of a prompt that has waited for room, beside answers that fill steps
+_MUCH_LONGER = 4  # times: such a prompt does not keep another from being answered
 Failed = Callable[[Generation, Exception], None]
 
 
@@ -47,6 +48,7 @@ class Batch:
         self._after_long = False
         self._after_drawing = False
         self._short_first = False
+        self._held_since: float | None = None
         # The longest piece of a prompt while others answer, in whole pages: they wait for it.
         self.longest_piece = 1 << 30
         self.pace: Pace | None = None  # what bounds steps in which others answer
@@ -111,13 +113,40 @@ class Batch:
             self._draw(drawing)
         else:
             self._after_long, self._after_drawing = False, False
-            short = others
+            short = self._together(others)
             chosen = _that_fit(short, self._most_beside(short))
             read = any(m.reading for m in chosen)
             for member in short:
                 member.skipped = member not in chosen and not (member.reading and read)
             self._run(chosen)
         return True
+
+    def _together(self, members: list[Member]) -> list[Member]:
+        """Whom a step is for: while nobody answers and others' prompts are soon read, a prompt
+        waits with its last token, so that answers begin together and none is slow at first."""
+        unread = [m for m in members if m.left > 1]
+        now, since = time.perf_counter(), self._held_since
+        self._held_since = None
+        for member in members:
+            member.last_apart = False
+        if not self.pace or not unread or not all(m.reading and not m.lost for m in self._members):
+            return members
+        more = self.waiting + self.expected  # whose prompts are thought to be as long as these
+        longest = max(len(m.generation.prompt) for m in unread)
+        left = sum(m.left for m in unread) + more * longest
+        begun = now if since is None else since
+        if now - begun + self.pace.reading_s(left) > self.pace.together:
+            return members
+        # But a short question does not wait for a long text.
+        if any(_MUCH_LONGER * len(m.generation.prompt) < longest for m in members):
+            return members
+        if len(members) + more > 1:
+            for member in unread:
+                member.keep_last()
+                member.shorten(SHORT_STEP)
+        if len(unread) < len(members):
+            self._held_since = begun
+        return unread
 
     def _turn(self, member: Member) -> int:
         """Of prompts the one with the least left comes first, and in every other such step the
@@ -268,9 +297,9 @@ def _that_fit(members: Sequence[Member], most: int) -> list[Member]:
         trees = [m for m in [*chosen, member] if not isinstance(m.request, Feed)]
         largest = min([SHORT_STEP, member.session.most_together])
         room = min([largest, *(m.session.most_rows for m in trees)]) - rows
-        if member.reading and answering and room > 0:
+        if member.reading and room > 0 and (answering or chosen):
             # Whoever was skipped has a share in any case.
-            wanted = _SHARE if member.skipped else most - rows
+            wanted = room if not answering else _SHARE if member.skipped else most - rows
             if wanted <= 0:
                 continue
             member.shorten(min(room, wanted))

@@ -30,6 +30,7 @@ class Member:
     lost: list[int] = field(default_factory=list)
     number: int = field(default_factory=lambda: next(_numbers))  # in the order of beginning
     skipped: bool = False  # whether there was no room for it in the step before
+    last_apart: bool = False  # whether its prompt's last token is for a step of its own
 
     @classmethod
     def begin(cls, generation: Generation) -> Member:
@@ -103,13 +104,25 @@ class Member:
         many as it may, and not what a cut before it left over.
         """
         pieces = self.pieces
-        while len(pieces) > 1 and pieces[0] < longest and max(pieces[0], pieces[1]) <= SHORT_STEP:
+        kept = 1 if self.last_apart else 0
+        while (
+            len(pieces) > 1 + kept
+            and pieces[0] < longest
+            and max(pieces[0], pieces[1]) <= SHORT_STEP
+        ):
             rest = pieces.popleft()
             pieces[0] += rest
         piece = pieces[0] if pieces else 0
         if piece > longest:
             pieces[0] = piece - longest
             pieces.appendleft(longest)
+
+    def keep_last(self) -> None:
+        """Let the last token of a prompt be a piece of its own: its answer begins with it."""
+        self.last_apart = True
+        if self.pieces[-1] > 1:
+            self.pieces[-1] -= 1
+            self.pieces.append(1)
 
     def next_part(self) -> Part:
         if self.lost:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from satchel.program.names import SHORT_STEP
 
 _KEPT = 0.97  # of what is known when something new is measured
@@ -18,7 +20,9 @@ class Pace:
     shorter because few answer yet. Where the weights are read faster than a few tokens are computed
     this would be next to nothing of a prompt, so it may have a few tokens for each conversation in
     any case. The more there are the more wait for their prompts, and the longer a step takes
-    without them. One with guesses takes at most ``guessing`` times as long as one without.
+    without them. One with guesses takes at most ``guessing`` times as long as one without. Who asks
+    at the same time is answered at the same time, if that costs nobody more than ``together``
+    seconds: answers that begin while prompts are read would all be slow.
 
     >>> pace = Pace(stretch=2.0)
     >>> for rows in (1, 2, 4, 8, 16):
@@ -27,8 +31,8 @@ class Pace:
     14
     """
 
-    def __init__(self, stretch: float = 2.0, guessing: float = 1.75) -> None:
-        self.stretch, self.guessing = stretch, guessing
+    def __init__(self, stretch: float = 2.0, guessing: float = 1.75, together: float = 3.0) -> None:
+        self.stretch, self.guessing, self.together = stretch, guessing, together
         self._sums = [0.0] * 5  # of 1, rows, seconds, rows², rows x seconds
 
     def record(self, rows: int, seconds: float) -> None:
@@ -55,6 +59,13 @@ class Pace:
             return SHORT_STEP
         start, each = self._line()
         return min(SHORT_STEP, int((stretch - 1) * start / each + stretch * rows + 1e-6))
+
+    def reading_s(self, tokens: int) -> float:
+        """What so many tokens of prompts take, if nobody answers; endless until it is known."""
+        if not self._sums[0]:
+            return math.inf
+        start, each = self._line()
+        return start * math.ceil(tokens / SHORT_STEP) + each * tokens
 
     def most(self, answering: int, conversations: int) -> int:
         """The tokens of a step in which so many of answers go on, of all conversations' steps."""

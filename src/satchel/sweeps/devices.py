@@ -127,8 +127,6 @@ class RemoteDevice:
 
     def refuses(self, call: BenchCall) -> str | None:
         """What a device does not measure, if that is asked for."""
-        if call.prompt_tokens is None:
-            return "only language models are measured on a device so far"
         if call.prompt_file:
             return "prompts of a device are random tokens"
         return "lookahead is not measured on a device" if call.lookahead else None
