@@ -443,3 +443,12 @@ def test_what_steps_take_is_learned() -> None:
     for _ in range(200):
         pace.record(4, 0.1)  # all steps are alike: more tokens are thought to cost more
     assert 8 <= pace.most(4, 4) <= 20
+
+
+def test_sessions_of_which_none_is_kept(llm: LLM) -> None:
+    most, llm.sessions.most_idle = llm.sessions.most_idle, 0
+    try:
+        llm.generate("Hello!", raw=True, max_new_tokens=2).finish()  # and it ends
+        assert llm.sessions._idle == [llm.sessions.first]
+    finally:
+        llm.sessions.most_idle = most

@@ -25,6 +25,7 @@ class Running:
 
     app: App
     url: str
+    server: uvicorn.Server
 
     @property
     def client(self) -> OpenAI:
@@ -33,6 +34,11 @@ class Running:
     @property
     def engine(self) -> Any:
         return self.app.models.engines[0]
+
+    @property
+    def answering(self) -> int:
+        """Requests that have been read and are not answered yet."""
+        return len(self.server.server_state.tasks)
 
     @contextmanager
     def paused(self) -> Iterator[None]:
@@ -57,7 +63,7 @@ def serving(app: App) -> Iterator[Running]:
         time.sleep(0.01)
     port = server.servers[0].sockets[0].getsockname()[1]
     try:
-        yield Running(app, f"http://127.0.0.1:{port}")
+        yield Running(app, f"http://127.0.0.1:{port}", server)
     finally:
         server.should_exit = server.force_exit = True
         thread.join()

@@ -72,7 +72,9 @@ def others_unchanged(server: Running, program: Path) -> Iterator[None]:
 def settled(server: Running) -> None:
     """Nothing runs or waits; all sequences that are left are those kept for later."""
     engine = server.engine
-    wait_until(lambda: engine.running + engine.waiting == 0)
+    # Connections are accepted in their order: behind this one none is left that was not seen.
+    request(server, "/health")
+    wait_until(lambda: server.answering + engine.running + engine.waiting == 0)
     sessions = engine.llm.sessions
     assert sessions._busy == []
     usage = sessions.first.instance.cache_usage

@@ -104,8 +104,9 @@ class Sessions:
             if session in self._busy:
                 self._busy.remove(session)
             self._idle.append(session)
-            while len(self._idle) > self.most_idle:
-                self.drop_oldest()
+            # The first one stays, even if none is to be kept.
+            while len(self._idle) > self.most_idle and self.drop_oldest():
+                pass
 
     def forget(self) -> None:
         """Empty the caches of all idle sessions, so that the next prompt is read as a whole."""
