@@ -445,10 +445,8 @@ def test_what_steps_take_is_learned() -> None:
     assert 8 <= pace.most(4, 4) <= 20
 
 
-def test_sessions_of_which_none_is_kept(llm: LLM) -> None:
-    most, llm.sessions.most_idle = llm.sessions.most_idle, 0
-    try:
-        llm.generate("Hello!", raw=True, max_new_tokens=2).finish()  # and it ends
-        assert llm.sessions._idle == [llm.sessions.first]
-    finally:
-        llm.sessions.most_idle = most
+def test_sessions_of_which_none_is_kept(program: Path) -> None:
+    sessions = (llm := LLM(program)).sessions
+    sessions.most_idle = 0
+    llm.generate("Hello!", raw=True, max_new_tokens=2).finish()  # and it ends
+    assert sessions._idle == [sessions.first]

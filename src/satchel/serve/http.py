@@ -98,10 +98,19 @@ async def unless_gone(
         return working.result()
     finally:
         at_end()
-        for task in both:
+        await _end(both)
+
+
+async def _end(tasks: set[asyncio.Future[Any]]) -> None:
+    """Cancel them until they are done: before Python 3.12 ``wait_for`` loses a cancellation that
+    comes when it has just been given its result, and who then goes on would wait for ever."""
+    while tasks:
+        for task in tasks:
             task.cancel()
-            with suppress(asyncio.CancelledError, Exception):
-                await task
+        done, tasks = await asyncio.wait(tasks, timeout=0.1)
+        for task in done:
+            if not task.cancelled():
+                task.exception()  # or asyncio says that nobody has asked for it
 
 
 @dataclass(frozen=True)
