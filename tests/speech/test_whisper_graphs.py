@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -208,7 +209,8 @@ def test_the_decoder_has_activations_of_16_bits(tmp_path: Path) -> None:
     assert errors[0] < 0.8 * errors[1], errors
 
 
-def test_what_is_no_whisper_is_told(tmp_path: Path) -> None:
+def test_what_is_no_whisper_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "whisper", None)  # as if openai-whisper were not installed
     model = torch_model()
     folder = tmp_path / "alone"
     folder.mkdir()
@@ -229,6 +231,23 @@ def test_what_is_no_whisper_is_told(tmp_path: Path) -> None:
             satchel.export(ggml, tmp_path / "z.satchel")
     with pytest.raises(ConfigError, match="no vocabulary of 1000"):
         Tokens.of_vocabulary(1000)
+
+
+def test_a_token_of_no_bytes(tmp_path: Path) -> None:
+    """openai-whisper's own multilingual.tiktoken ends with one, written as padding alone."""
+    path = write_pt(tmp_path / "tiny.pt", torch_model())
+    lines = (tmp_path / "multilingual.tiktoken").read_text().splitlines()
+    (tmp_path / "multilingual.tiktoken").write_text("\n".join([*lines[:-1], "= 50256"]))
+    made = satchel.export(path, tmp_path / "x.satchel", recipe="fp32")
+    assert Program(made).about.kind == "speech"
+
+
+def test_small_models_have_few_layers_in_four_bits(tmp_path: Path) -> None:
+    path = write_pt(tmp_path / "tiny.pt", torch_model())
+    recipe = {"recipe": "8da4w", "overrides": {"decoder.layers.*.fc2": "fp16"}}
+    made = Program(satchel.export(path, tmp_path / "x.satchel", **recipe)).about.recipe["overrides"]
+    assert made["decoder.layers.*.self_attn.*"] == "16a8w"
+    assert made["decoder.layers.*.fc2"] == "fp16"  # as asked
 
 
 def test_the_vocabulary_has_a_scale_for_each_32_columns(tmp_path: Path) -> None:

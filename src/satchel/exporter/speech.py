@@ -52,6 +52,20 @@ TOWERS = {
     "8da4w": {"encoder.*": "8a8w"},
     "16a4w": {"encoder.*": "16a8w"},
 }
+# Tiny and base lose words by four bits in more layers of the decoder than these leave (measured in
+# docs/speech.md); in larger models most of what is read for a token would be lost by this.
+SMALL = 512  # the width up to which a model is one of these
+SMALL_TOWERS = {
+    "8da4w": dict.fromkeys(
+        (
+            "decoder.layers.*.self_attn.*",
+            "decoder.layers.*.encoder_attn.q_proj",
+            "decoder.layers.*.encoder_attn.out_proj",
+            "decoder.layers.*.fc2",
+        ),
+        "16a8w",
+    )
+}
 # With one scale for a whole row of the vocabulary, or four bits, tiny.en writes other words than in
 # floats; one for each 32 columns takes little more.
 EMBEDDING = dict.fromkeys(("8a8w", "16a8w", "8da4w", "16a4w"), (8, 32))
@@ -114,10 +128,10 @@ def prepare_speech_export(
     name = plain_name if options.checkpoint else model_name
     called = name(source, checkpoint.path)
     options = replace(options, recipe=options.recipe or options.chip.usual.speech_recipe)
-    recipe = _recipe(options)
     check_sizes(checkpoint)
     whole = _with_windows(checkpoint)
     model = Whisper(checkpoint.config)
+    recipe = _recipe(options, model)
     heads = alignment_heads(checkpoint.config, checkpoint.generation, called)
     graphs: tuple[Graph, ...] = (
         model.encode(recipe.cache),
@@ -205,9 +219,11 @@ def _check_options(options: ExportOptions) -> None:
             )
 
 
-def _recipe(options: ExportOptions) -> Recipe:
+def _recipe(options: ExportOptions, model: Whisper) -> Recipe:
     """The options' recipe; what it says of no tower by name is the tower's usual one."""
     towers = TOWERS.get(options.recipe_name, {})
+    if model.hidden <= SMALL:
+        towers = towers | SMALL_TOWERS.get(options.recipe_name, {})
     embedding = options.embedding or EMBEDDING.get(options.recipe_name)
     # The vocabulary that is read is the one that is written.
     head_bits = options.head_bits or (embedding[0] if embedding else None)
