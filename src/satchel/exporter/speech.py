@@ -52,8 +52,8 @@ TOWERS = {
     "8da4w": {"encoder.*": "8a8w"},
     "16a4w": {"encoder.*": "16a8w"},
 }
-# Tiny and base lose words by four bits in more layers of the decoder than these leave (measured in
-# docs/speech.md); in larger models most of what is read for a token would be lost by this.
+# Tiny and base lose words by four bits in any of these layers (measured in docs/speech.md); in
+# larger models most of what four bits gain would be lost by this.
 SMALL = 512  # the width up to which a model is one of these
 SMALL_TOWERS = {
     "8da4w": dict.fromkeys(
@@ -61,7 +61,7 @@ SMALL_TOWERS = {
             "decoder.layers.*.self_attn.*",
             "decoder.layers.*.encoder_attn.q_proj",
             "decoder.layers.*.encoder_attn.out_proj",
-            "decoder.layers.*.fc2",
+            "decoder.layers.*.fc*",
         ),
         "16a8w",
     )
