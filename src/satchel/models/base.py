@@ -123,7 +123,11 @@ class Decoder(ABC):
 
     def last_norm(self, step: Step, x: Value) -> Value:
         """[L, hidden] -> [L, hidden]: behind the last layer, before the head."""
-        return rms_norm(step, x, "model.norm", self.eps)
+        return self.norm(step, x, "model.norm")
+
+    def norm(self, step: Step, x: Value, name: str) -> Value:
+        """[N, hidden] -> [N, hidden]: what most families have between their parts."""
+        return rms_norm(step, x, name, self.eps)
 
     def qkv(
         self,

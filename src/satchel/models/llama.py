@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from satchel.graph.ir import RowSource, Value
-from satchel.models.base import Decoder, Step, cached_attention, gated_mlp, linear, rms_norm, rotate
+from satchel.models.base import Decoder, Step, cached_attention, gated_mlp, linear, rotate
 from satchel.models.config import ConfigReader
 
 
@@ -32,9 +32,9 @@ class Model(Decoder):
 
     def layer(self, step: Step, x: Value, index: int) -> Value:
         b, name = step.builder, f"model.layers.{index}"
-        h = rms_norm(step, x, f"{name}.input_layernorm", self.eps)
+        h = self.norm(step, x, f"{name}.input_layernorm")
         x = b.add(x, self.attention(step, h, index, f"{name}.self_attn"))
-        h = rms_norm(step, x, f"{name}.post_attention_layernorm", self.eps)
+        h = self.norm(step, x, f"{name}.post_attention_layernorm")
         return b.node("add", x, self.feed_forward(step, h, index, f"{name}.mlp"))
 
     def feed_forward(self, step: Step, x: Value, index: int, name: str) -> Value:

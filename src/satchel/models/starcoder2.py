@@ -18,14 +18,9 @@ class Model(llama.Model):
         fields.only("norm_type", "layer_norm")  # written by older configurations, as is the next
         fields.only("mlp_type", "default")
 
-    def layer(self, step: Step, x: Value, index: int) -> Value:
-        b, name = step.builder, f"model.layers.{index}"
-        h = layer_norm(step, x, f"{name}.input_layernorm", self.eps)
-        x = b.add(x, self.attention(step, h, index, f"{name}.self_attn"))
-        h = layer_norm(step, x, f"{name}.post_attention_layernorm", self.eps)
-        names = f"{name}.mlp.c_fc", f"{name}.mlp.c_proj"
-        mlp = plain_mlp(step, h, names, self.ffn, self.activation, self.attention_bias)
-        return b.node("add", x, mlp)
+    def norm(self, step: Step, x: Value, name: str) -> Value:
+        return layer_norm(step, x, name, self.eps)
 
-    def last_norm(self, step: Step, x: Value) -> Value:
-        return layer_norm(step, x, "model.norm", self.eps)
+    def feed_forward(self, step: Step, x: Value, index: int, name: str) -> Value:
+        names = f"{name}.c_fc", f"{name}.c_proj"
+        return plain_mlp(step, x, names, self.ffn, self.activation, self.attention_bias)
