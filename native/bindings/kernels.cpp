@@ -48,13 +48,23 @@ MatrixEncoding encoding_of(const std::string& name) {
   if (name == "q4_min") return MatrixEncoding::q4_min;
   if (name == "q4_steps") return MatrixEncoding::q4_steps;
   if (name == "i8") return MatrixEncoding::i8;
-  throw nb::value_error("an encoding is one of f32, f16, q4, q8, lpbq4, q4_min, q4_steps, i8");
+  if (name == "q5") return MatrixEncoding::q5;
+  if (name == "q5_min") return MatrixEncoding::q5_min;
+  if (name == "q4_k") return MatrixEncoding::q4_k;
+  if (name == "q5_k") return MatrixEncoding::q5_k;
+  if (name == "q6_k") return MatrixEncoding::q6_k;
+  throw nb::value_error(
+      "an encoding is one of f32, f16, q4, q8, lpbq4, q4_min, q4_steps, i8, q5, q5_min, q4_k, "
+      "q5_k, q6_k");
 }
 
 bool is_quantized(MatrixEncoding e) {
   return e == MatrixEncoding::q4 || e == MatrixEncoding::q8 || e == MatrixEncoding::q4_min ||
-         e == MatrixEncoding::q4_steps;
+         e == MatrixEncoding::q4_steps || is_k(e);
 }
+
+// The encodings whose codes come from checkpoints.
+bool is_kept(MatrixEncoding e) { return e == MatrixEncoding::q4_min || is_k(e); }
 
 // A new numpy array and the memory that it owns.
 template <class T>
@@ -85,7 +95,7 @@ int64_t dim(const A& array, size_t axis) {
 
 nb::tuple pack(const Matrix& rows, const std::string& encoding, int64_t group, int threads) {
   const MatrixEncoding e = encoding_of(encoding);
-  require(e != MatrixEncoding::q4_min, "nothing is rounded to q4_min");
+  require(!is_kept(e), "nothing is rounded to this encoding");
   const int64_t n = dim(rows, 0), cols = dim(rows, 1);
   const PackedSizes sizes = packed_sizes(e, n, cols, group);
   Owned<uint8_t> codes({sizes.codes});
@@ -169,10 +179,10 @@ Result<float> linear(const std::string& table, const Matrix& x, const Codes& cod
   Owned<float> y({size_of(m), size_of(rows)}, std::numeric_limits<float>::quiet_NaN());
   if (is_quantized(w.encoding)) {
     OwnedRows q(kernels, x, group, bits);
-    if (w.encoding == MatrixEncoding::q4_min) {
+    if (w.encoding == MatrixEncoding::q4_min || w.encoding == MatrixEncoding::q5_min) {
       std::fill_n(q.sums.get(), q.view.rows * (cols / group), 0);
     }
-    const QuantizedKernel kernel = quantized_kernel(kernels, w, q.view.digits);
+    const QuantizedKernel kernel = quantized_kernel(kernels, w, q.view.digits, m);
     if (kernel.rows == 1) {
       kernel.run(q.view, w, b, tile_begin, end, y.get(), rows);
       return y.array();

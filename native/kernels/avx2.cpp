@@ -23,6 +23,7 @@ namespace {
 constexpr int kRowsAtOnce = 4;
 // A single row waits for memory: more tiles at once are more streams for the prefetchers.
 constexpr int kTilesForOneRow = 4;
+constexpr int kTilesForTwoRows = 2;  // the digits of a token
 
 inline __m256i load_bytes(const uint8_t* p) {
   return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p));
@@ -43,7 +44,7 @@ void block(const QuantizedRows& x, int64_t first, const PackedMatrix& w, const f
   constexpr int kParts = 2 * T;
   const int64_t groups = w.cols / w.group, tile_bytes = w.cols * Code::kColumnBytes;
   const uint8_t* codes = w.codes + tile * tile_bytes;
-  typename Code::Scales scales(w, tile, distance);
+  typename Code::template Scales<T> scales(w, tile, distance);
   const int8_t* activations = x.codes + first * x.stride;
   const StreamsAhead ahead(x);
   F acc[M][kParts];
@@ -71,6 +72,14 @@ void block(const QuantizedRows& x, int64_t first, const PackedMatrix& w, const f
       for (int m = 0; m < M; ++m) {
         acc[m][p] = fma(_mm256_cvtepi32_ps(dots[m][p]), scale, acc[m][p]);
       }
+      if constexpr (Code::kHasMinima) {
+        const F minimum = scales.minimum(p / 2, p % 2 * 8);
+        SATCHEL_UNROLL
+        for (int m = 0; m < M; ++m) {
+          const auto sum = static_cast<float>(x.sums[(first + m) * groups + g]);
+          acc[m][p] = fma(minimum, broadcast(-sum), acc[m][p]);
+        }
+      }
     }
     scales.next();
   }
@@ -88,9 +97,11 @@ void block(const QuantizedRows& x, int64_t first, const PackedMatrix& w, const f
 }
 
 struct Q4 {
+  template <int T>
   using Scales = HalfScales;
   static constexpr int64_t kColumnBytes = 8;
   static constexpr int kOffset = 8;
+  static constexpr bool kHasMinima = false;
 
   // Steps of 8 columns, at most 4: 8 pairs of products of at most 15 * 127 stay below 32767.
   template <int M, int P>
@@ -146,15 +157,18 @@ struct Q4 {
 };
 
 struct Q4Steps : Q4 {
+  template <int T>
   using Scales = StepScales;
 };
 
 // 255 * 127 twice would saturate 16 bits. The weight's sign is moved to the activation instead:
 // |q| * (x with q's sign) stays below 2 * 127 * 127, and needs no correction by the sums.
 struct Q8 {
+  template <int T>
   using Scales = HalfScales;
   static constexpr int64_t kColumnBytes = 16;
   static constexpr int kOffset = 0;
+  static constexpr bool kHasMinima = false;
 
   template <int M, int P>
   static inline void add(const uint8_t* codes, int64_t tile_bytes, const int8_t* x, int64_t stride,
@@ -177,6 +191,14 @@ struct Q8 {
   }
 };
 
+}  // namespace
+}  // namespace satchel
+
+#include "avx2_packed_bits.inl"
+
+namespace satchel {
+namespace {
+
 template <class Code>
 void linear_q(const QuantizedRows& x, const PackedMatrix& w, const float* bias, int64_t tile_begin,
               int64_t tile_end, float* y, int64_t ldy) {
@@ -188,6 +210,12 @@ void linear_q(const QuantizedRows& x, const PackedMatrix& w, const float* bias, 
       block<Code, 1, kTilesForOneRow>(x, 0, w, bias, tile, distance, y, ldy);
     }
     tile = tile_begin + distance * kTilesForOneRow;
+  } else if (x.rows == 2) {
+    const int64_t distance = (tile_end - tile_begin) / kTilesForTwoRows;
+    for (; tile < tile_begin + distance; ++tile) {
+      block<Code, 2, kTilesForTwoRows>(x, 0, w, bias, tile, distance, y, ldy);
+    }
+    tile = tile_begin + distance * kTilesForTwoRows;
   }
   for (; tile < tile_end; ++tile) {
     int64_t i = 0;
@@ -207,6 +235,34 @@ void linear_q4(const QuantizedRows& x, const PackedMatrix& w, const float* bias,
 void linear_q8(const QuantizedRows& x, const PackedMatrix& w, const float* bias, int64_t tile_begin,
                int64_t tile_end, float* y, int64_t ldy) {
   linear_q<Q8>(x, w, bias, tile_begin, tile_end, y, ldy);
+}
+
+// Codes that many rows meet are unpacked once, a tile at a time, where its bytes stay in the cache.
+template <class Code>
+void linear_packed(const QuantizedRows& x, const PackedMatrix& w, const float* bias,
+                   int64_t tile_begin, int64_t tile_end, float* y, int64_t ldy) {
+  constexpr int64_t kFewestRows = 8, kMostColumns = 4096;
+  if (x.rows < kFewestRows || w.cols > kMostColumns) {
+    return linear_q<Code>(x, w, bias, tile_begin, tile_end, y, ldy);
+  }
+  alignas(32) uint8_t bytes[kMostColumns * kTileRows];
+  for (int64_t tile = tile_begin; tile < tile_end; ++tile) {
+    Code::unpack(w.codes + tile * w.cols * Code::kColumnBytes, w.cols, bytes);
+    PackedMatrix one = w;
+    one.rows = rows_in_tile(w, tile), one.codes = bytes;
+    one.scales += tile * scales_in_tile(w);
+    linear_q<Unpacked<Code>>(x, one, bias ? bias + tile * kTileRows : nullptr, 0, 1,
+                             y + tile * kTileRows, ldy);
+  }
+}
+
+void linear_k(const QuantizedRows& x, const PackedMatrix& w, const float* bias, int64_t tile_begin,
+              int64_t tile_end, float* y, int64_t ldy) {
+  const auto linear = w.encoding == MatrixEncoding::q4_k   ? linear_q<Q4K>
+                      : w.encoding == MatrixEncoding::q5_k ? linear_packed<Q5K>
+                      : w.encoding == MatrixEncoding::q6_k ? linear_packed<Q6K>
+                                                           : linear_packed<Q5>;
+  linear(x, w, bias, tile_begin, tile_end, y, ldy);
 }
 
 }  // namespace

@@ -43,70 +43,16 @@ inline void accumulate(__m512i& sums, __m512i codes, __m512i activations) {
 #endif
 }
 
-// How each encoding adds a 64-byte step of a tile to the dot products of M rows.
-struct Q4 {
-  static constexpr int kColumns = 8;
-  static constexpr int kOffset = 8;
-  static constexpr int kSmallestGroup = 8;
-
-  // Columns [first, first + columns) of a tile as bytes [cols/4][16][4].
-  static const uint8_t* bytes_of(const PackedMatrix& w, int64_t tile, int64_t first,
-                                 int64_t columns, uint8_t* out) {
-    const __m512i nibble = _mm512_set1_epi8(15);
-    const uint8_t* codes = w.codes + (tile * w.cols + first) * 8;
-    for (int64_t c = 0; c < columns; c += 8) {
-      const __m512i bytes = load_bytes(codes + c * 8);
-      _mm512_store_si512(out + c * 16, _mm512_and_si512(bytes, nibble));
-      _mm512_store_si512(out + c * 16 + 64, _mm512_and_si512(_mm512_srli_epi16(bytes, 4), nibble));
-    }
-    return out;
-  }
-
-  template <int M>
-  static inline void add(const uint8_t* codes, const int8_t* x, int64_t stride, __m512i* dots) {
-    const __m512i nibble = _mm512_set1_epi8(15);
-    const __m512i bytes = load_bytes(codes);
-    const __m512i low = _mm512_and_si512(bytes, nibble);
-    const __m512i high = _mm512_and_si512(_mm512_srli_epi16(bytes, 4), nibble);
-    SATCHEL_UNROLL
-    for (int m = 0; m < M; ++m) {
-      accumulate(dots[m], low, broadcast4(x + m * stride));
-    }
-    SATCHEL_UNROLL
-    for (int m = 0; m < M; ++m) {
-      accumulate(dots[m], high, broadcast4(x + m * stride + 4));
-    }
-  }
-};
-
-struct Q8 {
-  static constexpr int kColumns = 4;
-  static constexpr int kOffset = 128;
-  static constexpr int kSmallestGroup = 4;
-
-  static const uint8_t* bytes_of(const PackedMatrix& w, int64_t tile, int64_t first, int64_t,
-                                 uint8_t*) {
-    return w.codes + (tile * w.cols + first) * 16;
-  }
-
-  template <int M>
-  static inline void add(const uint8_t* codes, const int8_t* x, int64_t stride, __m512i* dots) {
-    const __m512i bytes = load_bytes(codes);
-    SATCHEL_UNROLL
-    for (int m = 0; m < M; ++m) {
-      accumulate(dots[m], bytes, broadcast4(x + m * stride));
-    }
-  }
-};
-
 }  // namespace
 }  // namespace satchel
 
+#include "avx512_codes.inl"
 #include "avx512_rows.inl"
 #include "avx512_steps.inl"
 #include "avx512_runs.inl"
 #include "avx512_groups.inl"
 #include "avx512_pairs.inl"
+#include "avx512_superblocks.inl"
 
 namespace satchel {
 namespace {
@@ -117,7 +63,7 @@ void linear_q(const QuantizedRows& x, const PackedMatrix& w, const float* bias, 
   if (!is_long(x) || w.group > kColumnsTogether) {
     return linear_groups<Code>(x, w, bias, tile_begin, tile_end, y, ldy);
   }
-  if constexpr (Code::kColumns == Q4::kColumns) {
+  if constexpr (Code::kMayHaveRuns) {
     return linear_runs(x, w, bias, tile_begin, tile_end, y, ldy, linear_rows<Code>);
   }
   linear_rows<Code>(x, w, bias, tile_begin, tile_end, y, ldy);
@@ -139,6 +85,34 @@ void linear_q8(const QuantizedRows& x, const PackedMatrix& w, const float* bias,
   linear_q<Q8>(x, w, bias, tile_begin, tile_end, y, ldy);
 }
 
+// Long blocks of tokens find the codes unpacked.
+template <class Code>
+void linear_superblocks_8(const QuantizedRows& x, const PackedMatrix& w, const float* bias,
+                          int64_t tile_begin, int64_t tile_end, float* y, int64_t ldy) {
+  const auto linear = is_long(x) ? linear_rows<Code> : linear_superblocks<Code, 1>;
+  linear(x, w, bias, tile_begin, tile_end, y, ldy);
+}
+
+void linear_k(const QuantizedRows& x, const PackedMatrix& w, const float* bias, int64_t tile_begin,
+              int64_t tile_end, float* y, int64_t ldy) {
+  const auto linear = w.encoding == MatrixEncoding::q4_k   ? linear_superblocks_8<Q4K>
+                      : w.encoding == MatrixEncoding::q5_k ? linear_superblocks_8<Q5K>
+                      : w.encoding == MatrixEncoding::q6_k ? linear_superblocks_8<Q6K>
+                                                           : linear_q<Q5>;
+  linear(x, w, bias, tile_begin, tile_end, y, ldy);
+}
+
+void linear_k_16(const QuantizedRows& x, const PackedMatrix& w, const float* bias,
+                 int64_t tile_begin, int64_t tile_end, float* y, int64_t ldy) {
+  // Where long blocks share registers, fewer of those are left for whole numbers than for floats.
+  const auto linear = w.encoding == MatrixEncoding::q5_k   ? linear_superblocks<Q5K, 2>
+                      : w.encoding == MatrixEncoding::q6_k ? linear_superblocks<Q6K, 2>
+                      : w.encoding != MatrixEncoding::q4_k ? linear_pairs<Q5>
+                      : is_long(x)                         ? linear_pairs<Q4K>
+                                                           : linear_superblocks<Q4K, 2>;
+  linear(x, w, bias, tile_begin, tile_end, y, ldy);
+}
+
 }  // namespace
 }  // namespace satchel
 
@@ -150,6 +124,8 @@ constexpr KernelTable with_own(KernelTable table) {
   table.attention = attention_by_length;
   table.linear_q4_16 = linear_pairs<Q4>;
   table.linear_q8_16 = linear_pairs<Q8>;
+  table.linear_k_16 = linear_k_16;
+  table.unpacks_for_tokens = kLongBlock;
   return table;
 }
 

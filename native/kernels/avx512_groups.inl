@@ -14,10 +14,10 @@ void block(const StepJob& job, int64_t first, int64_t tile, int64_t distance, Co
   const PackedMatrix& w = job.w;
   const int64_t groups = w.cols / w.group,
                 steps = kGroupSteps > 0 ? kGroupSteps : w.group / Code::kColumns;
-  const int64_t tile_bytes = w.cols / Code::kColumns * 64;
+  const int64_t tile_bytes = w.cols / Code::kColumns * Code::kStepBytes;
   const uint8_t* codes = w.codes + tile * tile_bytes;
   const int64_t stream = distance * tile_bytes;
-  HalfScales scales(w, tile, distance);
+  typename Code::template Scales<T> scales(w, tile, distance);
   const int8_t* activations = x.codes + first * x.stride;
   const int32_t* sums = x.sums + first * groups;
   const StreamsAhead ahead(x);
@@ -28,7 +28,9 @@ void block(const StepJob& job, int64_t first, int64_t tile, int64_t distance, Co
     for (int m = 0; m < M; ++m) acc[t][m] = broadcast(0.0f);
   }
   for (int64_t g = 0; g < groups; ++g) {
-    if constexpr (M == 1) ahead.ask<T>(codes + g * steps * 64, stream, steps * 64);
+    if constexpr (M == 1) {
+      ahead.ask<T>(codes + g * steps * Code::kStepBytes, stream, steps * Code::kStepBytes);
+    }
     if constexpr (M > 1) next.ask();
     __m512i dots[T][M];
     SATCHEL_UNROLL
@@ -41,8 +43,8 @@ void block(const StepJob& job, int64_t first, int64_t tile, int64_t distance, Co
     const auto step = [&](int64_t s) {
       SATCHEL_UNROLL
       for (int t = 0; t < T; ++t) {
-        Code::template add<M>(codes + t * stream + s * 64, activations + s * Code::kColumns,
-                              x.stride, dots[t]);
+        Code::template add<M>(codes + t * stream + s * Code::kStepBytes,
+                              activations + s * Code::kColumns, x.stride, dots[t]);
       }
     };
     int64_t s = g * steps;
@@ -65,6 +67,7 @@ void block(const StepJob& job, int64_t first, int64_t tile, int64_t distance, Co
       SATCHEL_UNROLL
       for (int m = 0; m < M; ++m) {
         acc[t][m] = fma(_mm512_cvtepi32_ps(dots[t][m]), scale, acc[t][m]);
+        acc[t][m] = with_minimum<Code>(scales, t, sums[m * groups + g], acc[t][m]);
       }
     }
     scales.next();
@@ -134,7 +137,7 @@ void one_row_of_groups_of_32(const QuantizedRows& x, const PackedMatrix& w, cons
 template <class Code, int T>
 void one_row(const QuantizedRows& x, const PackedMatrix& w, const float* bias, int64_t tile,
              int64_t distance, float* y) {
-  if constexpr (Code::kColumns == Q4::kColumns) {
+  if constexpr (Code::kMayHaveRuns) {
     if (w.group == 32) return one_row_of_groups_of_32<Code, T>(x, w, bias, tile, distance, y);
   }
   CodesAhead none;
@@ -159,8 +162,8 @@ template <class Code, int M>
 void group_tiles(const StepJob& job, int64_t row, int64_t tile_begin, int64_t tile_end,
                  CodesAhead ahead) {
   constexpr int T = M <= 2 ? kTilesForOneRow : kStepTiles;
-  constexpr int kUsual = 32 / Code::kColumns;  // steps of a group of 32 columns
-  const bool usual = job.w.group == 32;
+  constexpr int kUsual = Code::kUsualGroup / Code::kColumns;  // steps of a group
+  const bool usual = job.w.group == Code::kUsualGroup;
   const auto several = usual ? block<Code, M, T, kUsual> : block<Code, M, T>;
   const auto single = usual ? block<Code, M, 1, kUsual> : block<Code, M, 1>;
   const int64_t distance = (tile_end - tile_begin) / T;
@@ -175,8 +178,8 @@ void linear_groups(const QuantizedRows& x, const PackedMatrix& w, const float* b
                                                  group_tiles<Code, 3>, group_tiles<Code, 4>,
                                                  group_tiles<Code, 5>, group_tiles<Code, 6>};
   if (x.rows == 1) return linear_row<Code>(x, w, bias, tile_begin, tile_end, y);
-  walk_strips({x, w, bias, y, ldy}, {x.rows, kMostStepRows, kMostStepRows}, 64 / Code::kColumns,
-              tile_begin, tile_end, tiles_of);
+  walk_strips({x, w, bias, y, ldy}, {x.rows, kMostStepRows, kMostStepRows},
+              Code::kStepBytes / Code::kColumns, tile_begin, tile_end, tiles_of);
 }
 
 }  // namespace

@@ -32,7 +32,7 @@ __attribute__((noinline)) void chunk_rows(const QuantizedRows& x, int64_t row,
                                           float (*results)[kTilesTogether][kTileRows], float* y,
                                           int64_t ldy) {
   const int64_t groups = w.cols / w.group;
-  HalfScales scales(w, tile, 1, chunk.first_group);
+  typename Code::template Scales<T> scales(w, tile, 1, chunk.first_group);
   const int8_t* activations = x.codes + row * x.stride + chunk.first_group * w.group;
 
   // The sums start at minus the codes' offset times the sum of the activations, which leaves the
@@ -79,6 +79,8 @@ __attribute__((noinline)) void chunk_rows(const QuantizedRows& x, int64_t row,
       SATCHEL_UNROLL
       for (int m = 0; m < M; ++m) {
         acc[t][m] = fma(_mm512_cvtepi32_ps(dots[t][m]), scale, acc[t][m]);
+        const int32_t* sums = x.sums + (row + m) * groups + chunk.first_group;
+        acc[t][m] = with_minimum<Code>(scales, t, sums[g], acc[t][m]);
       }
     }
     scales.next();

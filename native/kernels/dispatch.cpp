@@ -167,11 +167,13 @@ const std::string& amx_problem() {
 [[maybe_unused]] KernelTable derived_table(KernelTable base, const char* name,
                                            decltype(KernelTable::linear_q4) linear_q4,
                                            decltype(KernelTable::linear_q8) linear_q8,
+                                           decltype(KernelTable::linear_k) linear_k,
                                            decltype(KernelTable::linear_i8) linear_i8,
                                            decltype(KernelTable::conv_i8) conv_i8) {
   base.name = name;
   base.linear_q4 = linear_q4;
   base.linear_q8 = linear_q8;
+  base.linear_k = linear_k;
   base.linear_i8 = linear_i8;
   base.conv_i8 = conv_i8;
   return base;
@@ -186,7 +188,7 @@ std::vector<const KernelTable*> find_kernels() {
   if (features().avx512) tables.push_back(&avx512_table);
   static const KernelTable amx = [] {
     KernelTable table = derived_table(avx512_table, "amx", amx_linear_q4, amx_linear_q8,
-                                      amx_linear_i8, amx_conv_i8);
+                                      avx512_table.linear_k, amx_linear_i8, amx_conv_i8);
     table.linear_q4_16 = table.linear_q8_16 = nullptr;  // tiles add up either digit
     table.rows_apart = 1024;  // weights take longer to unpack than to multiply with a few rows
     table.tiles_together = 8;
@@ -201,10 +203,10 @@ std::vector<const KernelTable*> find_kernels() {
 #endif
 #ifdef SATCHEL_AARCH64
   static const KernelTable dotprod =
-      derived_table(neon_table, "dotprod", dotprod_linear_q4, dotprod_linear_q8, dotprod_linear_i8,
-                    dotprod_conv_i8);
+      derived_table(neon_table, "dotprod", dotprod_linear_q4, dotprod_linear_q8, dotprod_linear_k,
+                    dotprod_linear_i8, dotprod_conv_i8);
   static const KernelTable i8mm = derived_table(neon_table, "i8mm", i8mm_linear_q4, i8mm_linear_q8,
-                                                i8mm_linear_i8, i8mm_conv_i8);
+                                                i8mm_linear_k, i8mm_linear_i8, i8mm_conv_i8);
   const ArmFeatures arm = arm_features();
   tables.push_back(&neon_table);
   if (arm.dotprod) tables.push_back(&dotprod);

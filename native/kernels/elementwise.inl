@@ -8,26 +8,42 @@ namespace {
 
 inline F load_part(const float* p, int64_t n) { return n >= kLanes ? load(p) : load_n(p, n); }
 
-// exp(x) to about 1e-7 relative; 0 below -87.3, where floats become subnormal.
-inline F exponential(F x) {
+// exp(x) of N vectors, in place, to about 1e-7 relative; 0 below -87.3, where floats become
+// subnormal. Step by step for all of them: each step of one waits for the step before.
+template <int N>
+inline void exponentials(F* x) {
   constexpr float kLowest = -87.33f, kHighest = 88.37f;
   constexpr float kRound = 12582912.0f;  // 1.5 * 2^23: adding it rounds to an integer
-  const F clamped = smaller(broadcast(kHighest), larger(broadcast(kLowest), x));
-  const F shifted = fma(clamped, broadcast(1.44269504088896341f), broadcast(kRound));
-  const F n = shifted - broadcast(kRound);
+  constexpr float kLogarithm = 1.44269504088896341f;
+  constexpr float kCoefficients[] = {1.0f / 5040, 1.0f / 720, 1.0f / 120, 1.0f / 24,
+                                     1.0f / 6,    0.5f,       1.0f,       1.0f};
+  F shifted[N], r[N], p[N];
+  SATCHEL_UNROLL
+  for (int i = 0; i < N; ++i) r[i] = smaller(broadcast(kHighest), larger(broadcast(kLowest), x[i]));
+  SATCHEL_UNROLL
+  for (int i = 0; i < N; ++i) shifted[i] = fma(r[i], broadcast(kLogarithm), broadcast(kRound));
   // ln 2 in two parts, so that n * ln 2 is taken off without rounding error.
-  F r = fma(n, broadcast(-0.693359375f), clamped);
-  r = fma(n, broadcast(2.12194440e-4f), r);
-  F p = broadcast(1.0f / 5040);
-  p = fma(p, r, broadcast(1.0f / 720));
-  p = fma(p, r, broadcast(1.0f / 120));
-  p = fma(p, r, broadcast(1.0f / 24));
-  p = fma(p, r, broadcast(1.0f / 6));
-  p = fma(p, r, broadcast(0.5f));
-  p = fma(p, r, broadcast(1.0f));
-  p = fma(p, r, broadcast(1.0f));
-  const F power = from_bits((to_bits(shifted) << 23) + (127u << 23));
-  return zero_where_below(x, kLowest, p * power);
+  SATCHEL_UNROLL
+  for (int i = 0; i < N; ++i) {
+    const F n = shifted[i] - broadcast(kRound);
+    r[i] = fma(n, broadcast(2.12194440e-4f), fma(n, broadcast(-0.693359375f), r[i]));
+    p[i] = broadcast(kCoefficients[0]);
+  }
+  SATCHEL_UNROLL
+  for (int c = 1; c < 8; ++c) {
+    SATCHEL_UNROLL
+    for (int i = 0; i < N; ++i) p[i] = fma(p[i], r[i], broadcast(kCoefficients[c]));
+  }
+  SATCHEL_UNROLL
+  for (int i = 0; i < N; ++i) {
+    const F power = from_bits((to_bits(shifted[i]) << 23) + (127u << 23));
+    x[i] = zero_where_below(x[i], kLowest, p[i] * power);
+  }
+}
+
+inline F exponential(F x) {
+  exponentials<1>(&x);
+  return x;
 }
 
 // tanh(x): a polynomial near 0, where 1 - 2 / (e^2x + 1) would cancel.

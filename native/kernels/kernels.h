@@ -26,10 +26,17 @@ enum class MatrixEncoding : uint8_t {
   q8_offset = 7,
   i8 = 8,
   q4_steps = 9,
+  q5 = 10,
+  q5_min = 11,
+  q4_k = 12,
+  q5_k = 13,
+  q6_k = 14,
 };
 
 // q4_steps: columns whose groups share a step, from a multiple of it on.
 inline constexpr int64_t kRunColumns = 1024;
+// K-quants: columns whose groups share a step of 16 bits.
+inline constexpr int64_t kSuperblock = 256;
 
 // The weight of a linear layer or an embedding: [rows, cols], packed.
 //   f32, f16  [tiles][cols][16]
@@ -48,22 +55,74 @@ inline constexpr int64_t kRunColumns = 1024;
 //   q4_offset, q8_offset
 //             a q4 or q8 and a number for each group, f32 [tiles][cols/group][16], which is added
 //             to q * scale; to a kernel they are q4 and q8
-// What is added to a group is a matrix of floats [rows, cols/group] in its own right, and the
-// caller multiplies it with the sums of the activations' groups: see linear_f16 and linear_f32.
-// A weight is q * scale; scales are fp16 [tiles][cols/group][16] and may be negative.
-// Codes are unsigned because VNNI multiplies unsigned by signed bytes; the offset is taken
-// back with the sums of the activations.
+//   q5        [tiles][cols/32][5][16][4] bytes: the lower five bits of byte j of line k are column
+//             32i + 4k + j; what is left of byte j of all lines, one behind the other from the
+//             lowest bits on, are columns 32i + 20 + j, 32i + 24 + j and 32i + 28 + j; code = q +
+//             16
+//   q5_min    a q5 whose codes count from 0, with minima as q4_min
+//   q6_k      [tiles][cols/16][3][16][4] bytes: as q5 with six bits, of columns 16i + 4k + j, and
+//             16i + 12 + j in what is left of the three lines; code = q + 32. The group is 16, and
+//             a scale is a whole number times the step of its super-block: each tile has for each
+//             kSuperblock columns the steps, f16 [16], and the whole numbers, int8 [16 groups][16]
+//   q4_k, q5_k
+//             the codes of q4_min and q5_min in groups of 32, whose scales and minima are whole
+//             numbers of six bits times steps: each tile has for each kSuperblock columns the steps
+//             of scales, f16 [16], those of minima, and the whole numbers in three lines of 64
+//             bytes [4][16]: of byte i the first has the lower nibbles of the scales of group i
+//             and, in its upper half, i + 4, the second those of the minima, the third from its
+//             lowest bits on the upper two of both scales and of both minima. A weight is q * scale
+//             - minimum, and the kernels multiply the minima too
+// What is added to a group of q4_min, q5_min, q4_offset and q8_offset is a matrix of floats [rows,
+// cols/group] in its own right, and the caller multiplies it with the sums of the activations'
+// groups: see linear_f16 and linear_f32. A weight is q * scale; scales are fp16
+// [tiles][cols/group][16] and may be negative. Codes are unsigned because VNNI multiplies unsigned
+// by signed bytes; the offset is taken back with the sums of the activations.
 struct PackedMatrix {
   MatrixEncoding encoding;
   int64_t rows;
   int64_t cols;
-  int64_t group;  // q4, q8: columns that share a scale; divides cols; q4: a multiple of 8, q8: of 4
+  int64_t group;  // columns that share a scale; divides cols; q4: a multiple of 8, q8: 4, q5: 32
   const uint8_t* codes;
-  const uint16_t* scales;  // in units of 16 bits also for q4_steps; null for f32 and f16
+  const uint16_t* scales;  // in units of 16 bits, whatever they are; null for f32 and f16
 };
 
-// What the scales of a tile of q4 and q8, or of q4_steps, take in units of 16 bits.
+static inline bool has_superblocks(MatrixEncoding encoding) {
+  return encoding == MatrixEncoding::q4_k || encoding == MatrixEncoding::q5_k ||
+         encoding == MatrixEncoding::q6_k;
+}
+// Whether codes are the work of linear_k: those of 5 and 6 bits, and all K-quants.
+static inline bool is_k(MatrixEncoding encoding) {
+  return has_superblocks(encoding) || encoding == MatrixEncoding::q5 ||
+         encoding == MatrixEncoding::q5_min;
+}
+
+// The bytes that the codes of a tile take for each column.
+static inline int64_t column_bytes(MatrixEncoding encoding) {
+  switch (encoding) {
+    case MatrixEncoding::f32:
+      return 64;
+    case MatrixEncoding::f16:
+      return 32;
+    case MatrixEncoding::q8:
+    case MatrixEncoding::q8_offset:
+    case MatrixEncoding::i8:
+      return 16;
+    case MatrixEncoding::q6_k:
+      return 12;
+    case MatrixEncoding::q5:
+    case MatrixEncoding::q5_min:
+    case MatrixEncoding::q5_k:
+      return 10;
+    default:
+      return 8;
+  }
+}
+
+// What the scales of a tile take in units of 16 bits.
 static inline int64_t scales_in_tile(MatrixEncoding encoding, int64_t cols, int64_t group) {
+  if (has_superblocks(encoding)) {
+    return cols / kSuperblock * kTileRows * (encoding == MatrixEncoding::q6_k ? 9 : 8);
+  }
   if (encoding != MatrixEncoding::q4_steps) return cols / group * kTileRows;
   const int64_t runs = (cols + kRunColumns - 1) / kRunColumns;
   return (runs * static_cast<int64_t>(sizeof(float)) + cols / group) * kTileRows / 2;
@@ -97,7 +156,8 @@ struct QuantizedRows {
   int8_t* codes;   // [rows][stride], the bytes past cols are zero
   float* scales;   // [rows]
   int32_t* sums;   // [rows][cols/group]: the sum of the codes of each group, by which a kernel
-                   // takes back the offset of q4's codes; for q4_min the caller sets them to zero
+                   // takes back the offset of the weights' codes; for q4_min and q5_min the caller
+                   // sets them to zero
   int64_t digits = 1;  // rows of codes that a token has: 2 with 16 bits
 };
 
@@ -110,7 +170,7 @@ inline constexpr int kLargest16 = kDigitBase * 127 + 127;
 
 // Whether 32 bits hold the sum of a group's products with activations of 16 bits.
 static inline bool sums_hold_16_bits(const PackedMatrix& w) {
-  const int64_t largest = w.encoding == MatrixEncoding::q8 ? 128 : 16;
+  const int64_t largest = w.encoding == MatrixEncoding::q8 ? 128 : is_k(w.encoding) ? 64 : 16;
   return w.group * largest * kLargest16 <= INT32_MAX;
 }
 
@@ -303,6 +363,9 @@ struct KernelTable {
   // Whether fetching the weight of a layer takes longer than multiplying it with a few rows:
   // threads then share it out rather than each reading all of it.
   bool weights_are_dear = false;
+  // From so many tokens on, linear_k takes both digits of tokens of 16 bits to codes of 5 and 6
+  // bits that it unpacks once, rather than linear_k_16 unpacking them for a few tokens at a time.
+  int64_t unpacks_for_tokens = INT64_MAX;
   // What conv_i8 is faster with than linear_i8 on a panel: kernels of one row, or with multiples of
   // so many columns in each, and rows of so many pixels, or two of them in so many windows side by
   // side.
@@ -323,13 +386,19 @@ struct KernelTable {
   void (*linear_q8)(const QuantizedRows& x, const PackedMatrix& w, const float* bias,
                     int64_t tile_begin, int64_t tile_end, float* y, int64_t ldy);
 
+  // q5, q5_min, q4_k, q5_k and q6_k.
+  void (*linear_k)(const QuantizedRows& x, const PackedMatrix& w, const float* bias,
+                   int64_t tile_begin, int64_t tile_end, float* y, int64_t ldy);
+
   // The same for activations of 16 bits, with one row of y for two of x: where a table has them,
-  // the weight has scales of 16 bits, and sums_hold_16_bits(w). Else linear_q4 and linear_q8 give
-  // the rows of both digits, which add up.
+  // the weight is no q4_steps, and sums_hold_16_bits(w). Else linear_q4, linear_q8 and linear_k
+  // give the rows of both digits, which add up.
   void (*linear_q4_16)(const QuantizedRows& x, const PackedMatrix& w, const float* bias,
                        int64_t tile_begin, int64_t tile_end, float* y, int64_t ldy) = nullptr;
   void (*linear_q8_16)(const QuantizedRows& x, const PackedMatrix& w, const float* bias,
                        int64_t tile_begin, int64_t tile_end, float* y, int64_t ldy) = nullptr;
+  void (*linear_k_16)(const QuantizedRows& x, const PackedMatrix& w, const float* bias,
+                      int64_t tile_begin, int64_t tile_end, float* y, int64_t ldy) = nullptr;
 
   // One row of a packed matrix as floats: an embedding lookup.
   void (*unpack_row)(const PackedMatrix& w, int64_t row, float* out);
@@ -410,19 +479,23 @@ struct KernelTable {
                           FloatFinish finish, const int64_t* at, float* y);
 };
 
-// What multiplies a weight with tokens of so many digits, and how many rows of results each has.
+// What multiplies a weight with so many tokens of so many digits, and how many rows of results each
+// has.
 struct QuantizedKernel {
   decltype(KernelTable::linear_q4) run;
   int64_t rows;
 };
 static inline QuantizedKernel quantized_kernel(const KernelTable& table, const PackedMatrix& w,
-                                               int64_t digits) {
-  const bool bytes = w.encoding == MatrixEncoding::q8;
-  const auto whole = bytes ? table.linear_q8_16 : table.linear_q4_16;
-  if (digits == 2 && whole && w.encoding != MatrixEncoding::q4_steps && sums_hold_16_bits(w)) {
+                                               int64_t digits, int64_t tokens) {
+  const bool bytes = w.encoding == MatrixEncoding::q8, k = is_k(w.encoding);
+  const auto whole = k ? table.linear_k_16 : bytes ? table.linear_q8_16 : table.linear_q4_16;
+  const bool unpacks =
+      k && w.encoding != MatrixEncoding::q4_k && tokens >= table.unpacks_for_tokens;
+  if (digits == 2 && whole && !unpacks && w.encoding != MatrixEncoding::q4_steps &&
+      sums_hold_16_bits(w)) {
     return {whole, 1};
   }
-  return {bytes ? table.linear_q8 : table.linear_q4, digits};
+  return {k ? table.linear_k : bytes ? table.linear_q8 : table.linear_q4, digits};
 }
 
 // Scratch that one attention call needs, in floats; the same for every table.

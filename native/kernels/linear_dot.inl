@@ -44,6 +44,7 @@ struct Q4Dot : Q4Layout {
 };
 
 struct Q4StepsDot : Q4Dot {
+  template <int T>
   using Scales = StepScales;
 };
 
@@ -73,6 +74,47 @@ struct Q8Dot : Q8Layout {
     }
   }
 };
+
+template <class Layout>
+struct PackedDot {
+  static constexpr int64_t kColumnBytes = Layout::kColumnBytes;
+
+  template <int M, int V>
+  static inline void add(Operands& o, int64_t columns, int32x4_t (*dots)[V]) {
+    for (; columns > 0; columns -= Layout::kColumns) {
+      int8x16_t x[M][Layout::kColumns / 16];
+      SATCHEL_UNROLL
+      for (int m = 0; m < M; ++m) {
+        SATCHEL_UNROLL
+        for (int i = 0; i < Layout::kColumns / 16; ++i) {
+          x[m][i] = vld1q_s8(o.x + m * o.stride + 16 * i);
+        }
+      }
+      SATCHEL_UNROLL
+      for (int v = 0; v < V; ++v) {
+        const PackedLines<Layout> lines(o.vector(v));
+        SATCHEL_UNROLL
+        for (int i = 0; i < Layout::kColumns / 16; ++i) {
+          const int8x16_t weights[4] = {lines.four(4 * i), lines.four(4 * i + 1),
+                                        lines.four(4 * i + 2), lines.four(4 * i + 3)};
+          SATCHEL_UNROLL
+          for (int m = 0; m < M; ++m) {
+            dots[m][v] = vdotq_laneq_s32(dots[m][v], weights[0], x[m][i], 0);
+            dots[m][v] = vdotq_laneq_s32(dots[m][v], weights[1], x[m][i], 1);
+            dots[m][v] = vdotq_laneq_s32(dots[m][v], weights[2], x[m][i], 2);
+            dots[m][v] = vdotq_laneq_s32(dots[m][v], weights[3], x[m][i], 3);
+          }
+        }
+      }
+      o.codes += Layout::kStepBytes, o.x += Layout::kColumns;
+    }
+  }
+};
+
+using Q5Dot = HalfScaled5<PackedDot<Bits5>>;
+using Q4KDot = SixBitScaled<Q4Dot>;
+using Q5KDot = SixBitScaled<PackedDot<Bits5>>;
+using Q6KDot = ByteScaled6<PackedDot<Bits6>>;
 
 // Two tiles at once for a single row: eight chains of sums, and two streams of weights.
 // Four rows by a tile: the sums of a group fill half of the registers.

@@ -3,6 +3,7 @@
 // Included after lanes_neon.h.
 
 #include "scales.inl"
+#include "packed_bits.h"
 
 namespace satchel {
 namespace {
@@ -19,14 +20,40 @@ inline int8x16_t broadcast4(const int8_t* p) {
 // The codes of q4 and q8: how many columns a step of 64 bytes has, and what the codes' offset is
 // after unpacking. Nibbles stay unsigned, and the sums of the activations take the offset back.
 struct Q4Layout {
+  template <int T>
   using Scales = HalfScales;
-  static constexpr int64_t kColumns = 8;
+  static constexpr int64_t kColumnBytes = 8;
   static constexpr int kOffset = 8;
+  static constexpr bool kHasMinima = false;
 };
 struct Q8Layout {
+  template <int T>
   using Scales = HalfScales;
-  static constexpr int64_t kColumns = 4;
+  static constexpr int64_t kColumnBytes = 16;
   static constexpr int kOffset = 0;
+  static constexpr bool kHasMinima = false;
+};
+// What the encodings of linear_k add to how their codes are multiplied: see kernels.h.
+template <class Codes>
+struct HalfScaled5 : Codes {
+  template <int T>
+  using Scales = HalfScales;
+  static constexpr int kOffset = 16;
+  static constexpr bool kHasMinima = false;
+};
+template <class Codes>
+struct SixBitScaled : Codes {
+  template <int T>
+  using Scales = SixBitScales<T>;
+  static constexpr int kOffset = 0;
+  static constexpr bool kHasMinima = true;
+};
+template <class Codes>
+struct ByteScaled6 : Codes {
+  template <int T>
+  using Scales = ByteScales<T>;
+  static constexpr int kOffset = 32;
+  static constexpr bool kHasMinima = false;
 };
 
 inline int8x16_t low_nibbles(uint8x16_t bytes) {
@@ -35,6 +62,32 @@ inline int8x16_t low_nibbles(uint8x16_t bytes) {
 inline int8x16_t high_nibbles(uint8x16_t bytes) {
   return vreinterpretq_s8_u8(vshrq_n_u8(bytes, 4));
 }
+// A vector of each line of a step of 5 or 6 bits.
+template <class Layout>
+struct PackedLines {
+  uint8x16_t lines[Layout::kLines];
+
+  explicit PackedLines(const uint8_t* step) {
+    SATCHEL_UNROLL
+    for (int line = 0; line < Layout::kLines; ++line) lines[line] = vld1q_u8(step + line * 64);
+  }
+  // The bytes of the i-th four columns.
+  int8x16_t four(int i) const {
+    if (i < Layout::kLines) {
+      return vreinterpretq_s8_u8(vandq_u8(lines[i], vdupq_n_u8(Layout::kMask)));
+    }
+    uint8x16_t found = vdupq_n_u8(0);
+    SATCHEL_UNROLL
+    for (int line = 0; line < Layout::kLines; ++line) {
+      const auto piece = Layout::piece(i, line);
+      if (piece.mask == 0) continue;
+      const uint8x16_t moved = vshlq_u8(lines[line], vdupq_n_s8(static_cast<int8_t>(-piece.down)));
+      found = vorrq_u8(found, vandq_u8(moved, vdupq_n_u8(static_cast<uint8_t>(piece.mask))));
+    }
+    return vreinterpretq_s8_u8(found);
+  }
+};
+
 inline int8x16_t signed_bytes(uint8x16_t bytes) {
   return vreinterpretq_s8_u8(veorq_u8(bytes, vdupq_n_u8(0x80)));
 }
@@ -62,9 +115,10 @@ struct Operands {
   const int8_t* x;
   int64_t stride;
 
-  uint8x16_t weights(int v) const {
-    return vld1q_u8(codes + v / kQuarters * tile_bytes + v % kQuarters * 16);
+  const uint8_t* vector(int v) const {
+    return codes + v / kQuarters * tile_bytes + v % kQuarters * 16;
   }
+  uint8x16_t weights(int v) const { return vld1q_u8(vector(v)); }
 };
 
 // M rows of activations against V vectors of weights: half a tile, or whole tiles. Code::add adds
@@ -72,11 +126,11 @@ struct Operands {
 template <class Code, int M, int V>
 void block(const QuantizedRows& x, int64_t first, const PackedMatrix& w, const float* bias,
            int64_t vector, float* y, int64_t ldy) {
-  const int64_t groups = w.cols / w.group, tile_bytes = w.cols / Code::kColumns * 64;
+  const int64_t groups = w.cols / w.group, tile_bytes = w.cols * Code::kColumnBytes;
   const int64_t tile = vector / kQuarters, quarter = vector % kQuarters;
   Operands operands{w.codes + tile * tile_bytes + quarter * 16, tile_bytes,
                     x.codes + first * x.stride, x.stride};
-  typename Code::Scales scales(w, tile);
+  typename Code::template Scales<(V + kQuarters - 1) / kQuarters> scales(w, tile);
   const int32_t* sums = x.sums + first * groups;
   F acc[M][V];
   SATCHEL_UNROLL
@@ -99,6 +153,14 @@ void block(const QuantizedRows& x, int64_t first, const PackedMatrix& w, const f
       const F scale = scales.at(v / kQuarters, (quarter + v % kQuarters) * kVectorRows);
       SATCHEL_UNROLL
       for (int m = 0; m < M; ++m) acc[m][v] = fma(vcvtq_f32_s32(dots[m][v]), scale, acc[m][v]);
+      if constexpr (Code::kHasMinima) {
+        const F minimum = scales.minimum(v / kQuarters, (quarter + v % kQuarters) * kVectorRows);
+        SATCHEL_UNROLL
+        for (int m = 0; m < M; ++m) {
+          const auto sum = static_cast<float>(sums[m * groups]);
+          acc[m][v] = fma(minimum, broadcast(-sum), acc[m][v]);
+        }
+      }
     }
     scales.next();
   }

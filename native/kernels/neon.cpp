@@ -74,6 +74,7 @@ struct Q4 : Q4Layout {
 };
 
 struct Q4Steps : Q4 {
+  template <int T>
   using Scales = StepScales;
 };
 
@@ -127,6 +128,41 @@ struct Q8 : Q8Layout {
   }
 };
 
+// All products of a step of 5 or 6 bits fit in 16 bits.
+template <class Layout>
+struct Packed {
+  static constexpr int64_t kColumnBytes = Layout::kColumnBytes;
+  static_assert(Layout::kFours <= Layout::kProductsIn16Bits);
+
+  template <int M, int V>
+  static inline void add(Operands& o, int64_t columns, int32x4_t (*dots)[V]) {
+    for (; columns > 0; columns -= Layout::kColumns) {
+      SATCHEL_UNROLL
+      for (int v = 0; v < V; ++v) {
+        const PackedLines<Layout> lines(o.vector(v));
+        Halves sums[M];
+        SATCHEL_UNROLL
+        for (int m = 0; m < M; ++m) sums[m] = {vdupq_n_s16(0), vdupq_n_s16(0)};
+        SATCHEL_UNROLL
+        for (int i = 0; i < Layout::kFours; ++i) {
+          const int8x16_t weights = lines.four(i);
+          SATCHEL_UNROLL
+          for (int m = 0; m < M; ++m) {
+            add_products(sums[m], weights, broadcast4(o.x + m * o.stride + 4 * i));
+          }
+        }
+        SATCHEL_UNROLL
+        for (int m = 0; m < M; ++m) {
+          const int32x4_t both =
+              vpaddq_s32(vpaddlq_s16(sums[m].first), vpaddlq_s16(sums[m].second));
+          dots[m][v] = vaddq_s32(dots[m][v], both);
+        }
+      }
+      o.codes += Layout::kStepBytes, o.x += Layout::kColumns;
+    }
+  }
+};
+
 void linear_q4(const QuantizedRows& x, const PackedMatrix& w, const float* bias, int64_t tile_begin,
                int64_t tile_end, float* y, int64_t ldy) {
   const auto linear = w.encoding == MatrixEncoding::q4_steps ? linear_rows<Q4Steps, 4, 2, 4>
@@ -137,6 +173,16 @@ void linear_q4(const QuantizedRows& x, const PackedMatrix& w, const float* bias,
 void linear_q8(const QuantizedRows& x, const PackedMatrix& w, const float* bias, int64_t tile_begin,
                int64_t tile_end, float* y, int64_t ldy) {
   linear_rows<Q8, 8, 2, 4>(x, w, bias, tile_begin, tile_end, y, ldy);
+}
+
+void linear_k(const QuantizedRows& x, const PackedMatrix& w, const float* bias, int64_t tile_begin,
+              int64_t tile_end, float* y, int64_t ldy) {
+  const auto linear =
+      w.encoding == MatrixEncoding::q4_k   ? linear_rows<SixBitScaled<Q4>, 4, 2, 4>
+      : w.encoding == MatrixEncoding::q5_k ? linear_rows<SixBitScaled<Packed<Bits5>>, 4, 2, 4>
+      : w.encoding == MatrixEncoding::q6_k ? linear_rows<ByteScaled6<Packed<Bits6>>, 4, 2, 4>
+                                           : linear_rows<HalfScaled5<Packed<Bits5>>, 4, 2, 4>;
+  linear(x, w, bias, tile_begin, tile_end, y, ldy);
 }
 
 }  // namespace

@@ -55,8 +55,39 @@ struct Q4Pairs : Q4Dot {
 
 struct Q4StepsPairs : Q4Pairs<8> {
   using Dot = Q4StepsDot;
+  template <int T>
   using Scales = StepScales;
 };
+
+struct Q4KPairs : SixBitScaled<Q4Pairs<0>> {
+  using Dot = Q4KDot;
+};
+
+// Codes of 5 and 6 bits count from `Zero`, which is 0 for those that count from 0.
+template <class Layout, class DotCode, int Zero = DotCode::kOffset>
+struct PackedPairs : DotCode {
+  using Dot = DotCode;
+  static void unpack(const uint8_t* tile_codes, int64_t first, int64_t columns, int8_t* out) {
+    const int8x16_t offset = vdupq_n_s8(Zero);
+    const uint8_t* codes = tile_codes + first * Layout::kColumnBytes;
+    for (int64_t c = 0; c < columns; c += Layout::kColumns, codes += Layout::kStepBytes) {
+      SATCHEL_UNROLL
+      for (int v = 0; v < kQuarters; ++v) {
+        const PackedLines<Layout> lines(codes + v * 16);
+        SATCHEL_UNROLL
+        for (int i = 0; i < Layout::kFours; i += 2) {
+          store_pairs(out + i * 64 + v * 32, vsubq_s8(lines.four(i), offset),
+                      vsubq_s8(lines.four(i + 1), offset));
+        }
+      }
+      out += Layout::kColumns * kTileRows;
+    }
+  }
+};
+using Q5Pairs = PackedPairs<Bits5, Q5Dot>;
+using Q5MinPairs = PackedPairs<Bits5, Q5Dot, 0>;
+using Q5KPairs = PackedPairs<Bits5, Q5KDot>;
+using Q6KPairs = PackedPairs<Bits6, Q6KDot>;
 
 struct Q8Pairs : Q8Dot {
   using Dot = Q8Dot;
@@ -129,27 +160,51 @@ inline void multiply_piece(const int8_t* x, int64_t stride, const int8_t* weight
   }
 }
 
-// Scales the sums of a group, adds them up, and clears them for the next group.
+// Each number of a vector of four rows twice, by pairs of rows.
+struct RowPairs {
+  F low, high;
+  explicit RowPairs(F rows) {
+    const float64x2_t four = vreinterpretq_f64_f32(rows);
+    low = vreinterpretq_f32_f64(vdupq_laneq_f64(four, 0));
+    high = vreinterpretq_f32_f64(vdupq_laneq_f64(four, 1));
+  }
+};
+
+// Scales the sums of a group, adds them up, and clears them for the next group. `sums` are those of
+// the group's activations, `groups` from one row's to the next's.
 template <int P, class Scales>
-inline void scale_group(const Scales& scales, int32x4_t (*dots)[kTilePairs], F (*acc)[kTilePairs]) {
+inline void scale_group(const Scales& scales, const int32_t* sums, int64_t groups,
+                        int32x4_t (*dots)[kTilePairs], F (*acc)[kTilePairs]) {
   SATCHEL_UNROLL
   for (int r = 0; r < kTilePairs; r += 2) {
-    const float64x2_t four = vreinterpretq_f64_f32(scales.at(0, r * 2));
-    const F low = vreinterpretq_f32_f64(vdupq_laneq_f64(four, 0));
-    const F high = vreinterpretq_f32_f64(vdupq_laneq_f64(four, 1));
+    const RowPairs scale(scales.at(0, r * 2));
     SATCHEL_UNROLL
     for (int p = 0; p < P; ++p) {
-      acc[p][r] = fma(vcvtq_f32_s32(dots[p][r]), low, acc[p][r]);
-      acc[p][r + 1] = fma(vcvtq_f32_s32(dots[p][r + 1]), high, acc[p][r + 1]);
+      acc[p][r] = fma(vcvtq_f32_s32(dots[p][r]), scale.low, acc[p][r]);
+      acc[p][r + 1] = fma(vcvtq_f32_s32(dots[p][r + 1]), scale.high, acc[p][r + 1]);
       dots[p][r] = dots[p][r + 1] = vdupq_n_s32(0);
+    }
+    if constexpr (requires { scales.minimum(0); }) {
+      const RowPairs minimum(scales.minimum(0, r * 2));
+      SATCHEL_UNROLL
+      for (int p = 0; p < P; ++p) {
+        const float first = -static_cast<float>(sums[2 * p * groups]),
+                    second = -static_cast<float>(sums[(2 * p + 1) * groups]);
+        const F both = {first, first, second, second};
+        acc[p][r] = fma(minimum.low, both, acc[p][r]);
+        acc[p][r + 1] = fma(minimum.high, both, acc[p][r + 1]);
+      }
     }
   }
 }
 
 // 2P rows of activations against a tile's chunk; what they gathered so far is in the last two.
 template <int P, class Scales>
-void multiply_chunk(const Chunk& chunk, Scales scales, const int8_t* x, int64_t stride,
+void multiply_chunk(const Chunk& chunk, Scales scales, const QuantizedRows& rows, int64_t row,
                     const int8_t* weights, int32x4_t (*saved)[kTilePairs], F (*acc)[kTilePairs]) {
+  const int64_t stride = rows.stride, groups = rows.cols / rows.group;
+  const int8_t* x = rows.codes + row * stride;
+  const int32_t* sums = rows.sums + row * groups + chunk.group;
   int32x4_t dots[P][kTilePairs];
   SATCHEL_UNROLL
   for (int p = 0; p < P; ++p) {
@@ -163,8 +218,9 @@ void multiply_chunk(const Chunk& chunk, Scales scales, const int8_t* x, int64_t 
     multiply_piece<P>(x, stride, weights, chunk.piece, dots);
     x += chunk.piece;
     weights += chunk.piece * kTileRows;
-    if (chunk.finishes) scale_group<P>(scales, dots, acc);
+    if (chunk.finishes) scale_group<P>(scales, sums, groups, dots, acc);
     scales.next();
+    ++sums;
   }
   if (chunk.finishes) return;
   SATCHEL_UNROLL
@@ -179,21 +235,20 @@ template <class Code>
 void multiply_tile(const QuantizedRows& x, int64_t first, int64_t rows, const PackedMatrix& w,
                    const float* bias, int64_t tile, float* y, int64_t ldy, Workspace& work) {
   const int64_t pairs = rows / 2;
-  const uint8_t* codes = w.codes + tile * (w.cols / Code::kColumns * 64);
+  const uint8_t* codes = w.codes + tile * w.cols * Code::kColumnBytes;
   std::memset(work.acc, 0, static_cast<size_t>(pairs) * sizeof work.acc[0]);
   for (int64_t begin = 0; begin < w.cols;) {
     const Chunk chunk = chunk_at(begin, w);
-    const typename Code::Scales scales(w, tile, 1, chunk.group);
+    const typename Code::template Scales<1> scales(w, tile, 1, chunk.group);
     Code::unpack(codes, begin, chunk.end - begin, work.weights);
-    const int8_t* activations = x.codes + first * x.stride;
     int64_t pair = 0;
     for (; pair + kPairsAtOnce <= pairs; pair += kPairsAtOnce) {
-      multiply_chunk<kPairsAtOnce>(chunk, scales, activations + 2 * pair * x.stride, x.stride,
-                                   work.weights, work.dots + pair, work.acc + pair);
+      multiply_chunk<kPairsAtOnce>(chunk, scales, x, first + 2 * pair, work.weights,
+                                   work.dots + pair, work.acc + pair);
     }
     if (pair < pairs) {
-      multiply_chunk<1>(chunk, scales, activations + 2 * pair * x.stride, x.stride, work.weights,
-                        work.dots + pair, work.acc + pair);
+      multiply_chunk<1>(chunk, scales, x, first + 2 * pair, work.weights, work.dots + pair,
+                        work.acc + pair);
     }
     begin = chunk.end;
   }
@@ -239,6 +294,16 @@ void i8mm_linear_q4(const QuantizedRows& x, const PackedMatrix& w, const float* 
   const auto run = w.encoding == MatrixEncoding::q4_min     ? linear_pairs<Q4Pairs<0>>
                    : w.encoding == MatrixEncoding::q4_steps ? linear_pairs<Q4StepsPairs>
                                                             : linear_pairs<Q4Pairs<8>>;
+  run(x, w, bias, tile_begin, tile_end, y, ldy);
+}
+
+void i8mm_linear_k(const QuantizedRows& x, const PackedMatrix& w, const float* bias,
+                   int64_t tile_begin, int64_t tile_end, float* y, int64_t ldy) {
+  const auto run = w.encoding == MatrixEncoding::q4_k     ? linear_pairs<Q4KPairs>
+                   : w.encoding == MatrixEncoding::q5_k   ? linear_pairs<Q5KPairs>
+                   : w.encoding == MatrixEncoding::q6_k   ? linear_pairs<Q6KPairs>
+                   : w.encoding == MatrixEncoding::q5_min ? linear_pairs<Q5MinPairs>
+                                                          : linear_pairs<Q5Pairs>;
   run(x, w, bias, tile_begin, tile_end, y, ldy);
 }
 

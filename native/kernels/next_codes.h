@@ -51,9 +51,7 @@ class NextCodes {
   const uint8_t* codes_;  // of the first tile
   int64_t tiles_ = 1, tile_bytes_ = 0, bytes_, share_, asked_ = 0;
 
-  static int64_t bytes_in_column(const PackedMatrix& w) {
-    return w.encoding == MatrixEncoding::q8 ? 16 : 8;
-  }
+  static int64_t bytes_in_column(const PackedMatrix& w) { return column_bytes(w.encoding); }
 };
 
 }  // namespace

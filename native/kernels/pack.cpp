@@ -298,7 +298,8 @@ PackedSizes packed_sizes(MatrixEncoding encoding, int64_t rows, int64_t cols, in
   if (encoding == MatrixEncoding::i8) {
     return {padded * ((static_cast<size_t>(cols) + 3) / 4 * 4), padded * sizeof(int32_t), 0};
   }
-  const int64_t unit = encoding == MatrixEncoding::q8 ? 4 : 8;
+  const bool five = encoding == MatrixEncoding::q5 || encoding == MatrixEncoding::q5_min;
+  const int64_t unit = encoding == MatrixEncoding::q8 ? 4 : five ? 32 : 8;
   if (group <= 0 || group % unit != 0 || cols % group != 0) {
     throw std::invalid_argument("a group must be a multiple of " + std::to_string(unit) +
                                 " and divide the columns: group " + std::to_string(group) +
@@ -308,8 +309,15 @@ PackedSizes packed_sizes(MatrixEncoding encoding, int64_t rows, int64_t cols, in
     throw std::invalid_argument("a group of q4_steps must divide " + std::to_string(kRunColumns) +
                                 ": " + std::to_string(group));
   }
-  const size_t codes = encoding == MatrixEncoding::q8 ? cells : cells / 2;
-  if (encoding == MatrixEncoding::q4_steps) {
+  const int64_t own_group = encoding == MatrixEncoding::q6_k ? 16 : 32;
+  if (has_superblocks(encoding) && (group != own_group || cols % kSuperblock != 0)) {
+    throw std::invalid_argument("a K-quant has groups of " + std::to_string(own_group) +
+                                " in blocks of " + std::to_string(kSuperblock) +
+                                " columns: group " + std::to_string(group) + ", columns " +
+                                std::to_string(cols));
+  }
+  const size_t codes = cells / kTileRows * static_cast<size_t>(column_bytes(encoding));
+  if (encoding == MatrixEncoding::q4_steps || has_superblocks(encoding)) {
     return {codes,
             padded / kTileRows * 2 * static_cast<size_t>(scales_in_tile(encoding, cols, group)), 0};
   }

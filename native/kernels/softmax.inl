@@ -3,49 +3,64 @@
 namespace satchel {
 namespace {
 
+// Zeros, and -inf behind them.
+struct NothingBehind {
+  float values[2 * kLanes];
+  constexpr NothingBehind() : values() {
+    for (int i = kLanes; i < 2 * kLanes; ++i) values[i] = -__builtin_inff();
+  }
+};
+constexpr NothingBehind kNothingBehind;
+
 // See KernelTable::softmax_block.
 void softmax_block(float* scores, int64_t n, float scale, const float* bias, SoftmaxState* state) {
-  F most = broadcast(state->largest);
-  const auto part = [n](const float* p, int64_t i) {
-    return i + kLanes <= n ? load(p + i) : load_n(p + i, n - i);
+  const F factor = broadcast(scale);
+  const auto score = [=](int64_t i) {
+    const int64_t there = n - i;
+    if (there >= kLanes) {
+      const F s = load(scores + i) * factor;
+      return bias ? s + load(bias + i) : s;
+    }
+    // What is missing is -inf, and counts for nothing.
+    F s = load_n(scores + i, there) * factor;
+    if (bias) s = s + load_n(bias + i, there);
+    return s + load(kNothingBehind.values + kLanes - there);
   };
-  const auto put = [n](float* p, int64_t i, F v) {
-    i + kLanes <= n ? store(p + i, v) : store_n(p + i, v, n - i);
-  };
-  float largest = state->largest;
+  F most = broadcast(state->largest), others = most;
   int64_t i = 0;
-  for (; i + kLanes <= n; i += kLanes) {
-    F s = load(scores + i) * broadcast(scale);
-    if (bias) s = s + load(bias + i);
-    store(scores + i, s);
-    most = larger(most, s);
+  for (; i + 2 * kLanes <= n; i += 2 * kLanes) {
+    most = larger(most, score(i));
+    others = larger(others, score(i + kLanes));
   }
-  largest = highest(most);
-  for (; i < n; ++i) {
-    float s = scores[i] * scale;
-    if (bias) s = s + bias[i];
-    scores[i] = s;
-    largest = s > largest || s != s ? s : largest;
-  }
+  for (; i < n; i += kLanes) most = larger(most, score(i));
+  const float largest = highest(larger(others, most));
   // Nothing but -inf so far: no key counts yet.
   const bool none = largest == -__builtin_inff();
   const F centre = broadcast(none ? 0.0f : largest);
   F total = broadcast(0.0f);
-  for (i = 0; i < n; i += kLanes) {
-    F p = exponential(part(scores, i) - centre);
-    put(scores, i, p);
-    if (i + kLanes > n) {
-      // Lanes past the end hold exp(0 - largest): they do not count.
-      float lanes[kLanes] = {};
-      store_n(lanes, p, n - i);
-      p = load(lanes);
+  constexpr int kTogether = 4;
+  for (i = 0; i + kTogether * kLanes <= n; i += kTogether * kLanes) {
+    F p[kTogether];
+    SATCHEL_UNROLL
+    for (int v = 0; v < kTogether; ++v) p[v] = score(i + v * kLanes) - centre;
+    exponentials<kTogether>(p);
+    SATCHEL_UNROLL
+    for (int v = 0; v < kTogether; ++v) {
+      store(scores + i + v * kLanes, p[v]);
+      total = total + p[v];
     }
+  }
+  for (; i < n; i += kLanes) {
+    const F p = exponential(score(i) - centre);
+    i + kLanes <= n ? store(scores + i, p) : store_n(scores + i, p, n - i);
     total = total + p;
   }
-  float old[kLanes] = {none || state->largest == -__builtin_inff() ? -100.0f
-                                                                   : state->largest - largest};
-  store(old, exponential(load(old)));
-  state->correction = state->total == 0.0f ? 0.0f : old[0];
+  state->correction = 0.0f;
+  if (state->total != 0.0f) {
+    float old[kLanes] = {state->largest - largest};
+    store(old, exponential(load(old)));
+    state->correction = old[0];
+  }
   state->total = state->total * state->correction + sum(total);
   state->largest = largest;
 }
@@ -65,15 +80,6 @@ inline U exponential_codes(F x) {
   p = fma(p, rest, broadcast(255.000018f));
   return to_bits(from_bits(to_bits(p) + (to_bits(shifted) << 23)) + broadcast(kRound));
 }
-
-// Zeros, and -inf behind them.
-struct NothingBehind {
-  float values[2 * kLanes];
-  constexpr NothingBehind() : values() {
-    for (int i = kLanes; i < 2 * kLanes; ++i) values[i] = -__builtin_inff();
-  }
-};
-constexpr NothingBehind kNothingBehind;
 
 // The scores of a row, in registers of which the last lacks some.
 struct ScoreRow {

@@ -12,6 +12,7 @@ constexpr KernelTable make_table(const char* name) {
                      .linear_f16 = linear_float<uint16_t>,
                      .linear_q4 = linear_q4,
                      .linear_q8 = linear_q8,
+                     .linear_k = linear_k,
                      .unpack_row = unpack_row,
                      .attention = attention,
                      .rms_norm = rms_norm,

@@ -68,6 +68,8 @@ void dotprod_linear_q4(const QuantizedRows& x, const PackedMatrix& w, const floa
                        int64_t tile_begin, int64_t tile_end, float* y, int64_t ldy);
 void dotprod_linear_q8(const QuantizedRows& x, const PackedMatrix& w, const float* bias,
                        int64_t tile_begin, int64_t tile_end, float* y, int64_t ldy);
+void dotprod_linear_k(const QuantizedRows& x, const PackedMatrix& w, const float* bias,
+                      int64_t tile_begin, int64_t tile_end, float* y, int64_t ldy);
 void dotprod_linear_i8(const uint8_t* x, int64_t ldx, int64_t m, const IntegerMatrix& w,
                        const IntegerResult& result, int64_t tile_begin, int64_t tile_end);
 void dotprod_conv_i8(const CodeWindows& x, const IntegerMatrix& w, const IntegerResult& result,
@@ -76,6 +78,8 @@ void i8mm_linear_q4(const QuantizedRows& x, const PackedMatrix& w, const float* 
                     int64_t tile_begin, int64_t tile_end, float* y, int64_t ldy);
 void i8mm_linear_q8(const QuantizedRows& x, const PackedMatrix& w, const float* bias,
                     int64_t tile_begin, int64_t tile_end, float* y, int64_t ldy);
+void i8mm_linear_k(const QuantizedRows& x, const PackedMatrix& w, const float* bias,
+                   int64_t tile_begin, int64_t tile_end, float* y, int64_t ldy);
 void i8mm_linear_i8(const uint8_t* x, int64_t ldx, int64_t m, const IntegerMatrix& w,
                     const IntegerResult& result, int64_t tile_begin, int64_t tile_end);
 void i8mm_conv_i8(const CodeWindows& x, const IntegerMatrix& w, const IntegerResult& result,

@@ -22,26 +22,32 @@ void share_tiles(ThreadPool& pool, int64_t tiles, const Work& work) {
 
 // Rows are shared out where they can be, because a thread then finds what it has written for the
 // layer before in its own cache; the weight is read by all. Where the weight is much larger than
-// what the layer reads and writes (fourfold; where weights are dear, larger at all), its tiles are
-// shared out.
+// what the layer reads and writes, its tiles are shared out.
 struct LayerPieces {
   static constexpr int64_t kBlockRows = 14;  // that the largest kernels compute together
 
   int64_t m, tiles, piece_rows;
   enum class Split { none, rows, tiles } split;
 
-  // Rows in a piece are at most `most_rows` (whole blocks), so that they stay in the cache while
-  // the tiles pass.
+  // What suits a kernel: the most rows in a piece (whole blocks), which stay in the cache while the
+  // tiles pass, and where those are shared out; and how many times larger than what the layer reads
+  // and writes a weight is whose tiles are.
+  struct Limits {
+    int64_t rows, tile_rows, larger;
+  };
+
   LayerPieces(int64_t rows, int64_t n_tiles, int64_t row_bytes, int64_t weights,
-              int64_t weight_bytes, int64_t most_rows, int threads, bool dear)
-      : m(rows), tiles(n_tiles), piece_rows(equal_pieces(m, most_rows, 1)), split(Split::none) {
+              int64_t weight_bytes, const Limits& limits, int threads)
+      : m(rows), tiles(n_tiles), piece_rows(equal_pieces(m, limits.rows, 1)), split(Split::none) {
     const double products = static_cast<double>(m) * static_cast<double>(weights);
     if (threads == 1 || stays_on_one_thread(m, products)) return;
     const int64_t blocks = (m + kBlockRows - 1) / kBlockRows;
-    split = blocks < threads || weight_bytes > (dear ? 1 : 4) * m * row_bytes ? Split::tiles
-                                                                              : Split::rows;
+    split = blocks < threads || weight_bytes > limits.larger * m * row_bytes ? Split::tiles
+                                                                             : Split::rows;
+    if (split == Split::tiles) piece_rows = equal_pieces(m, limits.tile_rows, 1);
     // Two pieces or more for each thread, so that one can help another.
-    if (split == Split::rows) piece_rows = equal_pieces((m + threads - 1) / threads, most_rows, 2);
+    if (split == Split::rows)
+      piece_rows = equal_pieces((m + threads - 1) / threads, limits.rows, 2);
   }
 
   // Calls work(first row, row after the last, first tile, tile after the last, tile after the last

@@ -30,7 +30,7 @@ uint64_t align(uint64_t offset, uint64_t alignment) {
   return (offset + alignment - 1) / alignment * alignment;
 }
 
-bool known_kind(uint8_t kind) { return kind <= 5 || (kind >= 16 && kind <= 25); }
+bool known_kind(uint8_t kind) { return kind <= 5 || (kind >= 16 && kind <= 30); }
 
 struct Sizes {
   uint64_t codes, scales;
@@ -74,8 +74,44 @@ Sizes expected_sizes(const WeightEntry& w) {
       return {rows * cols, second_plane(w) + padded_groups(w) * sizeof(float)};
     case WeightKind::matrix_i8:
       return {rows * align(cols, 4), rows * sizeof(int32_t)};
+    case WeightKind::matrix_q5:
+      return {rows * cols / 8 * 5, padded_groups(w) * 2};
+    case WeightKind::matrix_q5_min:
+      return {rows * cols / 8 * 5, second_plane(w) + padded_groups(w) * 2};
+    case WeightKind::matrix_q4_k:
+    case WeightKind::matrix_q5_k:
+    case WeightKind::matrix_q6_k: {
+      const MatrixEncoding encoding = w.matrix().encoding;
+      const uint64_t tiles = rows / kTileRows;
+      return {tiles * cols * static_cast<uint64_t>(column_bytes(encoding)),
+              tiles * sizeof(uint16_t) *
+                  static_cast<uint64_t>(scales_in_tile(encoding, w.shape[1], w.group))};
+    }
     default:
       return {rows * cols, padded_groups(w) * 2};
+  }
+}
+
+// Whether columns can be in groups of this size.
+bool fits_group(const WeightEntry& w) {
+  const auto cols = static_cast<uint64_t>(w.shape[1]);
+  if (w.group == 0 || w.group > kMaxGroup || cols % w.group != 0) return false;
+  switch (w.kind) {
+    case WeightKind::matrix_q8:
+    case WeightKind::matrix_q8_offset:
+      return w.group % 4 == 0;
+    case WeightKind::matrix_q4_steps:
+      return w.group % 8 == 0 && kRunColumns % w.group == 0;
+    case WeightKind::matrix_q5:
+    case WeightKind::matrix_q5_min:
+      return w.group % 32 == 0;
+    case WeightKind::matrix_q4_k:
+    case WeightKind::matrix_q5_k:
+      return w.group == 32 && cols % kSuperblock == 0;
+    case WeightKind::matrix_q6_k:
+      return w.group == 16 && cols % kSuperblock == 0;
+    default:
+      return w.group % 8 == 0;
   }
 }
 
@@ -95,7 +131,7 @@ const float* WeightEntry::row_factors() const {
 }
 
 std::optional<PackedMatrix> WeightEntry::group_offsets() const {
-  const bool halves = kind == WeightKind::matrix_q4_min;
+  const bool halves = kind == WeightKind::matrix_q4_min || kind == WeightKind::matrix_q5_min;
   if (!halves && kind != WeightKind::matrix_q4_offset && kind != WeightKind::matrix_q8_offset)
     return std::nullopt;
   return PackedMatrix{halves ? MatrixEncoding::f16 : MatrixEncoding::f32,
@@ -114,8 +150,9 @@ IntegerMatrix WeightEntry::integers() const {
 const char* WeightEntry::kind_name() const {
   constexpr const char* plain[] = {"f32", "f16", "i32", "u8", "boolean", "i64"};
   constexpr const char* matrix[] = {
-      "matrix_f32",    "matrix_f16",       "matrix_q4",        "matrix_q8", "matrix_lpbq4",
-      "matrix_q4_min", "matrix_q4_offset", "matrix_q8_offset", "matrix_i8", "matrix_q4_steps"};
+      "matrix_f32",    "matrix_f16",       "matrix_q4",        "matrix_q8",   "matrix_lpbq4",
+      "matrix_q4_min", "matrix_q4_offset", "matrix_q8_offset", "matrix_i8",   "matrix_q4_steps",
+      "matrix_q5",     "matrix_q5_min",    "matrix_q4_k",      "matrix_q5_k", "matrix_q6_k"};
   const auto code = static_cast<uint8_t>(kind);
   return code < 16 ? plain[code] : matrix[code - 16];
 }
@@ -139,7 +176,7 @@ DType WeightEntry::dtype() const {
   }
 }
 
-ProgramFile::ProgramFile(const std::string& path) : file_(path) {
+ProgramFile::ProgramFile(const std::string& path) : file_(std::make_shared<MappedFile>(path)) {
   read_sections();
   check_digest(SectionKind::methods);
   check_digest(SectionKind::weight_index);
@@ -147,9 +184,9 @@ ProgramFile::ProgramFile(const std::string& path) : file_(path) {
 }
 
 void ProgramFile::read_sections() {
-  const uint64_t size = file_.size();
+  const uint64_t size = file_->size();
   if (size < kHeaderSize) throw FormatError("header", size, "the file ends within the header");
-  Cursor head("header", file_.data(), kHeaderSize, 0);
+  Cursor head("header", file_->data(), kHeaderSize, 0);
   if (std::memcmp(head.take(8), kMagic, 8) != 0) {
     throw FormatError("header", 0, "this is not a Satchel program",
                       "Make one with: satchel export CHECKPOINT.");
@@ -173,14 +210,14 @@ void ProgramFile::read_sections() {
   if (table_end > size) throw FormatError("header", size, "the file ends within the section table");
 
   Sha256 hash;
-  hash.update(file_.data(), kDigestOffset);
-  hash.update(file_.data() + kHeaderSize, count * kRecordSize);
+  hash.update(file_->data(), kDigestOffset);
+  hash.update(file_->data() + kHeaderSize, count * kRecordSize);
   const Digest digest = hash.finish();
-  if (std::memcmp(digest.data(), file_.data() + kDigestOffset, digest.size()) != 0) {
+  if (std::memcmp(digest.data(), file_->data() + kDigestOffset, digest.size()) != 0) {
     throw ChecksumError("header", kDigestOffset, "the header's checksum is wrong");
   }
 
-  Cursor table("section table", file_.data() + kHeaderSize, count * kRecordSize, kHeaderSize);
+  Cursor table("section table", file_->data() + kHeaderSize, count * kRecordSize, kHeaderSize);
   uint64_t end = table_end;
   std::set<uint32_t> seen;
   for (uint32_t i = 0; i < count; ++i) {
@@ -203,7 +240,7 @@ void ProgramFile::read_sections() {
       throw FormatError(record.name, place, "the section reaches past the end of the file");
     }
     for (uint64_t at = end; at < record.offset; ++at) {
-      if (file_.data()[at] != 0) throw FormatError(record.name, at, "padding is not zero");
+      if (file_->data()[at] != 0) throw FormatError(record.name, at, "padding is not zero");
     }
     end = record.offset + record.size;
     sections_.push_back(std::move(record));
@@ -254,12 +291,7 @@ void ProgramFile::read_weight_index() {
     if (!tensor_bytes(DType::f32, w.shape)) in.fail(w.name + " is too large");
     w.group = in.u32();
     if (w.is_quantized() && !w.is_integers()) {
-      const bool bytes = w.kind == WeightKind::matrix_q8 || w.kind == WeightKind::matrix_q8_offset;
-      const uint32_t step = bytes ? 4 : 8;
-      if (w.group == 0 || w.group > kMaxGroup || w.group % step != 0 || w.shape[1] % w.group != 0 ||
-          (w.kind == WeightKind::matrix_q4_steps && kRunColumns % w.group != 0)) {
-        in.fail(w.name + " has the bad group " + std::to_string(w.group));
-      }
+      if (!fits_group(w)) in.fail(w.name + " has the bad group " + std::to_string(w.group));
     } else if (w.group != 0) {
       in.fail(w.name + " has a group but is not quantised in groups");
     }

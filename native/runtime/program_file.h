@@ -48,6 +48,11 @@ enum class WeightKind : uint8_t {
   matrix_q8_offset = 23,
   matrix_i8 = 24,
   matrix_q4_steps = 25,
+  matrix_q5 = 26,
+  matrix_q5_min = 27,
+  matrix_q4_k = 28,
+  matrix_q5_k = 29,
+  matrix_q6_k = 30,
 };
 
 struct WeightEntry {
@@ -84,17 +89,19 @@ class ProgramFile {
   const std::vector<WeightEntry>& weights() const { return weights_; }
   const SectionRecord& section(SectionKind kind) const;
   const SectionRecord* find_section(SectionKind kind) const;  // null if there is none
-  const uint8_t* bytes(const SectionRecord& section) const { return file_.data() + section.offset; }
-  uint64_t size() const { return file_.size(); }
-  const MappedFile& mapped() const { return file_; }
-  void require_intact() const { file_.require_intact(); }
+  const uint8_t* bytes(const SectionRecord& section) const { return file_->data() + section.offset; }
+  uint64_t size() const { return file_->size(); }
+  const MappedFile& mapped() const { return *file_; }
+  // For those who may read it after the program has gone.
+  std::shared_ptr<const MappedFile> mapping() const { return file_; }
+  void require_intact() const { file_->require_intact(); }
 
  private:
   void read_sections();
   void read_weight_index();
   void check_digest(SectionKind kind) const;
 
-  MappedFile file_;
+  std::shared_ptr<const MappedFile> file_;
   std::vector<SectionRecord> sections_;
   std::vector<WeightEntry> weights_;
 };

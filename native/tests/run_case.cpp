@@ -92,18 +92,17 @@ struct LinearCall {
   // Rows [first, first + m) of x against a range of tiles, into those places of y.
   void operator()(const Floats& x, int64_t first, int64_t m, int64_t tile_begin, int64_t tile_end,
                   Floats& y) const {
-    const bool q8 = w.encoding == MatrixEncoding::q8,
-               from_zero = w.encoding == MatrixEncoding::q4_min;
-    const bool q4 =
-        w.encoding == MatrixEncoding::q4 || w.encoding == MatrixEncoding::q4_steps || from_zero;
+    const bool from_zero =
+        w.encoding == MatrixEncoding::q4_min || w.encoding == MatrixEncoding::q5_min;
+    const bool floats = w.encoding == MatrixEncoding::f32 || w.encoding == MatrixEncoding::f16;
     const float* input = x.get() + first * w.cols;
     float* output = y.get() + first * w.rows;
-    if (q4 || q8) {
+    if (!floats) {
       const Rows rows(m, w.cols, w.group);
       kernels.quantize_rows(input, w.cols, rows.view);
       if (from_zero) std::fill_n(rows.view.sums, m * (w.cols / w.group), 0);
-      (q4 ? kernels.linear_q4 : kernels.linear_q8)(rows.view, w, bias, tile_begin, tile_end, output,
-                                                   w.rows);
+      quantized_kernel(kernels, w, 1, m)
+          .run(rows.view, w, bias, tile_begin, tile_end, output, w.rows);
     } else {
       const bool f32 = w.encoding == MatrixEncoding::f32;
       (f32 ? kernels.linear_f32 : kernels.linear_f16)(input, w.cols, m, w, bias, Activation::none,

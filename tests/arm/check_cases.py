@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -11,6 +12,7 @@ import numpy as np
 from kernels import kernel_cases as cases
 from kernels.kernel_cases import Array, Tolerance
 from satchel.encodings import packing
+from satchel.encodings.encoding import KINDS
 from satchel.quantize.cache import dequantize_cache, quantize_cache
 
 ENCODINGS = {"f32": 0, "f16": 1, "q4": 2, "q8": 3, "q4_steps": 9}
@@ -54,6 +56,7 @@ def all_cases() -> list[CheckCase]:
         *quantized_linear(rng),
         *linear_from_zero(rng),
         *linear_with_steps(rng),
+        *linear_k(rng),
         *float_linear(rng),
         *hard_linear(),
         *quantize_rows(rng),
@@ -128,6 +131,23 @@ def linear_with_steps(rng: np.random.Generator) -> Iterator[CheckCase]:
             w[3::7, : group // 2] *= 100
             x = rng.standard_normal((m, cols), dtype=np.float32)
             yield linear(f"linear-q4_steps-{rows}x{cols}-tokens{m}", "q4_steps", x, w, group)
+
+
+def linear_k(rng: np.random.Generator) -> Iterator[CheckCase]:
+    """Weights of 5 and 6 bits, and K-quants."""
+    for encoding, group in cases.K_ENCODINGS.items():
+        for (rows, cols), m in itertools.product(cases.K_SHAPES, (1, 3, 12, 17)):
+            (codes, scales), weights = cases.kept_weight(rng, encoding, rows, cols)
+            bias = rng.standard_normal(rows, dtype=np.float32)
+            x = rng.standard_normal((m, cols), dtype=np.float32)
+            expected = cases.rounded_rows(x, 8) @ weights.T + bias
+            numbers = {"encoding": KINDS[f"matrix_{encoding}"] - 16, "rows": rows, "cols": cols}
+            inputs = {"x": x, "codes": codes, "scales": scales, "bias": bias}
+            name = f"linear-{encoding}-{rows}x{cols}-tokens{m}"
+            tolerance = cases.linear_tolerance(expected)
+            yield CheckCase(
+                "linear", name, tolerance, inputs, {"y": expected}, {**numbers, "group": group}
+            )
 
 
 def float_linear(rng: np.random.Generator) -> Iterator[CheckCase]:

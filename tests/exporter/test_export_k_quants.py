@@ -22,6 +22,8 @@ from checkpoints.checkpoint_files import write_gguf
 from models.family_check import CONTEXT, TOKENS, both_ways
 from models.test_family_formats import tokenizer_metadata
 from satchel.checkpoints.gguf_codes import OWN_ENCODINGS
+from satchel.encodings.packing import pack_quantized
+from satchel.quantize.superblocks import SuperblockWeight
 from support.compare import relative_difference
 from support.tiny_models import logits_of, tiny_model
 
@@ -40,8 +42,8 @@ SCALES = {
     "q6_k": [208],
     "iq4_xs": [0],
 }
-EXACT = ("q4_0", "q4_1", "q5_0", "q5_1", "q8_0", "iq4_nl")
-WHOLE_MODELS = ("iq4_nl", "q5_1", "q3_k", "q4_k", "q5_k", "q6_k")
+EXACT = ("q4_0", "q4_1", "q5_0", "q5_1", "q8_0", "iq4_nl", "q4_k", "q5_k", "q6_k")
+WHOLE_MODELS = ("iq4_nl", "q5_0", "q5_1", "q3_k", "q4_k", "q5_k", "q6_k")
 
 
 def number_of(kind: str) -> gguf.GGMLQuantizationType:
@@ -70,11 +72,27 @@ def test_codes_and_scales_are_those_of_the_blocks(kind: str) -> None:
     raw = random_blocks(kind, 5, 512, seed=1)
     rows = split(raw)
     np.testing.assert_array_equal(rows.floats(), dequantize(raw, number_of(kind)))
-    assert rows.codes.dtype == np.int8 and rows.scales.shape == (5, 512 // encoding.group)
-    assert (rows.scales.dtype == np.float16) == (kind in EXACT)
-    four = encoding.kind.startswith("matrix_q4")
-    least = 0 if encoding.kind == "matrix_q4_min" else -8
-    assert not four or (rows.codes.min() >= least and rows.codes.max() <= least + 15)
+    plain = rows.plain() if isinstance(rows, SuperblockWeight) else rows
+    assert encoding.has_superblocks == isinstance(rows, SuperblockWeight)
+    assert plain.codes.dtype == np.int8 and plain.scales.shape == (5, 512 // encoding.group)
+    assert (plain.scales.dtype == np.float16) == (kind in EXACT and plain is rows)
+    bits = int(encoding.kind.removeprefix("matrix_q")[0])
+    least = 0 if encoding.kind.endswith(("_min", "q4_k", "q5_k")) else -(1 << bits - 1)
+    assert least <= plain.codes.min() and plain.codes.max() < least + (1 << bits)
+
+
+@pytest.mark.parametrize("kind", EXACT)
+def test_stored_weights_are_those_of_the_blocks(kind: str) -> None:
+    """Rows that fill no tile, packed and read back; whole tiles have as many bytes as the file."""
+    encoding, split = OWN_ENCODINGS[kind]
+    raw = random_blocks(kind, 37, 768, seed=2)
+    rows = split(raw)
+    codes, scales = pack_quantized(encoding.layout, rows)
+    sizes = encoding.sizes((37, 768))
+    assert (codes.nbytes, scales.nbytes) == sizes
+    stored = encoding.decode(codes.view(np.uint8), scales.view(np.uint8), (37, 768))
+    np.testing.assert_array_equal(stored, dequantize(raw, number_of(kind)))
+    assert kind == "iq4_nl" or sum(encoding.sizes((48, 768))) == raw.shape[1] * 48
 
 
 @pytest.fixture
@@ -121,3 +139,20 @@ def test_kept_models_are_those_of_the_file(
     wanted = logits_of(model, TOKENS)
     for way, got in both_ways(Path(program.path)).items():
         assert relative_difference(got, wanted) < 2e-3, way
+
+
+@pytest.mark.parametrize("random_model", ["q5_0", "q5_1", "q4_k", "q5_k", "q6_k"], indirect=True)
+def test_other_targets_have_whole_bytes_and_nibbles(
+    random_model: tuple[str, Path, Any], tmp_path: Path
+) -> None:
+    """Where a target does not read packed bits, the same codes lie in an encoding that it knows."""
+    kind, path, model = random_model
+    options = {"target": "vulkan", "context": 64, "prefill_ar_len": 32}
+    program = satchel.load(satchel.export(path, tmp_path / "m.satchel", recipe="keep", **options))
+    found = {(w["encoding"], w["group"]) for w in program.weights if len(w["shape"]) == 2}
+    plain = OWN_ENCODINGS[kind][0].plain
+    assert found == {(plain.kind, plain.group)}
+    for name, parameter in model.named_parameters():
+        stored, wanted = program.weight(name), parameter.detach().numpy()
+        largest = 0.0 if kind in ("q5_0", "q5_1") else 2**-11 * float(np.abs(wanted).max())
+        np.testing.assert_allclose(stored, wanted, rtol=0, atol=largest, err_msg=name)

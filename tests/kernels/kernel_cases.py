@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from torch.nn import functional
 
 from satchel.encodings import packing
+from satchel.encodings.tiles import group_rows
 
 Array = NDArray[Any]
 
@@ -88,6 +89,37 @@ def expected_quantized(x: Array, codes: Array, scales: Array, bias: Array | None
 def codes_from_zero(codes: Array) -> Array:
     """The codes of q4_min in the bytes of a q4: 0 to 15, not -8 to 7."""
     return codes + np.int8(8)
+
+
+# By layout: the columns of a group. Rows and columns of their matrices.
+K_ENCODINGS = {"q5": 32, "q5_min": 32, "q4_k": 32, "q5_k": 32, "q6_k": 16}
+K_SHAPES = [(16, 256), (40, 512), (130, 1280)]
+
+
+def kept_weight(
+    rng: np.random.Generator, encoding: str, rows: int, cols: int
+) -> tuple[tuple[Array, Array], Array]:
+    """A random matrix of one of these encodings, packed, and as a kernel sees it, in float64.
+
+    The minima of q5_min are not a kernel's.
+    """
+    group = K_ENCODINGS[encoding]
+    w = rng.standard_normal((rows, cols), dtype=np.float32)
+    codes, scales = packing.pack_matrix(encoding, w, group)
+    weights = packing.unpack_matrix(encoding, codes, scales, rows, cols, group).astype(float)
+    if encoding == "q5_min":
+        plane, minima = packing.split_planes(encoding, scales, rows, cols, group)
+        added = group_rows(minima.view(np.float16), cols // group)[:rows].astype(float)
+        weights -= np.repeat(added, group, axis=1)
+        scales = plane.view(np.uint16)
+    return (codes, scales), weights
+
+
+def rounded_rows(x: Array, bits: int) -> Array:
+    """Activations as a kernel of so many bits sees them, in float64."""
+    codes, scales = packing.quantize_activations(x, bits)
+    rows: Array = codes.astype(float) * scales[:, None].astype(float)
+    return rows
 
 
 # AMX brings the scales of 1024 columns of a row to one step for long blocks: see amx_whole.cpp.

@@ -148,12 +148,12 @@ def test_groups_that_do_not_fit(encoding: str, cols: int, group: int) -> None:
 
 
 def test_unknown_encoding() -> None:
-    with pytest.raises(RecipeError, match="no matrix encoding 'q5'"):
-        packing.packed_sizes("q5", 16, 32, 32)
+    with pytest.raises(RecipeError, match="no matrix encoding 'q3'"):
+        packing.packed_sizes("q3", 16, 32, 32)
     with pytest.raises(ValueError, match="f32, f16, q4, q8"):
-        kernels.packed_sizes("q5", 16, 32, 32)
+        kernels.packed_sizes("q3", 16, 32, 32)
 
 
 def test_unknown_bits() -> None:
-    with pytest.raises(RecipeError, match="4 or 8 bits, not 5"):
-        packing.quantize_groups(np.zeros((1, 8)), 5, 8)
+    with pytest.raises(RecipeError, match="4, 5 or 8 bits, not 3"):
+        packing.quantize_groups(np.zeros((1, 8)), 3, 8)

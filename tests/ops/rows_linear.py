@@ -65,6 +65,12 @@ QUANTIZED = (
     (Encoding("matrix_q4_offset", 64), 192),
     (Encoding("matrix_q4_offset", 72), 72),
     (Encoding("matrix_q8_offset", 32), 64),
+    (Encoding("matrix_q5", 32), 96),
+    (Encoding("matrix_q5", 64), 192),
+    (Encoding("matrix_q5_min", 32), 64),
+    (Encoding("matrix_q4_k", 32), 256),
+    (Encoding("matrix_q5_k", 32), 512),
+    (Encoding("matrix_q6_k", 16), 512),
 )
 ROUNDINGS = [("int8", *form) for form in QUANTIZED] + [
     ("int16", encoding, cols)
@@ -123,7 +129,10 @@ def _linear_variations() -> list[OpCase]:
             rows.append(case("linear", f"{name}_awkward{i}", inputs, oracle, **attrs))
         slots = [Input((S, cols)), weight, bias]
         rows.append(case("linear", f"{name}_symbolic", slots, oracle, calls=sizes, **attrs))
-    kinds_by_name = {"int8": ["matrix_q4", "matrix_q4_min"], "int16": ["matrix_lpbq4"]}
+    kinds_by_name = {
+        "int8": ["matrix_q4", "matrix_q4_min", "matrix_q5_k"],
+        "int16": ["matrix_lpbq4", "matrix_q4_k"],
+    }
     for activations, kind in ((a, k) for a, found in kinds_by_name.items() for k in found):
         large = Stored(normal(130, 256, seed="w"), Encoding(kind, 32))
         inputs = [normal(70, 256), large, Stored(normal(130, seed="b"), Encoding("f32"))]

@@ -33,10 +33,13 @@ def weight_sizes(w: fm.Weight) -> tuple[int, int]:
         return rows * fm.align(max(w.shape[1], 0), 4), rows * 4
     cells = rows * w.shape[1]
     scales = cells // w.group * 2 if w.group and w.encoding >= 18 else 0
-    seconds = {20: rows * 4, 21: scales, 22: scales * 2, 23: scales * 2}
+    if w.encoding in (28, 29, 30):
+        scales = cells // 256 * {28: 16, 29: 16, 30: 18}[w.encoding]
+    seconds = {20: rows * 4, 21: scales, 22: scales * 2, 23: scales * 2, 27: scales}
     if w.encoding in seconds:
         scales = fm.align(scales, 64) + seconds[w.encoding]
-    codes = {16: cells * 4, 17: cells * 2, 19: cells, 23: cells}
+    codes = {16: cells * 4, 17: cells * 2, 19: cells, 23: cells, 30: cells // 4 * 3}
+    codes |= dict.fromkeys((26, 27, 29), cells // 8 * 5)
     return codes.get(w.encoding, cells // 2), scales
 
 
@@ -83,7 +86,10 @@ def _replace(model: Model, sizes: dict[int, int], rng: random.Random) -> None:
         if w.group:
             cols = w.shape[-1]
             fitting = [g for g in (4, 8, 16, 32, cols) if g > 0 and cols % g == 0]
-            w.group = rng.choice([g for g in fitting if g % 8 == 0 or w.encoding == 19] or [8])
+            if w.encoding >= 26:
+                w.group = 16 if w.encoding == 30 else 32
+            else:
+                w.group = rng.choice([g for g in fitting if g % 8 == 0 or w.encoding == 19] or [8])
     for m in model.methods:
         for node in m.nodes:
             node.attributes = [

@@ -58,6 +58,56 @@ def test_weight_index(tmp_path: Path) -> None:
         assert hashlib.sha256(codes + scales).digest() == ours.digest == theirs["digest"]
 
 
+def _packed_code(line_bytes: list[int], four: int, bits: int) -> int:
+    """The code of a column, of which each of a step's lines has a byte."""
+    if four < len(line_bytes):
+        return line_bytes[four] & (1 << bits) - 1
+    left = [byte >> place & 1 for byte in line_bytes for place in range(bits, 8)]
+    own = left[(four - len(line_bytes)) * bits :][:bits]
+    return sum(bit << place for place, bit in enumerate(own))
+
+
+def _k_scales(data: bytes, block: int, lane: int, group: int) -> tuple[float, float]:
+    """Scale and minimum of a group in a super-block of matrix_q4_k or matrix_q5_k."""
+    steps = [struct.unpack_from("<e", data, block + i * 32 + lane * 2)[0] for i in range(2)]
+    lines = [data[block + 64 + i * 64 + group % 4 * 16 + lane] for i in range(3)]
+    half = group // 4
+    whole = [
+        (lines[i] >> 4 * half & 15) + 16 * (lines[2] >> 4 * i + 2 * half & 3) for i in range(2)
+    ]
+    return steps[0] * whole[0], steps[1] * whole[1]
+
+
+def _decode_packed(model: fm.Model, w: fm.Weight, row: int, col: int) -> float:
+    """An element of the encodings 26 to 30."""
+    data, cols = model.weight_bytes, w.shape[1]
+    (tile, lane), groups = divmod(row, 16), cols // w.group
+    if w.encoding == 28:
+        byte = data[w.offset + ((tile * (cols // 8) + col // 8) * 16 + lane) * 4 + col % 4]
+        code = byte >> 4 if col % 8 >= 4 else byte & 15
+    else:
+        bits, columns, count = (6, 16, 3) if w.encoding == 30 else (5, 32, 5)
+        step = w.offset + (tile * (cols // columns) + col // columns) * count * 64
+        lines = [data[step + line * 64 + lane * 4 + col % 4] for line in range(count)]
+        code = _packed_code(lines, col % columns // 4, bits)
+    if w.encoding in (26, 27):
+        at = (tile * groups + col // w.group) * 16 + lane
+        (scale,) = struct.unpack_from("<e", data, w.scales_offset + at * 2)
+        if w.encoding == 26:
+            return float((code - 16) * scale)
+        minima = w.scales_offset + fm.align(fm.align(w.shape[0], 16) * groups * 2, 64)
+        return float(code * scale + struct.unpack_from("<e", data, minima + at * 2)[0])
+    size = 288 if w.encoding == 30 else 256
+    block = w.scales_offset + (tile * (cols // 256) + col // 256) * size
+    group = col % 256 // w.group
+    if w.encoding == 30:
+        (step_size,) = struct.unpack_from("<e", data, block + lane * 2)
+        (times,) = struct.unpack_from("<b", data, block + 32 + group * 16 + lane)
+        return float((code - 32) * step_size * times)
+    scale, minimum = _k_scales(data, block, lane, group)
+    return float(code * scale - minimum)
+
+
 def _decode(model: fm.Model, w: fm.Weight) -> NDArray[np.float32]:
     """A weight by the words of the spec: one element after another."""
     data, offset = model.weight_bytes, w.offset
@@ -69,6 +119,8 @@ def _decode(model: fm.Model, w: fm.Weight) -> NDArray[np.float32]:
             form = "<f" if w.encoding == 16 else "<e"
             at = offset + ((tile * cols + col) * 16 + lane) * struct.calcsize(form)
             return float(struct.unpack_from(form, data, at)[0])
+        if w.encoding >= 26:
+            return _decode_packed(model, w, row, col)
         if w.encoding == 24:
             at = offset + ((tile * (-(-cols // 4)) + col // 4) * 16 + lane) * 4 + col % 4
             return float(struct.unpack_from("<b", data, at)[0])
@@ -108,10 +160,9 @@ def test_tiles(tmp_path: Path) -> None:
     for name in (n for n, shape in SHAPES.items() if len(shape) == 2):
         ours = _decode(model, model.weight(name))
         np.testing.assert_array_equal(program.weight(name), ours, err_msg=name)
-        kind = (
-            ENCODINGS[name].kind.removesuffix("_offset").removesuffix("_min").removesuffix("_steps")
-        )
-        steps = {"matrix_q4": 7, "matrix_q8": 120, "matrix_lpbq4": 7}.get(kind, 2000)
+        kind = "_".join(ENCODINGS[name].kind.split("_")[:2])
+        usual = {"matrix_q4": 7, "matrix_q5": 14, "matrix_q6": 28, "matrix_q8": 120}
+        steps = {**usual, "matrix_lpbq4": 7}.get(kind, 2000)
         allowed = np.abs(WEIGHTS[name]).max() / steps
         assert np.abs(ours - WEIGHTS[name]).max() <= allowed, name
 

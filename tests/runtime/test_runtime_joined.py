@@ -1,4 +1,4 @@
-"""Ops that are done together with quantised linear layers have the same bits as each alone."""
+"""Ops that are done together with linear layers have the same bits as each alone."""
 
 from __future__ import annotations
 
@@ -15,11 +15,12 @@ from support.arrays import normal
 from support.programs import write_program
 
 COLS = 64
-ROWS = {"q": 80, "k": 16, "v": 24, "other": 40, "rest": 33}
+ROWS = {"q": 80, "k": 16, "v": 24, "five": 48, "other": 40, "rest": 33}
 ENCODINGS = {
     "q": Encoding("matrix_q4", 32),
     "k": Encoding("matrix_q8", 32),
     "v": Encoding("matrix_q4", 32),
+    "five": Encoding("matrix_q5", 32),
     "other": Encoding("matrix_q4", 16),  # another group: its input is quantised anew
     "rest": Encoding("matrix_lpbq4", 16),  # its results are multiplied with factors
 }
@@ -164,3 +165,62 @@ def test_an_addition_joins_a_layer_of_codes(tmp_path: Path, threads: int) -> Non
         sums = ((codes - 120) @ integers.T).astype(np.float32)
         expected = sums * weights["scale"] + weights["bias"] + x
         np.testing.assert_allclose(together, expected, rtol=1e-6, atol=1e-6)
+
+
+def float_block(name: str, inner: int, kept: bool) -> Graph:
+    """A layer and an addition, two layers and an addition; ``kept``: what is in between is also an
+    output, which leaves every op to itself."""
+    b = GraphBuilder(name)
+    x = b.input("x", (Sym("S", 300), HIDDEN))
+    scaled = b.affine(x, scale=0.5, shift=0.25)
+    first = b.node(
+        "linear", scaled, b.weight("first", (HIDDEN, HIDDEN)), b.weight("bias", (HIDDEN,))
+    )
+    middle = b.add(scaled, first)
+    up = b.node("linear", middle, b.weight(f"up_{inner}", (inner, HIDDEN)), activation="relu")
+    down = b.node("linear", up, b.weight(f"down_{inner}", (HIDDEN, inner)))
+    b.output(b.add(down, middle), "sum")
+    for value in (first, up, down) if kept else ():
+        b.output(value, f"kept_{value.name}")
+    return b.finish()
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize("encoding", ["matrix_f32", "matrix_f16"])
+def test_layers_of_floats_join_each_other_and_additions(
+    tmp_path: Path, encoding: str, threads: int
+) -> None:
+    """1,024 floats are rows that collide in a cache: the second layer wants them longer."""
+    inners = (1024, 96)
+    weights = {"first": normal(HIDDEN, HIDDEN, seed=1), "bias": normal(HIDDEN, seed=2)}
+    for inner in inners:
+        weights[f"up_{inner}"] = normal(inner, HIDDEN, seed=3) / np.float32(8)
+        weights[f"down_{inner}"] = normal(HIDDEN, inner, seed=4) / np.float32(32)
+    half = encoding == "matrix_f16"
+    weights = {
+        n: w.astype(np.float16).astype(np.float32) if half else w for n, w in weights.items()
+    }
+    encodings = {name: Encoding(encoding) for name in weights if name != "bias"}
+    graphs = [
+        float_block(f"{name}_{inner}", inner, name == "apart")
+        for inner in inners
+        for name in ("together", "apart")
+    ]
+    program = load(write_program(tmp_path / "p.satchel", graphs, weights, encodings))
+    instance = program.instance(threads)
+    for inner in inners:
+        for tokens in (1, 17, 28, 130, 300):
+            x = normal(tokens, HIDDEN, seed=tokens)
+            instance.start_profile()
+            together = np.asarray(instance.method(f"together_{inner}")(x))
+            spent = {op for op, (_, seconds) in instance.take_profile()[0].items() if seconds}
+            assert spent == {"affine", "linear"}
+            apart = instance.method(f"apart_{inner}")(x)
+            assert isinstance(apart, dict)
+            np.testing.assert_array_equal(together, apart["sum"])
+            wide = {name: w.astype(np.float64) for name, w in weights.items()}
+            scaled = x.astype(np.float64) * 0.5 + 0.25
+            middle = scaled + scaled @ wide["first"].T + wide["bias"]
+            inside = np.maximum(middle @ wide[f"up_{inner}"].T, 0)
+            expected = inside @ wide[f"down_{inner}"].T + middle
+            np.testing.assert_allclose(together, expected, rtol=1e-4, atol=1e-4)

@@ -30,6 +30,11 @@ ENCODINGS = {
     23: "matrix_q8_offset",
     24: "matrix_i8",
     25: "matrix_q4_steps",
+    26: "matrix_q5",
+    27: "matrix_q5_min",
+    28: "matrix_q4_k",
+    29: "matrix_q5_k",
+    30: "matrix_q6_k",
 }
 INPUT, ARENA, WEIGHT, STATE = range(4)
 ABSENT = 0xFFFFFFFF

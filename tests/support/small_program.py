@@ -32,6 +32,11 @@ ENCODINGS = {
     "mid": Encoding("matrix_q4_offset", 32),
     "high": Encoding("matrix_q8_offset", 16),
     "fine": Encoding("matrix_q4_steps", 8),
+    "five": Encoding("matrix_q5", 32),
+    "least": Encoding("matrix_q5_min", 32),
+    "low_k": Encoding("matrix_q4_k", 32),
+    "mid_k": Encoding("matrix_q5_k", 32),
+    "high_k": Encoding("matrix_q6_k", 16),
     "whole": Encoding("matrix_i8"),
     "kernel": Encoding("matrix_f32"),
 }
@@ -48,6 +53,11 @@ SHAPES: dict[str, tuple[int, ...]] = {
     "mid": (WIDTH, WIDTH),
     "high": (WIDTH, WIDTH),
     "fine": (WIDTH, WIDTH),
+    "five": (WIDTH, WIDTH),
+    "least": (WIDTH, WIDTH),
+    "low_k": (WIDTH, 8 * WIDTH),
+    "mid_k": (WIDTH, 8 * WIDTH),
+    "high_k": (WIDTH, 8 * WIDTH),
     "whole": (6, 27),
     "kernel": (3, 24),
 }
@@ -72,7 +82,7 @@ def _graph(name: str, tokens: int | Sym) -> Graph:
 
     def linear(x: Value, name: str, bias: Value | None = None) -> Value:
         kind = (
-            ("int16" if name in ("k", "v", "mid") else "int8")
+            ("int16" if name in ("k", "v", "mid", "least", "mid_k") else "int8")
             if ENCODINGS[name].is_quantized
             else "f32"
         )
@@ -97,6 +107,9 @@ def _graph(name: str, tokens: int | Sym) -> Graph:
     x = b.add(x, linear(b.reshape(a, shape=(0, WIDTH)), "out", weight("bias")))
     x = b.add(x, b.silu_mul(linear(h, "gate"), linear(x, "low", weight("bias"))))
     x = b.add(linear(x, "high"), b.add(linear(x, "mid"), linear(x, "fine")))
+    x = b.add(linear(x, "five"), linear(x, "least"))
+    wide = b.concat(*[x] * 8, axis=1)
+    x = b.add(linear(wide, "low_k"), b.add(linear(wide, "mid_k"), linear(wide, "high_k")))
     last = b.take_rows(x, rows)
     b.output(linear(last, "embed"), "logits")
     half = b.constant("half", np.arange(WIDTH, dtype=np.float16) / 8)

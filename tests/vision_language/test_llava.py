@@ -117,6 +117,24 @@ def test_the_same_image_is_read_once(llava: tuple[Any, Path, satchel.LLM]) -> No
     assert llm.generate("What is it?", **options).finish().tokens
 
 
+def test_penalties_count_the_answer_behind_an_image(llava: tuple[Any, Path, satchel.LLM]) -> None:
+    _, _, llm = llava
+    options: dict[str, Any] = {"raw": True, "images": [photo(40, 30)], "max_new_tokens": 10}
+    made = llm.generate("What is it?", presence_penalty=2, temperature=0, **options).finish()
+    record: list[int] = []
+    session = llm.sessions.first
+    tokens, shown = llm.pictures.tokens("<image>\nWhat is it?", options["images"], None)
+    session.rewind(0)
+    session.show(shown)
+    logits = session.feed(tokens).copy()
+    while len(record) < len(made.tokens):
+        logits[list(set(record))] -= 2
+        record.append(int(logits.argmax()))
+        logits = session.feed(record[-1:]).copy()
+    session.show(None)
+    assert made.tokens == record
+
+
 def test_recipes_keep_what_sees_in_8_bits(tmp_path: Path) -> None:
     _, checkpoint = tiny_llava(tmp_path)
     path = satchel.export(checkpoint, tmp_path / "q.satchel", recipe="8da4w", context=256)

@@ -108,7 +108,7 @@ void run(const NodeCall& call, const Workspace& work, const ConvShape& s) {
   }
   if (Winograd::suits(s, matrix.encoding)) return run_winograd(s, x, matrix, bias, finish, y, work);
   if (Panel::is_direct(s))
-    return float_layer(x, s.channels, s.pixels, matrix, bias, finish, y, work);
+    return float_layer(x, s.channels, s.pixels, matrix, bias, finish, y, s.outputs, work);
   const Panel layout(s, work.pool.size());
   const int64_t blocks = (s.pixels + layout.rows - 1) / layout.rows;
   work.pool.parallel_for(blocks, 1, [&](int64_t first, int64_t last, int thread) {

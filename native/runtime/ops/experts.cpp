@@ -187,7 +187,7 @@ void multiply(const NodeCall& call, const ExpertLayout& layout, const Sorted& so
   if (layout.digits) {
     const QuantizedRows rows = part_of(layout.rows_in(work.scratch), piece.first * layout.digits,
                                        piece.last * layout.digits);
-    const QuantizedKernel kernel = quantized_kernel(k, part, layout.digits);
+    const QuantizedKernel kernel = quantized_kernel(k, part, layout.digits, count);
     kernel.run(rows, part, nullptr, 0, tiles, results, width);
     results_each = kernel.rows;
     if (offsets) {

@@ -13,13 +13,6 @@ namespace {
 
 // --- linear(x, weight, bias?) ---
 
-// Rows a page apart have the same places in a first-level cache, which has not enough for a block
-// of them: they are copied to rows that are a cache line longer. The floats from one row to the
-// next.
-int64_t float_stride(int64_t rows, int64_t cols) {
-  return cols % 1024 == 0 && rows >= 28 ? cols + 16 : cols;
-}
-
 void check_linear(NodeCall& call) {
   const Tensor &x = call.in(0), &w = call.in(1), &y = *call.output;
   require_array(call, x, DType::f32);
@@ -44,36 +37,16 @@ void check_linear(NodeCall& call) {
 }
 
 size_t linear_scratch(const NodeCall& call, int threads) {
-  const Tensor& x = call.in(0);
-  if (!digits_of(call)) {
-    const int64_t rows = x.product(0, x.rank - 1), stride = float_stride(rows, x.last());
-    if (stride == x.last()) return 0;
-    const auto bytes =
-        checked_product(static_cast<uint64_t>(rows), static_cast<uint64_t>(stride) * sizeof(float));
-    require(bytes.has_value(), call, "x is too large");
-    return static_cast<size_t>(*bytes);
-  }
-  return quantized_layout(call, threads).total;
+  return digits_of(call) ? quantized_layout(call, threads).total : float_scratch(call);
 }
 
 void run_linear(const NodeCall& call, const Workspace& work) {
-  if (digits_of(call)) return is_simple(call) ? run_joined(call, work) : run_quantized(call, work);
-  const Tensor& x = call.in(0);
-  const float* bias = call.has(2) ? call.in(2).f32() : nullptr;
-  const int64_t tokens = x.product(0, x.rank - 1), cols = x.last(),
-                stride = float_stride(tokens, cols);
-  const float* from = x.f32();
-  if (stride != cols) {
-    auto* to = reinterpret_cast<float*>(work.scratch);
-    work.pool.parallel_for(tokens, grain_for(tokens, work.pool.size(), 4),
-                           [&](int64_t begin, int64_t end, int) {
-                             for (int64_t row = begin; row < end; ++row)
-                               std::copy_n(x.f32() + row * cols, cols, to + row * stride);
-                           });
-    from = to;
-  }
-  float_layer(from, stride, tokens, call.in(1).weight->matrix(), bias, call.params.activation,
-              call.output->f32(), work);
+  if (!digits_of(call)) return run_floats(call, work);
+  return is_simple(call) ? run_joined(call, work) : run_quantized(call, work);
+}
+
+bool joins_linear(std::span<const NodeCall> calls, const NodeCall& next) {
+  return digits_of(calls.front()) ? joins_layers(calls, next) : joins_floats(calls, next);
 }
 
 // --- embedding(ids, table) ---
@@ -189,7 +162,7 @@ void run_matmul(const NodeCall& call, const Workspace& work) {
 
 const OpDef kOps[] = {
     {{"linear", 2, 3, false, {"activations", "activation"}, check_linear},
-     {run_linear, linear_scratch, joins_layers}},
+     {run_linear, linear_scratch, joins_linear}},
     {{"embedding", 2, 2, false, {}, check_embedding}, {run_embedding, embedding_scratch}},
     {{"matmul", 2, 2, false, {}, check_matmul}, {run_matmul}},
 };

@@ -70,9 +70,7 @@ void multiply(const NodeCall& layer, const QuantizedRows& rows, int64_t begin, i
               float* y, int64_t ldy, const Workspace& work) {
   const PackedMatrix part = part_of(layer.in(1).weight->matrix(), begin, end);
   const float* bias = layer.has(2) ? layer.in(2).f32() + begin * kTileRows : nullptr;
-  const auto kernel =
-      part.encoding == MatrixEncoding::q8 ? work.kernels.linear_q8 : work.kernels.linear_q4;
-  kernel(rows, part, bias, 0, end - begin, y, ldy);
+  quantized_kernel(work.kernels, part, 1, rows.rows).run(rows, part, bias, 0, end - begin, y, ldy);
   if (layer.params.activation == Activation::none) return;
   for (int64_t row = 0; row < rows.rows; ++row) {
     work.kernels.activate(layer.params.activation, y + row * ldy, part.rows, y + row * ldy);

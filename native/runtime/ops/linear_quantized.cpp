@@ -12,6 +12,7 @@ constexpr int64_t kChunkBytes = 131072;  // results that stay in the second-leve
 constexpr int64_t kFewestChunkTiles = 4, kMostChunkTiles = 64;
 constexpr int64_t kTilesTogether = 12;  // what kernels take at a time divides it
 constexpr int64_t kJoinedRows = 256;
+constexpr int64_t kStreams = 4;  // tiles that kernels take at a time for one token
 
 int64_t round_up(int64_t n, int64_t step) { return (n + step - 1) / step * step; }
 
@@ -64,7 +65,8 @@ void take_group_inputs(const QuantizedRows& rows, int64_t digits, MatrixEncoding
       const int64_t sum = digits == 2 ? int64_t{kDigitBase} * high[g] + low[g] : high[g];
       inputs[t * groups + g] = static_cast<float>(sum) * scale;
     }
-    if (encoding == MatrixEncoding::q4_min) std::fill_n(high, digits * groups, 0);
+    if (encoding == MatrixEncoding::q4_min || encoding == MatrixEncoding::q5_min)
+      std::fill_n(high, digits * groups, 0);
   }
 }
 
@@ -118,13 +120,8 @@ QuantizedRows part_of(const QuantizedRows& rows, int64_t begin, int64_t end) {
 
 PackedMatrix part_of(const PackedMatrix& w, int64_t begin, int64_t end) {
   PackedMatrix part = w;
-  const int64_t tile = w.cols * kTileRows;
-  const int64_t tile_bytes = w.encoding == MatrixEncoding::f32   ? tile * 4
-                             : w.encoding == MatrixEncoding::f16 ? tile * 2
-                             : w.encoding == MatrixEncoding::q8  ? tile
-                                                                 : tile / 2;
   part.rows = std::min(w.rows, end * kTileRows) - begin * kTileRows;
-  part.codes += begin * tile_bytes;
+  part.codes += begin * w.cols * column_bytes(w.encoding);
   if (w.scales) part.scales += begin * scales_in_tile(w);
   return part;
 }
@@ -142,7 +139,7 @@ void run_quantized(const NodeCall& call, const Workspace& work) {
   float* group_inputs =
       offsets ? reinterpret_cast<float*>(work.scratch + layout.group_inputs) : nullptr;
   quantize(x, digits, rows, matrix.encoding, group_inputs, work);
-  const QuantizedKernel kernel = quantized_kernel(k, matrix, digits);
+  const QuantizedKernel kernel = quantized_kernel(k, matrix, digits, tokens);
   const auto activate = [&](int64_t begin, int64_t end) {
     if (call.params.activation == Activation::none) return;
     for (int64_t t = 0; t < tokens; ++t) {
@@ -151,7 +148,8 @@ void run_quantized(const NodeCall& call, const Workspace& work) {
     }
   };
   const int64_t tiles = (matrix.rows + kTileRows - 1) / kTileRows,
-                grain = grain_for(tiles, work.pool.size(), 1);
+                equal = grain_for(tiles, work.pool.size(), 1);
+  const int64_t grain = tokens == 1 ? round_up(equal, kStreams) : equal;
   const float* factors = weight.row_factors();
   work.pool.parallel_for(tiles, grain, [&](int64_t begin, int64_t end, int thread) {
     float* results = reinterpret_cast<float*>(layout.of_thread(work.scratch, thread));

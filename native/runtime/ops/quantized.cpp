@@ -1,11 +1,11 @@
 // qconv2d and qlinear: layers of unsigned codes and weights of 8 bits.
 #include <cmath>
-#include <string_view>
 
 #include "../conv_panel.h"
 #include "../conv_windows.h"
 #include "../depthwise.h"
 #include "../integer_layer.h"
+#include "../joined_addition.h"
 #include "../layer_pieces.h"
 
 namespace satchel {
@@ -89,8 +89,9 @@ void multiply_rows(const uint8_t* x, int64_t ldx, int64_t m, const IntegerMatrix
                    const IntegerResult& result, const Workspace& work) {
   const int64_t tiles = (w.rows + kTileRows - 1) / kTileRows;
   const int64_t weights = w.rows * w.steps * 4;
-  const LayerPieces pieces(m, tiles, w.rows + w.steps * 4, weights, weights, 224, work.pool.size(),
-                           work.kernels.weights_are_dear);
+  const LayerPieces::Limits limits{224, 224, work.kernels.weights_are_dear ? 1 : 4};
+  const LayerPieces pieces(m, tiles, w.rows + w.steps * 4, weights, weights, limits,
+                           work.pool.size());
   pieces.run(work.pool, [&](int64_t first, int64_t last, int64_t tile, int64_t after, int64_t end) {
     work.kernels.linear_i8(x + first * ldx, ldx, last - first, before_tile(w, after, end),
                            rows_from(result, first), tile, after);
@@ -135,32 +136,16 @@ void run_qlinear(const NodeCall& call, const Workspace& work) {
   IntegerResult result = result_of(call);
   if (call.joined) {
     const NodeCall& addition = *(&call + 1);
-    result.addend = addition.in(addition.in(0).source == call.output ? 1 : 0).f32();
+    result.addend = added_to(call, addition).f32();
     result.out = addition.output->data;
   }
   multiply_rows(codes, stride, rows, call.in(1).weight->integers(), result, work);
 }
 
-bool are_apart(const Tensor& a, const Tensor& b) {
-  // As numbers: where only shapes are checked, nothing has a place yet.
-  const auto begin = [](const Tensor& t) { return reinterpret_cast<uintptr_t>(t.data); };
-  const auto end = [&](const Tensor& t) {
-    return begin(t) + static_cast<size_t>(t.elements()) * dtype_size(t.dtype);
-  };
-  return end(a) <= begin(b) || end(b) <= begin(a);
-}
-
-// An addition of something else to a layer's result in floats is done along with the layer. Its own
-// result may have got the place of what the layer reads, or of what is added, and then it has to
-// wait.
+// Its own result may have got the place of what the layer reads, and then it has to wait.
 bool joins_addition(std::span<const NodeCall> calls, const NodeCall& next) {
   const NodeCall& layer = calls.front();
-  if (calls.size() != 1 || std::string_view(next.info->op->name) != "add") return false;
-  const Tensor &result = *layer.output, &a = next.in(0), &b = next.in(1), &sum = *next.output;
-  if (result.dtype != DType::f32 || result.uses != 1 || a.dtype != DType::f32) return false;
-  if ((a.source == &result) == (b.source == &result) || !same_shape(a, b) || !same_shape(a, sum))
-    return false;
-  return are_apart(layer.in(0), sum) && are_apart(a.source == &result ? b : a, sum);
+  return calls.size() == 1 && adds_to(layer, next) && are_apart(layer.in(0), *next.output);
 }
 
 // --- qconv2d(x, weight, scale, bias?, residual?) ---

@@ -227,6 +227,9 @@ class Target(ABC):
     writes: ClassVar[FileKind] = PROGRAM
     # Which scales 4-bit weights may have.
     scale_form: ClassVar[ScaleForm] = ANY
+    # Whether it reads codes of 5 and 6 bits, and K-quants with their own scales; else those of a
+    # checkpoint are stored in whole bytes or nibbles.
+    has_packed_bits: ClassVar[bool] = False
     # The backend of ExecuTorch's that it stands for.
     backend_group: ClassVar[BackendGroup | None] = None
     # Whether it runs the portable methods themselves, which are in every file.

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from satchel.encodings.encoding import Encoding
 from satchel.errors import CheckpointError
-from satchel.quantize.affine import QuantizedWeight
+from satchel.quantize.superblocks import KeptRows
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,7 @@ class Checkpoint(ABC):
     def read(self, name: str, rows: slice | None = None) -> NDArray[np.float32]:
         """A tensor, or only the given rows of it, as contiguous float32."""
 
-    def read_quantized(self, name: str, rows: slice | None = None) -> QuantizedWeight:
+    def read_quantized(self, name: str, rows: slice | None = None) -> KeptRows:
         """The same of a tensor that is quantised: its codes as they lie in the checkpoint."""
         raise CheckpointError(f"{self.path}: tensor {name} is not quantised")
 

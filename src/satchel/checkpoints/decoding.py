@@ -9,11 +9,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from satchel.encodings.encoding import Encoding
-from satchel.quantize.affine import QuantizedWeight
+from satchel.quantize.superblocks import KeptRows
 
 # raw [rows, row_bytes] uint8 -> out [rows, columns] float32
 Decode = Callable[[NDArray[np.uint8], NDArray[np.float32]], None]
-Split = Callable[[NDArray[np.uint8]], QuantizedWeight]
+Split = Callable[[NDArray[np.uint8]], KeptRows]
 
 
 @dataclass(frozen=True)

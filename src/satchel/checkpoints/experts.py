@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from satchel.checkpoints.stored import ReadableTensor, StoredTensor
 from satchel.encodings.encoding import Encoding
 from satchel.errors import CheckpointError
-from satchel.quantize.affine import QuantizedWeight
+from satchel.quantize.superblocks import KeptRows
 
 _BLOCK = r"(?P<layer>.*\.)(?:mlp|block_sparse_moe)\."
 _ONE = re.compile(_BLOCK + r"experts\.(?P<number>\d+)\.(?P<part>\w+)\.weight")
@@ -65,9 +65,10 @@ class StackedTensor:
     def read(self, name: str, rows: slice | None = None) -> NDArray[np.float32]:
         return np.concatenate([p.tensor.read(p.name, r) for p, r in self._pieces(rows)])
 
-    def read_quantized(self, name: str, rows: slice | None = None) -> QuantizedWeight:
-        pieces = [p.tensor.read_quantized(p.name, r).parts for p, r in self._pieces(rows)]
-        return QuantizedWeight(*(np.concatenate(part) for part in zip(*pieces, strict=True)))
+    def read_quantized(self, name: str, rows: slice | None = None) -> KeptRows:
+        pieces = [p.tensor.read_quantized(p.name, r) for p, r in self._pieces(rows)]
+        parts = zip(*(piece.parts for piece in pieces), strict=True)
+        return type(pieces[0])(*map(np.concatenate, parts))
 
     def _pieces(self, rows: slice | None) -> Iterator[tuple[RowRange, slice]]:
         start, stop, _ = (rows or slice(None)).indices(self.shape[0])

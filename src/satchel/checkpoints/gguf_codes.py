@@ -1,8 +1,8 @@
 """The codes and scales in GGUF's quantised blocks, and the encodings that hold them.
 
-Codes are always the file's own. Scales are too where a block has one of 16 bits; a K-quant's are
-products of one of 16 bits and a whole number of 4 to 8, which come here exactly, in 32 bits, and
-are stored in 16.
+Codes are always the file's own. Scales are too where a block has one of 16 bits, and those of Q4_K,
+Q5_K and Q6_K, which are whole numbers times a step of 16 bits, are stored as such. Those of the
+other K-quants are such products too, which come here exactly, in 32 bits, and are stored in 16.
 """
 
 from __future__ import annotations
@@ -15,9 +15,10 @@ from numpy.typing import NDArray
 
 from satchel.encodings.encoding import Encoding
 from satchel.quantize.affine import QuantizedWeight
+from satchel.quantize.superblocks import KeptRows, SuperblockWeight
 
 Array = NDArray[Any]
-Split = Callable[[NDArray[np.uint8]], QuantizedWeight]
+Split = Callable[[NDArray[np.uint8]], KeptRows]
 
 # What the 16 codes of IQ4_NL and IQ4_XS stand for: finer steps near zero.
 _NONLINEAR = np.array(
@@ -93,7 +94,7 @@ def _q5_0(raw: Array) -> QuantizedWeight:
 
 def _q5_1(raw: Array) -> QuantizedWeight:
     scales, minima, fifth, codes = _parts(raw, 2, 2, 4, 16)
-    return _rows(_with_fifth(codes, fifth), _halves(scales), _halves(minima).astype(np.float32))
+    return _rows(_with_fifth(codes, fifth), _halves(scales), _halves(minima))
 
 
 def _products(block: Array, whole: Array) -> Array:
@@ -110,23 +111,32 @@ def _six_bits(packed: Array) -> tuple[Array, Array]:
     return scales, minima
 
 
-def _q4_k(raw: Array) -> QuantizedWeight:
+def _superblocks(codes: Array, multiples: Array, steps: Array, *minima: Array) -> SuperblockWeight:
+    """[rows, blocks, …] -> [rows, …]; steps are the two bytes of each block."""
+    rows = len(codes)
+    numbers = [multiples.view(np.int8).reshape(rows, -1), _halves(steps)]
+    if minima:
+        numbers += [minima[0].view(np.int8).reshape(rows, -1), _halves(minima[1])]
+    return SuperblockWeight(codes.reshape(rows, -1).astype(np.int8), *numbers)
+
+
+def _q4_k(raw: Array) -> SuperblockWeight:
     block, least, packed, codes = _parts(raw, 2, 2, 12, 128)
     scales, minima = _six_bits(packed)
-    return _rows(_planes(codes, 4, 32), _products(block, scales), -_products(least, minima))
+    return _superblocks(_planes(codes, 4, 32), scales, block, minima, least)
 
 
-def _q5_k(raw: Array) -> QuantizedWeight:
+def _q5_k(raw: Array) -> SuperblockWeight:
     block, least, packed, fifth, codes = _parts(raw, 2, 2, 12, 32, 128)
     scales, minima = _six_bits(packed)
     codes = _planes(codes, 4, 32) | _planes(fifth, 1, 32) << np.uint8(4)
-    return _rows(codes, _products(block, scales), -_products(least, minima))
+    return _superblocks(codes, scales, block, minima, least)
 
 
-def _q6_k(raw: Array) -> QuantizedWeight:
+def _q6_k(raw: Array) -> SuperblockWeight:
     low, high, scales, block = _parts(raw, 128, 64, 16, 2)
     codes = _planes(low, 4, 64) | _planes(high, 2, 32) << np.uint8(4)
-    return _rows(codes.view(np.int8) - np.int8(32), _products(block, scales.view(np.int8)))
+    return _superblocks(codes.view(np.int8) - np.int8(32), scales, block)
 
 
 def _q3_k(raw: Array) -> QuantizedWeight:
@@ -154,14 +164,14 @@ def _iq4_xs(raw: Array) -> QuantizedWeight:
 OWN_ENCODINGS: dict[str, tuple[Encoding, Split]] = {
     "q4_0": (Encoding("matrix_q4", 32), _q4_0),
     "q4_1": (Encoding("matrix_q4_min", 32), _q4_1),
-    "q5_0": (Encoding("matrix_q8", 32), _q5_0),
-    "q5_1": (Encoding("matrix_q8_offset", 32), _q5_1),
+    "q5_0": (Encoding("matrix_q5", 32), _q5_0),
+    "q5_1": (Encoding("matrix_q5_min", 32), _q5_1),
     "q8_0": (Encoding("matrix_q8", 32), _q8_0),
     "iq4_nl": (Encoding("matrix_q8", 32), _iq4_nl),
     "q2_k": (Encoding("matrix_q4_min", 16), _q2_k),
     "q3_k": (Encoding("matrix_q4", 16), _q3_k),
-    "q4_k": (Encoding("matrix_q4_min", 32), _q4_k),
-    "q5_k": (Encoding("matrix_q8_offset", 32), _q5_k),
-    "q6_k": (Encoding("matrix_q8", 16), _q6_k),
+    "q4_k": (Encoding("matrix_q4_k", 32), _q4_k),
+    "q5_k": (Encoding("matrix_q5_k", 32), _q5_k),
+    "q6_k": (Encoding("matrix_q6_k", 16), _q6_k),
     "iq4_xs": (Encoding("matrix_q8", 32), _iq4_xs),
 }

@@ -15,7 +15,7 @@ from satchel.checkpoints.stored import ReadableTensor, StoredTensor
 from satchel.checkpoints.weightfile import WeightFile
 from satchel.encodings.encoding import Encoding
 from satchel.errors import CheckpointError
-from satchel.quantize.affine import QuantizedWeight
+from satchel.quantize.superblocks import KeptRows
 
 
 class FloatTensor:
@@ -24,7 +24,7 @@ class FloatTensor:
     own_encoding: Encoding | None = None
     order: NDArray[Any] | None = None
 
-    def read_quantized(self, name: str, rows: slice | None = None) -> QuantizedWeight:
+    def read_quantized(self, name: str, rows: slice | None = None) -> KeptRows:
         raise CheckpointError(f"tensor {name} is not quantised")
 
 
@@ -100,7 +100,7 @@ class OverlaidCheckpoint(Checkpoint):
         own = self._own.get(name)
         return own.read(name, rows) if own else self.base.read(name, rows)
 
-    def read_quantized(self, name: str, rows: slice | None = None) -> QuantizedWeight:
+    def read_quantized(self, name: str, rows: slice | None = None) -> KeptRows:
         own = self._own.get(name)
         return own.read_quantized(name, rows) if own else self.base.read_quantized(name, rows)
 

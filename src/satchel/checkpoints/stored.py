@@ -17,7 +17,7 @@ from satchel.checkpoints.decoding import F32, Codec
 from satchel.checkpoints.weightfile import WeightFile
 from satchel.encodings.encoding import Encoding
 from satchel.errors import CheckpointError
-from satchel.quantize.affine import QuantizedWeight
+from satchel.quantize.superblocks import KeptRows
 
 # Values converted at a time: a read needs some of these on top of its result.
 CHUNK_VALUES = 1 << 17
@@ -91,7 +91,7 @@ class StoredTensor:
             else None
         )
 
-    def read_quantized(self, name: str, rows: slice | None = None) -> QuantizedWeight:
+    def read_quantized(self, name: str, rows: slice | None = None) -> KeptRows:
         """Codes and scales as they lie in the file, for a tensor that has them."""
         if self.codec is None or self.codec.split is None:
             raise CheckpointError(f"{self.file.path}: tensor {name} is not quantised")
@@ -167,7 +167,7 @@ class TransposedTensor:
         whole = self.columns_first.read(name)
         return np.ascontiguousarray(whole[:, rows or slice(None)].T)
 
-    def read_quantized(self, name: str, rows: slice | None = None) -> QuantizedWeight:
+    def read_quantized(self, name: str, rows: slice | None = None) -> KeptRows:
         raise CheckpointError(f"{self.columns_first.file.path}: tensor {name} is not quantised")
 
 
@@ -190,7 +190,7 @@ class ReadableTensor(Protocol):
     @property
     def order(self) -> NDArray[Any] | None: ...
     def read(self, name: str, rows: slice | None = None) -> NDArray[np.float32]: ...
-    def read_quantized(self, name: str, rows: slice | None = None) -> QuantizedWeight: ...
+    def read_quantized(self, name: str, rows: slice | None = None) -> KeptRows: ...
 
 
 class StoredCheckpoint(Checkpoint):
@@ -232,7 +232,7 @@ class StoredCheckpoint(Checkpoint):
     def read(self, name: str, rows: slice | None = None) -> NDArray[np.float32]:
         return self._find(name).read(name, rows)
 
-    def read_quantized(self, name: str, rows: slice | None = None) -> QuantizedWeight:
+    def read_quantized(self, name: str, rows: slice | None = None) -> KeptRows:
         return self._find(name).read_quantized(name, rows)
 
     def _find(self, name: str) -> ReadableTensor:

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from satchel.encodings import packing
+from satchel.encodings.k_quants import SUPERBLOCK_GROUPS
 from satchel.encodings.steps import RUN_COLUMNS
 
 # The numbers are those of docs/format.md.
@@ -29,6 +30,20 @@ KINDS = {
     "matrix_q8_offset": 23,
     "matrix_i8": 24,
     "matrix_q4_steps": 25,
+    "matrix_q5": 26,
+    "matrix_q5_min": 27,
+    "matrix_q4_k": 28,
+    "matrix_q5_k": 29,
+    "matrix_q6_k": 30,
+}
+# What holds the same codes in whole bytes or nibbles, with scales of 16 bits, for targets that
+# know no other.
+_PLAIN_KINDS = {
+    "matrix_q5": "matrix_q8",
+    "matrix_q5_min": "matrix_q8_offset",
+    "matrix_q4_k": "matrix_q4_min",
+    "matrix_q5_k": "matrix_q8_offset",
+    "matrix_q6_k": "matrix_q8",
 }
 
 
@@ -69,6 +84,20 @@ class Encoding:
     def layout(self) -> str:
         """The name that the packer knows a matrix by."""
         return self.kind.removeprefix("matrix_")
+
+    @property
+    def has_superblocks(self) -> bool:
+        """Whether it holds a K-quant with its own steps and whole numbers."""
+        return self.layout in SUPERBLOCK_GROUPS
+
+    @property
+    def plain(self) -> Encoding:
+        """The same in an encoding that every target may know.
+
+        >>> str(Encoding("matrix_q6_k", 16).plain)
+        'matrix_q8/16'
+        """
+        return Encoding(_PLAIN_KINDS.get(self.kind, self.kind), self.group)
 
     def sizes(self, shape: tuple[int, ...]) -> tuple[int, int]:
         """Bytes of the codes and of the scales."""

@@ -11,6 +11,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from satchel.encodings.k_quants import (
+    PACKED_BITS,
+    SUPERBLOCK_GROUPS,
+    pack_bits,
+    pack_superblock_scales,
+    packed_columns,
+    superblock_scale_bytes,
+    unpack_bits,
+    unpack_superblock_scales,
+)
 from satchel.encodings.steps import RUN_COLUMNS, multiplied, step_multiples, step_scales
 from satchel.encodings.tiles import (
     TILE_ROWS,
@@ -26,11 +36,17 @@ from satchel.encodings.tiles import (
 from satchel.errors import RecipeError
 from satchel.quantize.affine import OFFSETS, QuantizedWeight, quantize_affine
 from satchel.quantize.blockwise import dequantize_blocks, quantize_blocks
+from satchel.quantize.superblocks import (
+    SUPERBLOCK,
+    KeptRows,
+    SuperblockWeight,
+    quantize_superblocks,
+)
 
 Array = NDArray[Any]
 
 _FLOATS: dict[str, type[np.floating[Any]]] = {"f32": np.float32, "f16": np.float16}
-# Columns in a 64-byte step of a tile; those with 4 have codes of 8 bits.
+# Columns in a step of a tile, which a group is a multiple of; those with 4 have codes of 8 bits.
 _QUANTIZED_UNIT = {
     "q4": 8,
     "q8": 4,
@@ -39,6 +55,8 @@ _QUANTIZED_UNIT = {
     "q4_offset": 8,
     "q8_offset": 4,
     "q4_steps": 8,
+    "q4_k": 8,
+    **{layout: packed_columns(bits) for layout, bits in PACKED_BITS.items()},
 }
 _OFFSET = {
     "q4": 8,
@@ -48,7 +66,14 @@ _OFFSET = {
     "q4_offset": 8,
     "q8_offset": 128,
     "q4_steps": 8,
+    "q5": 16,
+    "q5_min": 0,
+    "q4_k": 0,
+    "q5_k": 0,
+    "q6_k": 32,
 }
+# The largest code of weights with so many bits.
+_HIGHEST = {4: 7, 5: 15, 8: 127}
 # The largest code of an activation. 16 bits are two digits of 8 to the base 255, each within ±127.
 _LARGEST_ACTIVATION = {8: 127, 16: 127 * 255 + 127}
 
@@ -56,17 +81,17 @@ _LARGEST_ACTIVATION = {8: 127, 16: 127 * 255 + 127}
 def quantize_groups(w: Array, bits: int, group: int) -> tuple[Array, Array]:
     """Codes (int8) and scales (float16) of weights ``[rows, cols]``, ``group`` columns a scale.
 
-    Four bits: scales are whole multiples of a step, see ``steps``, and may be negative. Eight
-    bits: the value of largest magnitude becomes ±127.
+    Four bits: scales are whole multiples of a step, see ``steps``, and may be negative. Five and
+    eight bits: the value of largest magnitude becomes ±15 or ±127.
 
     >>> codes, scales = quantize_groups(np.array([[4.0, -2.0, 1.0, 0.0] * 2]), 4, 8)
     >>> codes.tolist(), scales.tolist()
     ([[-8, 4, -2, 0, -8, 4, -2, 0]], [[-0.5]])
     """
-    if bits not in (4, 8):
-        raise RecipeError(f"weights have 4 or 8 bits, not {bits}", "Choose another recipe")
+    if bits not in (4, 5, 8):
+        raise RecipeError(f"weights have 4, 5 or 8 bits, not {bits}", "Choose another recipe")
     rows, cols = w.shape
-    _check_group("q4" if bits == 4 else "q8", cols, group)
+    _check_group(f"q{bits}", cols, group)
     groups = np.ascontiguousarray(w, dtype=np.float32).reshape(rows, cols // group, group)
     scales = plain_scales(groups, bits)
     return _codes(groups, scales, bits), scales
@@ -91,7 +116,8 @@ def _codes(groups: Array, scales: Array, bits: int) -> Array:
     with np.errstate(all="ignore"):
         step = scales.astype(np.float32)[..., None]
         ratio = np.where(step == 0, np.float32(0), groups / step)
-        lowest, highest = (-8, 7) if bits == 4 else (-127, 127)
+        highest = _HIGHEST[bits]
+        lowest = -8 if bits == 4 else -highest
         codes: Array = np.clip(np.rint(ratio), lowest, highest).astype(np.int8)
     return codes.reshape(len(groups), -1)
 
@@ -101,7 +127,7 @@ def plain_scales(groups: Array, bits: int) -> Array:
     if bits == 4:
         return step_scales(groups)
     with np.errstate(all="ignore"):
-        scales: Array = (np.abs(groups).max(axis=2) / np.float32(127)).astype(np.float16)
+        scales: Array = (np.abs(groups).max(axis=2) / np.float32(_HIGHEST[bits])).astype(np.float16)
     return scales
 
 
@@ -151,7 +177,8 @@ def packed_sizes(encoding: str, rows: int, cols: int, group: int = 0) -> tuple[i
     if encoding in _FLOATS:
         return cells * (4 if encoding == "f32" else 2), 0
     *first, last = scale_planes(encoding, rows, cols, group)
-    return cells * 4 // _QUANTIZED_UNIT[encoding], sum(map(aligned, first)) + last
+    bits = PACKED_BITS.get(encoding) or 32 // _QUANTIZED_UNIT[encoding]
+    return cells * bits // 8, sum(map(aligned, first)) + last
 
 
 def scale_planes(encoding: str, rows: int, cols: int, group: int) -> tuple[int, ...]:
@@ -169,6 +196,8 @@ def scale_planes(encoding: str, rows: int, cols: int, group: int) -> tuple[int, 
         return (padded * 4,)
     _check_group(encoding, cols, group)
     groups = padded * (cols // group)
+    if encoding in SUPERBLOCK_GROUPS:
+        return (superblock_scale_bytes(encoding, rows, cols),)
     if encoding == "q4_steps":
         return (groups + padded * -(-cols // RUN_COLUMNS) * 4,)
     if encoding in OFFSETS:
@@ -206,11 +235,16 @@ def pack_matrix(encoding: str, w: Array, group: int = 0) -> tuple[Array, Array]:
         return pack_steps(*quantize_steps(w, group))
     if encoding in OFFSETS:
         return pack_quantized(encoding, quantize_affine(w, encoding, group))
-    return _pack(encoding, *quantize_groups(w, 4 if encoding == "q4" else 8, group))
+    if encoding in SUPERBLOCK_GROUPS:
+        return pack_quantized(encoding, quantize_superblocks(w, int(encoding[1]), group))
+    return _pack(encoding, *quantize_groups(w, int(encoding[1]), group))
 
 
-def pack_quantized(encoding: str, rows: QuantizedWeight) -> tuple[Array, Array]:
+def pack_quantized(encoding: str, rows: KeptRows) -> tuple[Array, Array]:
     """Rows that are quantised already, packed as they are, in the form of ``pack_matrix``."""
+    if isinstance(rows, SuperblockWeight):
+        scales = pack_superblock_scales(rows)
+        return _pack_codes(encoding, rows.codes), scales.view(np.uint16)
     offsets = None if rows.offsets is None else group_tiles(rows.offsets)
     return _pack(encoding, rows.codes, rows.scales, offsets)
 
@@ -229,6 +263,8 @@ def pack_steps(codes: Array, multiples: Array, steps: Array) -> tuple[Array, Arr
 def _pack_codes(encoding: str, quantized: Array) -> Array:
     unit, offset = _QUANTIZED_UNIT[encoding], _OFFSET[encoding]
     codes = pad_rows(quantized).astype(np.int8).view(np.uint8) + np.uint8(offset)  # modulo 256
+    if encoding in PACKED_BITS:
+        return pack_bits(codes, PACKED_BITS[encoding])
     steps = codes.reshape(-1, TILE_ROWS, codes.shape[1] // unit, unit).transpose(0, 2, 1, 3)
     return bytes_of(steps[..., :4] | steps[..., 4:] << 4 if unit == 8 else steps)
 
@@ -261,6 +297,10 @@ def unpack_matrix(
         columns: Array = codes.view(_FLOATS[encoding]).reshape(-1, cols, TILE_ROWS)
         weights: Array = columns.transpose(0, 2, 1).reshape(-1, cols)[:rows].astype(np.float32)
         return weights
+    if encoding in SUPERBLOCK_GROUPS:
+        numbers = unpack_superblock_scales(encoding, scales.reshape(-1).view(np.uint8), cols)
+        whole_codes = _unpack_signed(encoding, codes, cols)
+        return SuperblockWeight(whole_codes, *numbers).floats()[:rows]
     plain, *rest = split_planes(encoding, scales, rows, cols, group)
     unpacked = unpack_codes(encoding, codes, plain, rows, cols, group)
     if encoding == "lpbq4":
@@ -284,15 +324,25 @@ def unpack_codes(
 ) -> tuple[Array, Array]:
     """Codes (int8) ``[rows, cols]`` and scales (float16) ``[rows, cols / group]``."""
     _check_group(encoding, cols, group)
-    steps = codes.reshape(-1, cols // _QUANTIZED_UNIT[encoding], TILE_ROWS, 4)
-    if _QUANTIZED_UNIT[encoding] == 8:
-        steps = np.concatenate([steps & 15, steps >> 4], axis=-1)
-    signed = steps.transpose(0, 2, 1, 3).reshape(-1, cols).astype(np.int16) - _OFFSET[encoding]
+    signed = _unpack_signed(encoding, codes, cols)
     if encoding == "q4_steps":
         halves = unpack_step_scales(scales, cols, group)
     else:
         halves = group_rows(scales.view(np.float16), cols // group)
-    return signed[:rows].astype(np.int8), halves[:rows]
+    return signed[:rows], halves[:rows]
+
+
+def _unpack_signed(encoding: str, codes: Array, cols: int) -> Array:
+    """Codes (int8) of the rows of whole tiles."""
+    unit = _QUANTIZED_UNIT[encoding]
+    if encoding in PACKED_BITS:
+        found = unpack_bits(codes, cols, PACKED_BITS[encoding])
+    else:
+        steps = codes.reshape(-1, cols // unit, TILE_ROWS, 4)
+        if unit == 8:
+            steps = np.concatenate([steps & 15, steps >> 4], axis=-1)
+        found = steps.transpose(0, 2, 1, 3).reshape(-1, cols)
+    return (found.astype(np.int16) - _OFFSET[encoding]).astype(np.int8)
 
 
 def _check_group(encoding: str, cols: int, group: int) -> None:
@@ -301,6 +351,13 @@ def _check_group(encoding: str, cols: int, group: int) -> None:
         raise RecipeError(
             f"there is no matrix encoding {encoding!r}",
             f"Use one of {', '.join([*_FLOATS, *_QUANTIZED_UNIT, 'i8'])}",
+        )
+    if encoding in SUPERBLOCK_GROUPS and (
+        group != SUPERBLOCK_GROUPS[encoding] or cols % SUPERBLOCK
+    ):
+        raise RecipeError(
+            f"group size {group} does not fit {cols} columns in {encoding}",
+            f"A group has {SUPERBLOCK_GROUPS[encoding]} columns, which {SUPERBLOCK} divides",
         )
     whole = cols if encoding != "q4_steps" else RUN_COLUMNS
     if group <= 0 or group % unit or cols % group or whole % group:

@@ -226,7 +226,10 @@ def encode_model(opened: OpenedModel) -> EncodedModel:
     if options.rotate:
         apart = bool(opened.adapters.apart)
         checkpoint = rotate(graphs, checkpoint, recipe, apart, options.rotate_online)
-    prequantized = PrequantizedTensors.of(checkpoint) if recipe.keeps else PrequantizedTensors()
+    prequantized = PrequantizedTensors()
+    if recipe.keeps:
+        packed_bits = all(target.has_packed_bits for target in options.targets)
+        prequantized = PrequantizedTensors.of(checkpoint, packed_bits)
     encodings = apply_recipe(graphs, recipe, prequantized.encodings)
     weights = prequantized.weights(graphs, encodings)
     for graph in graphs:

@@ -33,9 +33,14 @@ class PrequantizedTensors:
     orders: Mapping[str, NDArray[Any]] = field(default_factory=dict)
 
     @staticmethod
-    def of(checkpoint: Checkpoint) -> PrequantizedTensors:
+    def of(checkpoint: Checkpoint, packed_bits: bool) -> PrequantizedTensors:
+        """With ``packed_bits``, codes of 5 and 6 bits and K-quants' scales as they are."""
         matrices = {n: t for n, t in checkpoint.tensors.items() if len(t.shape) == 2}
-        encodings = {name: t.own_encoding for name, t in matrices.items() if t.own_encoding}
+        encodings = {
+            name: t.own_encoding if packed_bits else t.own_encoding.plain
+            for name, t in matrices.items()
+            if t.own_encoding
+        }
         if not any(encoding.is_quantized for encoding in encodings.values()):
             found = ", ".join(sorted({t.dtype for t in matrices.values()}))
             raise RecipeError(

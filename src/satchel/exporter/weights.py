@@ -23,6 +23,7 @@ from satchel.errors import CheckpointError
 from satchel.graph.ir import RowSource, Weight
 from satchel.quantize.affine import OFFSETS, QuantizedWeight
 from satchel.quantize.rounding import Rounder
+from satchel.quantize.superblocks import SuperblockWeight
 
 Array = NDArray[Any]
 # Rows of a source's tensor: floats, or codes, scales and what is added to groups.
@@ -115,11 +116,20 @@ class WeightPacker:
     def _keep(self, weight: Weight, encoding: Encoding) -> Iterator[tuple[int, Array, Array]]:
         """The same of rows that are quantised in the checkpoint, as they are."""
         total = self.errors.setdefault(weight.name, WeightError())
-        for start, (codes, *numbers) in self._blocks(weight, self._quantized):
-            for part in numbers:
+        own = self.checkpoint.tensors[weight.source.tensor].own_encoding
+        for start, parts in self._blocks(weight, self._quantized):
+            for part in parts[1:]:
                 self._check_finite(weight, part, start)
-            total.count += codes.size
-            exact = QuantizedWeight(codes, *numbers)
+            total.count += parts[0].size
+            if encoding.has_superblocks:
+                yield len(parts[0]), *pack_quantized(encoding.layout, SuperblockWeight(*parts))
+                continue
+            exact = (
+                SuperblockWeight(*parts).plain()
+                if own and own.has_superblocks
+                else QuantizedWeight(*parts)
+            )
+            codes, *numbers = exact.parts
             narrow: list[type[np.floating[Any]]] = [np.float16]
             narrow += [OFFSETS[encoding.layout]] if len(numbers) > 1 else []
             stored = QuantizedWeight(

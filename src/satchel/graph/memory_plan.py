@@ -59,7 +59,7 @@ def shared_storage(graph: Graph) -> dict[int, Value]:
 
 
 def _joined_additions(graph: Graph, shared: dict[int, Value]) -> Iterator[tuple[int, int]]:
-    """Steps of an integer layer and of the addition right behind it, which are done at once.
+    """Steps of a layer of codes or floats and of the addition right behind it, done at once.
 
     The sum is then written while the layer's input is still being read.
     """
@@ -71,8 +71,9 @@ def _joined_additions(graph: Graph, shared: dict[int, Value]) -> Iterator[tuple[
             result = graph.nodes[layer].outputs[0]
             if any(shared.get(id(value), value) is result for value in node.inputs):
                 yield layer, step
-        in_floats = node.op == "qlinear" and node.outputs[0].type.dtype == DType.f32
-        layer = step if in_floats else None
+        of_codes = node.op == "qlinear" and node.outputs[0].type.dtype == DType.f32
+        of_floats = node.op == "linear" and node.attrs.get("activations", "f32") == "f32"
+        layer = step if of_codes or of_floats else None
 
 
 def plan_memory(graph: Graph) -> MemoryPlan:

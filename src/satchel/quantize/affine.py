@@ -1,7 +1,8 @@
 """Groups of weights that have a number added to them besides their scale, in plain numpy.
 
 Checkpoints that come quantised have these forms; nothing is rounded to them at export. A weight is
-``code * scale + offset``. The layout ``q4_min`` has the codes 0 to 15 and a minimum in 16 bits;
+``code * scale + offset``. The layout ``q4_min`` has the codes 0 to 15 and a minimum in 16 bits,
+``q5_min`` the codes 0 to 31;
 ``q4_offset`` and ``q8_offset`` have codes about zero, and the offset in 32 bits, in which the
 product of a scale and a whole zero point is exact.
 """
@@ -20,6 +21,7 @@ OFFSETS: dict[str, type[np.floating[Any]]] = {
     "q4_min": np.float16,
     "q4_offset": np.float32,
     "q8_offset": np.float32,
+    "q5_min": np.float16,
 }
 
 
@@ -80,12 +82,12 @@ def quantize_affine(w: Array, layout: str, group: int) -> QuantizedWeight:
     ([[0, 15, 3, 1, 0, 15, 3, 1]], [[1.0]])
     """
     rows, cols = w.shape
-    levels = 255 if layout == "q8_offset" else 15
+    levels = {"q8_offset": 255, "q5_min": 31}.get(layout, 15)
     groups = np.ascontiguousarray(w, dtype=np.float32).reshape(rows, cols // group, group)
     low, high = groups.min(axis=2), groups.max(axis=2)
     scales = ((high - low) / np.float32(levels)).astype(np.float16)
     step = np.where(scales == 0, np.float32(1), scales.astype(np.float32))
-    if layout == "q4_min":
+    if layout in ("q4_min", "q5_min"):
         offsets = low.astype(np.float16)
         codes = np.rint((groups - offsets.astype(np.float32)[:, :, None]) / step[:, :, None])
         codes = np.clip(codes, 0, levels)

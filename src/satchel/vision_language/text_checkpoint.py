@@ -13,7 +13,7 @@ from satchel.checkpoints.base import Checkpoint, TensorInfo
 from satchel.checkpoints.jsonfile import read_json_if_there
 from satchel.checkpoints.overlay import FloatTensor
 from satchel.errors import CheckpointError, ConfigError
-from satchel.quantize.affine import QuantizedWeight
+from satchel.quantize.superblocks import KeptRows
 
 
 @dataclass(frozen=True)
@@ -76,7 +76,7 @@ class TextCheckpoint(Checkpoint):
             return self._kernel.read(name, rows)
         return self.base.read(self._names.get(name, name), rows)
 
-    def read_quantized(self, name: str, rows: slice | None = None) -> QuantizedWeight:
+    def read_quantized(self, name: str, rows: slice | None = None) -> KeptRows:
         return self.base.read_quantized(self._names.get(name, name), rows)
 
     def close(self) -> None:

@@ -46,6 +46,7 @@ class CpuTarget(PortableTarget):
     )
 
     family = "cpu"
+    has_packed_bits = True
     backend_group = BackendGroup("xnnpack", not_needed=("extended_ops",))
     form = "cpu"
 
