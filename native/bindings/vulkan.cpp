@@ -24,6 +24,7 @@ nb::list devices() {
     nb::list features;
     if (info.features.integer_dot) features.append("integer dot products");
     if (info.features.cooperative_matrix) features.append("cooperative matrices");
+    if (info.features.import_step > 0) features.append("shared memory");
     d["features"] = features;
     list.append(d);
   }

@@ -79,6 +79,10 @@ enum VkStructureType : int32_t {
   VK_STRUCTURE_TYPE_COMMAND_BUFFER_ALLOCATE_INFO = 40,
   VK_STRUCTURE_TYPE_COMMAND_BUFFER_BEGIN_INFO = 42,
   VK_STRUCTURE_TYPE_MEMORY_BARRIER = 46,
+  VK_STRUCTURE_TYPE_EXTERNAL_MEMORY_BUFFER_CREATE_INFO = 1000072000,
+  VK_STRUCTURE_TYPE_IMPORT_MEMORY_HOST_POINTER_INFO_EXT = 1000178000,
+  VK_STRUCTURE_TYPE_MEMORY_HOST_POINTER_PROPERTIES_EXT = 1000178001,
+  VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_EXTERNAL_MEMORY_HOST_PROPERTIES_EXT = 1000178002,
   VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_FEATURES_2 = 1000059000,
   VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_PROPERTIES_2 = 1000059001,
   VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_SUBGROUP_PROPERTIES = 1000094000,
@@ -336,6 +340,34 @@ struct VkBufferCreateInfo {
   const uint32_t* pQueueFamilyIndices = nullptr;
 };
 
+// Memory of the host that a device uses as it is (VK_EXT_external_memory_host).
+inline constexpr VkFlags VK_EXTERNAL_MEMORY_HANDLE_TYPE_HOST_ALLOCATION_BIT_EXT = 0x80;
+
+struct VkExternalMemoryBufferCreateInfo {
+  VkStructureType sType = VK_STRUCTURE_TYPE_EXTERNAL_MEMORY_BUFFER_CREATE_INFO;
+  const void* pNext = nullptr;
+  VkFlags handleTypes = VK_EXTERNAL_MEMORY_HANDLE_TYPE_HOST_ALLOCATION_BIT_EXT;
+};
+
+struct VkImportMemoryHostPointerInfoEXT {
+  VkStructureType sType = VK_STRUCTURE_TYPE_IMPORT_MEMORY_HOST_POINTER_INFO_EXT;
+  const void* pNext = nullptr;
+  VkFlags handleType = VK_EXTERNAL_MEMORY_HANDLE_TYPE_HOST_ALLOCATION_BIT_EXT;
+  void* pHostPointer = nullptr;
+};
+
+struct VkMemoryHostPointerPropertiesEXT {
+  VkStructureType sType = VK_STRUCTURE_TYPE_MEMORY_HOST_POINTER_PROPERTIES_EXT;
+  void* pNext = nullptr;
+  uint32_t memoryTypeBits = 0;
+};
+
+struct VkPhysicalDeviceExternalMemoryHostPropertiesEXT {
+  VkStructureType sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_EXTERNAL_MEMORY_HOST_PROPERTIES_EXT;
+  void* pNext = nullptr;
+  VkDeviceSize minImportedHostPointerAlignment = 0;
+};
+
 struct VkMemoryRequirements {
   VkDeviceSize size, alignment;
   uint32_t memoryTypeBits;
@@ -553,6 +585,8 @@ using A = const void*;
   X(void, vkGetBufferMemoryRequirements, (VkDevice, VkBuffer, VkMemoryRequirements*))             \
   X(VkResult, vkAllocateMemory, (VkDevice, const VkMemoryAllocateInfo*, A, VkDeviceMemory*))      \
   X(void, vkFreeMemory, (VkDevice, VkDeviceMemory, A))                                            \
+  X(VkResult, vkGetMemoryHostPointerPropertiesEXT,                                                \
+    (VkDevice, VkFlags, const void*, VkMemoryHostPointerPropertiesEXT*))                          \
   X(VkResult, vkBindBufferMemory, (VkDevice, VkBuffer, VkDeviceMemory, VkDeviceSize))             \
   X(VkResult, vkMapMemory,                                                                        \
     (VkDevice, VkDeviceMemory, VkDeviceSize, VkDeviceSize, VkFlags, void**))                      \

@@ -165,7 +165,7 @@ std::unique_ptr<Step> make_attention_step(const AttentionNodes& nodes, Weights& 
     const WeightEntry &q = *nodes.norm_q->in(1).weight, &k = *nodes.norm_k->in(1).weight;
     weights.make_room(round_up(q.codes_size, kOffsetStep) + round_up(k.codes_size, kOffsetStep));
     const Place of_q = weights.of(q.codes, q.codes_size), of_k = weights.of(k.codes, k.codes_size);
-    if (of_q.buffer != of_k.buffer) return nullptr;
+    if (!weights.can_share_a_binding(of_q, of_k)) return nullptr;
   }
   return std::make_unique<AttentionStep>(nodes);
 }

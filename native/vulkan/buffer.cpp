@@ -1,109 +1,142 @@
 #include "buffer.h"
 
 #include <algorithm>
-#include <cstring>
 
 #include "../runtime/errors.h"
+#include "transfers.h"
 
 namespace satchel::vulkan {
 
 namespace {
 
-constexpr uint64_t kStagingBytes = uint64_t{16} << 20, kBlockBytes = uint64_t{64} << 20;
+constexpr uint64_t kBlockBytes = uint64_t{64} << 20;
 constexpr uint64_t kFirstStateBytes = uint64_t{1} << 16;
 
 }  // namespace
 
-Buffer::Buffer(const Device& device, uint64_t bytes, Where where)
-    : device_(device), size_(round_up(std::max<uint64_t>(bytes, 1), kOffsetStep)) {
-  const DeviceFunctions& f = device.functions();
-  const std::string what = "a buffer of " + std::to_string(size_) + " bytes";
+void Buffer::create(const void* next) {
   VkBufferCreateInfo create;
+  create.pNext = next;
   create.size = size_;
   create.usage = VK_BUFFER_USAGE_STORAGE_BUFFER_BIT | VK_BUFFER_USAGE_TRANSFER_SRC_BIT |
                  VK_BUFFER_USAGE_TRANSFER_DST_BIT;
-  require_success(f.vkCreateBuffer(device.handle(), &create, nullptr, &buffer_), what);
+  require_success(device_->vkCreateBuffer(device_.handle(), &create, nullptr, &buffer_), what());
+}
+
+VkResult Buffer::allocate(const void* next, uint64_t bytes, uint32_t type) {
+  VkMemoryAllocateInfo allocate;
+  allocate.pNext = next;
+  allocate.allocationSize = bytes;
+  allocate.memoryTypeIndex = type;
+  return device_->vkAllocateMemory(device_.handle(), &allocate, nullptr, &memory_);
+}
+
+void Buffer::free() {
+  device_->vkDestroyBuffer(device_.handle(), buffer_, nullptr);
+  device_->vkFreeMemory(device_.handle(), memory_, nullptr);
+}
+
+std::string Buffer::what() const { return "a buffer of " + std::to_string(size_) + " bytes"; }
+
+Buffer::Buffer(const Device& device, uint64_t bytes, Where where)
+    : device_(device), size_(round_up(std::max<uint64_t>(bytes, 1), kOffsetStep)) {
+  create(nullptr);
   try {
     VkMemoryRequirements needs;
-    f.vkGetBufferMemoryRequirements(device.handle(), buffer_, &needs);
-    VkMemoryAllocateInfo allocate;
-    allocate.allocationSize = needs.size;
+    device->vkGetBufferMemoryRequirements(device.handle(), buffer_, &needs);
     constexpr VkFlags seen =
         VK_MEMORY_PROPERTY_HOST_VISIBLE_BIT | VK_MEMORY_PROPERTY_HOST_COHERENT_BIT;
     const VkFlags wanted = where == Where::device ? 0 : seen;
     const VkFlags liked = where == Where::host ? VK_MEMORY_PROPERTY_HOST_CACHED_BIT
                                                : VK_MEMORY_PROPERTY_DEVICE_LOCAL_BIT;
-    allocate.memoryTypeIndex = device.memory_type(needs.memoryTypeBits, wanted, liked);
-    VkResult result = f.vkAllocateMemory(device.handle(), &allocate, nullptr, &memory_);
-    if (result == VK_ERROR_OUT_OF_DEVICE_MEMORY && where == Where::upload) {
-      // What of a device's memory the host sees may be little.
-      allocate.memoryTypeIndex = device.memory_type(needs.memoryTypeBits, wanted, 0);
-      result = f.vkAllocateMemory(device.handle(), &allocate, nullptr, &memory_);
-    }
-    require_success(result, what);
-    require_success(f.vkBindBufferMemory(device.handle(), buffer_, memory_, 0), what);
+    const auto of_type = [&](VkFlags more) {
+      return allocate(nullptr, needs.size, device.memory_type(needs.memoryTypeBits, wanted, more));
+    };
+    VkResult result = of_type(liked);
+    // What of a device's memory the host sees may be little.
+    if (result == VK_ERROR_OUT_OF_DEVICE_MEMORY && where == Where::upload) result = of_type(0);
+    require_success(result, what());
+    require_success(device->vkBindBufferMemory(device.handle(), buffer_, memory_, 0), what());
     if (where != Where::device) {
       void* mapped = nullptr;
-      require_success(f.vkMapMemory(device.handle(), memory_, 0, VK_WHOLE_SIZE, 0, &mapped), what);
+      require_success(device->vkMapMemory(device.handle(), memory_, 0, VK_WHOLE_SIZE, 0, &mapped),
+                      what());
       mapped_ = static_cast<uint8_t*>(mapped);
     }
   } catch (...) {
-    f.vkDestroyBuffer(device.handle(), buffer_, nullptr);
-    f.vkFreeMemory(device.handle(), memory_, nullptr);
+    free();
+    throw;
+  }
+  device.count_buffer();
+}
+
+Buffer::Buffer(const Device& device, const uint8_t* host, uint64_t bytes)
+    : device_(device), size_(bytes) {
+  const VkExternalMemoryBufferCreateInfo external;
+  create(&external);
+  try {
+    VkMemoryRequirements needs;
+    device->vkGetBufferMemoryRequirements(device.handle(), buffer_, &needs);
+    if (needs.size > bytes) throw ExecutionError("on the GPU: " + what() + " takes more of them");
+    VkMemoryHostPointerPropertiesEXT can_be;
+    require_success(
+        device->vkGetMemoryHostPointerPropertiesEXT(
+            device.handle(), VK_EXTERNAL_MEMORY_HANDLE_TYPE_HOST_ALLOCATION_BIT_EXT, host, &can_be),
+        what());
+    VkImportMemoryHostPointerInfoEXT import;
+    import.pHostPointer = const_cast<uint8_t*>(host);  // which the device only reads
+    const uint32_t type = device.memory_type(needs.memoryTypeBits & can_be.memoryTypeBits, 0, 0);
+    require_success(allocate(&import, bytes, type), what());
+    require_success(device->vkBindBufferMemory(device.handle(), buffer_, memory_, 0), what());
+  } catch (...) {
+    free();
     throw;
   }
   device.count_buffer();
 }
 
 Buffer::~Buffer() {
-  if (device_.is_abandoned()) return;
-  device_->vkDestroyBuffer(device_.handle(), buffer_, nullptr);
-  device_->vkFreeMemory(device_.handle(), memory_, nullptr);
+  if (!device_.is_abandoned()) free();
 }
 
-Buffer& Transfers::staging() {
-  if (!staging_) staging_ = std::make_unique<Buffer>(device_, kStagingBytes, Where::host);
-  return *staging_;
-}
+Weights::~Weights() { transfers_.settle(); }
 
-void Transfers::write(const Place& to, const uint8_t* from) {
-  for (uint64_t done = 0; done < to.size; done += kStagingBytes) {
-    const uint64_t bytes = std::min(kStagingBytes, to.size - done);
-    std::memcpy(staging().data(), from + done, bytes);
-    device_.run(
-        [&](VkCommandBuffer commands) {
-          const VkBufferCopy piece{0, to.offset + done, bytes};
-          device_->vkCmdCopyBuffer(commands, staging().handle(), to.buffer, 1, &piece);
-        },
-        "copying to it");
-  }
-}
-
-void Transfers::read(const Place& from, uint8_t* to) {
-  for (uint64_t done = 0; done < from.size; done += kStagingBytes) {
-    const uint64_t bytes = std::min(kStagingBytes, from.size - done);
-    device_.run(
-        [&](VkCommandBuffer commands) {
-          const VkBufferCopy piece{from.offset + done, 0, bytes};
-          device_->vkCmdCopyBuffer(commands, from.buffer, staging().handle(), 1, &piece);
-        },
-        "copying from it");
-    std::memcpy(to + done, staging().data(), bytes);
+void Weights::import(const uint8_t* bytes, uint64_t size) {
+  const uint64_t step = device_.info().features.import_step;
+  if (step == 0 || reinterpret_cast<uintptr_t>(bytes) % step != 0) return;
+  const uint64_t whole = size / step * step;  // what lies behind is copied
+  if (whole == 0) return;
+  try {
+    imported_ = std::make_unique<Buffer>(device_, bytes, whole);
+    imported_from_ = bytes;
+  } catch (const ExecutionError&) {
+    // A driver may refuse what is mapped from a file: it is copied then.
   }
 }
 
 Place Weights::of(const uint8_t* bytes, uint64_t size) {
+  // Addresses of one file: whether they lie in a part of it is a question of numbers.
+  const uint64_t offset =
+      reinterpret_cast<uintptr_t>(bytes) - reinterpret_cast<uintptr_t>(imported_from_);
+  if (imported_ && offset < imported_->size() && size <= imported_->size() - offset)
+    return {imported_->handle(), offset, size};
   const auto found = places_.find(bytes);
   if (found != places_.end()) return found->second;
   const uint64_t needed = round_up(size, kOffsetStep);
   make_room(needed);
   const Place place{blocks_.back()->handle(), used_, size};
   used_ += needed;
-  transfers_.write(place, bytes);
+  transfers_.send(place, bytes);
   return places_[bytes] = place;
 }
 
+bool Weights::can_share_a_binding(const Place& a, const Place& b) const {
+  return a.buffer == b.buffer &&
+         around(a, b).size <= device_.info().largest_binding() - kOffsetStep;
+}
+
 void Weights::make_room(uint64_t bytes) {
+  if (imported_) return;
   if (!blocks_.empty() && used_ + bytes <= blocks_.back()->size()) return;
   blocks_.push_back(std::make_unique<Buffer>(device_, std::max(bytes, kBlockBytes), Where::device));
   used_ = 0;

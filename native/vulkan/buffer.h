@@ -21,6 +21,8 @@ enum class Where { device, host, upload };
 class Buffer {
  public:
   Buffer(const Device& device, uint64_t bytes, Where where);
+  // The host's own memory, for the device to read, both multiples of the device's `import_step`.
+  Buffer(const Device& device, const uint8_t* host, uint64_t bytes);
   ~Buffer();
   Buffer(const Buffer&) = delete;
 
@@ -29,6 +31,11 @@ class Buffer {
   uint8_t* data() const { return mapped_; }  // null where the host does not see it
 
  private:
+  std::string what() const;
+  void create(const void* next);
+  void free();
+  VkResult allocate(const void* next, uint64_t bytes, uint32_t type);
+
   const Device& device_;
   VkBuffer buffer_ = nullptr;
   VkDeviceMemory memory_ = nullptr;
@@ -48,32 +55,30 @@ inline Place around(const Place& a, const Place& b) {
   return {a.buffer, begin, std::max(a.offset + a.size, b.offset + b.size) - begin};
 }
 
-// Moves bytes between the host's memory and the device's, piece by piece, and waits.
-class Transfers {
- public:
-  explicit Transfers(Device& device) : device_(device) {}
-  void write(const Place& to, const uint8_t* from);
-  void read(const Place& from, uint8_t* to);
+class Transfers;
 
- private:
-  Buffer& staging();
-
-  Device& device_;
-  std::unique_ptr<Buffer> staging_;
-};
-
-// The weights that are in use, each copied once, in blocks: devices take few allocations.
+// The weights that are in use. Where host and device share their memory, they are the file's own
+// bytes, if the driver takes them. Else each is copied once, in blocks: devices take few
+// allocations.
 class Weights {
  public:
   Weights(Device& device, Transfers& transfers) : device_(device), transfers_(transfers) {}
-  // The place of these bytes of the file, which are copied when they are asked for first.
+  ~Weights();
+  // Bytes of a file that stays mapped as long as this exists, up to the end of its last page.
+  void import(const uint8_t* bytes, uint64_t size);
+  // The place of these bytes of the file, which are sent when they are asked for first: whoever
+  // submits work waits for the transfers before.
   Place of(const uint8_t* bytes, uint64_t size);
   // The next `bytes` that are asked for will lie in one buffer.
   void make_room(uint64_t bytes);
+  // Whether a shader can see both by one binding.
+  bool can_share_a_binding(const Place& a, const Place& b) const;
 
  private:
   Device& device_;
   Transfers& transfers_;
+  std::unique_ptr<Buffer> imported_;
+  const uint8_t* imported_from_ = nullptr;
   std::vector<std::unique_ptr<Buffer>> blocks_;
   uint64_t used_ = 0;  // of the last block
   std::map<const uint8_t*, Place> places_;

@@ -1,11 +1,16 @@
 #include "device.h"
 
 #include <algorithm>
+#include <cstdio>
 #include <cstdlib>
 #include <mutex>
 #include <vector>
 
 #include "../runtime/errors.h"
+
+#ifdef __GLIBC__
+#include <unistd.h>
+#endif
 
 namespace satchel::vulkan {
 
@@ -21,7 +26,8 @@ uint64_t patience_in_nanoseconds() {
 }
 
 // When a process ends, its driver is taken down, and crashes if it is still at work. So work that
-// nobody waits for any more gets a last while then.
+// nobody waits for any more gets a last while then; if that is not enough, the process ends without
+// taking anything down, where the system has a way.
 constexpr uint64_t kLastWhile = 5'000'000'000;  // nanoseconds
 
 struct Unfinished {
@@ -30,19 +36,36 @@ struct Unfinished {
   VkFence fence;
 };
 
-void wait_for_unfinished(const Unfinished* added) {
+// Not freed: it is read at the very end.
+std::vector<Unfinished>& unfinished() {
+  static auto* all = new std::vector<Unfinished>();
+  return *all;
+}
+
+bool is_finished_at_last() {
+  const uint64_t most = std::min(kLastWhile, patience_in_nanoseconds());
+  return std::ranges::all_of(unfinished(), [&](const Unfinished& one) {
+    return one.wait(one.device, 1, &one.fence, 1, most) == VK_SUCCESS;
+  });
+}
+
+void add_unfinished(const Unfinished& one) {
   static std::mutex mutex;
-  static std::vector<Unfinished>* all = nullptr;  // not freed: it is read at the very end
   const std::lock_guard lock(mutex);
-  if (added == nullptr) {
-    for (const Unfinished& one : *all) one.wait(one.device, 1, &one.fence, 1, kLastWhile);
-    return;
+  if (unfinished().empty()) {
+#ifdef __GLIBC__
+    on_exit(
+        [](int status, void*) {
+          if (is_finished_at_last()) return;
+          std::fflush(nullptr);
+          _exit(status);
+        },
+        nullptr);
+#else
+    std::atexit([] { is_finished_at_last(); });
+#endif
   }
-  if (all == nullptr) {
-    all = new std::vector<Unfinished>();
-    std::atexit([] { wait_for_unfinished(nullptr); });
-  }
-  all->push_back(*added);
+  unfinished().push_back(one);
 }
 
 }  // namespace
@@ -58,15 +81,18 @@ Device::Device(const DeviceInfo& info) : info_(info) {
   create.queueCreateInfoCount = 1;
   create.pQueueCreateInfos = &queue;
   const Features& wanted = info.features;
+  std::vector<const char*> extensions;
   EnabledFeatures enabled(wanted.cooperative_matrix);
   enabled.dot.shaderIntegerDotProduct = wanted.integer_dot;
   if (wanted.cooperative_matrix) {
     enabled.matrix.cooperativeMatrix = enabled.halves.shaderFloat16 = 1;
     enabled.halves.shaderInt8 = wanted.cooperative_bytes;
     enabled.storage.storageBuffer16BitAccess = enabled.model.vulkanMemoryModel = 1;
-    create.enabledExtensionCount = 1;
-    create.ppEnabledExtensionNames = &kCooperativeMatrixExtension;
+    extensions.push_back(kCooperativeMatrixExtension);
   }
+  if (wanted.import_step > 0) extensions.push_back(kHostMemoryExtension);
+  create.enabledExtensionCount = static_cast<uint32_t>(extensions.size());
+  create.ppEnabledExtensionNames = extensions.data();
   if (wanted.integer_dot || wanted.cooperative_matrix) create.pNext = &enabled.head;
   require_success(instance.vkCreateDevice(info.handle, &create, nullptr, &device_),
                   "opening " + info.name());
@@ -77,20 +103,36 @@ Device::Device(const DeviceInfo& info) : info_(info) {
 #undef LOAD
   functions_.vkGetDeviceQueue(device_, info.queue_family, 0, &queue_);
   try {
-    VkCommandPoolCreateInfo pool;
-    pool.queueFamilyIndex = info.queue_family;
-    require_success(functions_.vkCreateCommandPool(device_, &pool, nullptr, &pool_), "a pool");
-    VkCommandBufferAllocateInfo commands;
-    commands.commandPool = pool_;
-    commands.commandBufferCount = 1;
-    require_success(functions_.vkAllocateCommandBuffers(device_, &commands, &commands_),
-                    "a command buffer");
-    const VkFenceCreateInfo fence;
-    require_success(functions_.vkCreateFence(device_, &fence, nullptr, &fence_), "a fence");
+    own_ = make_task();
   } catch (...) {
     close();
     throw;
   }
+}
+
+Device::Task Device::make_task() const {
+  Task task;
+  try {
+    VkCommandPoolCreateInfo pool;
+    pool.queueFamilyIndex = info_.queue_family;
+    require_success(functions_.vkCreateCommandPool(device_, &pool, nullptr, &task.pool), "a pool");
+    VkCommandBufferAllocateInfo commands;
+    commands.commandPool = task.pool;
+    commands.commandBufferCount = 1;
+    require_success(functions_.vkAllocateCommandBuffers(device_, &commands, &task.commands),
+                    "a command buffer");
+    const VkFenceCreateInfo fence;
+    require_success(functions_.vkCreateFence(device_, &fence, nullptr, &task.fence), "a fence");
+  } catch (...) {
+    destroy(task);
+    throw;
+  }
+  return task;
+}
+
+void Device::destroy(const Task& task) const {
+  functions_.vkDestroyFence(device_, task.fence, nullptr);
+  functions_.vkDestroyCommandPool(device_, task.pool, nullptr);
 }
 
 Device::~Device() { close(); }
@@ -98,19 +140,23 @@ Device::~Device() { close(); }
 void Device::close() {
   if (abandoned_) return;
   if (!lost_) functions_.vkDeviceWaitIdle(device_);
-  functions_.vkDestroyFence(device_, fence_, nullptr);
-  functions_.vkDestroyCommandPool(device_, pool_, nullptr);
+  destroy(own_);
   functions_.vkDestroyDevice(device_, nullptr);
 }
 
-void Device::run(const std::function<void(VkCommandBuffer)>& record, const char* what) {
+void Device::run(const Record& record, const char* what) {
+  start(own_, record, what);
+  wait(own_, what);
+}
+
+void Device::start(const Task& task, const Record& record, const char* what) {
   if (lost_) require_success(VK_ERROR_DEVICE_LOST, what);
-  require_success(functions_.vkResetCommandPool(device_, pool_, 0), what);
+  require_success(functions_.vkResetCommandPool(device_, task.pool, 0), what);
   const VkCommandBufferBeginInfo begin;
-  require_success(functions_.vkBeginCommandBuffer(commands_, &begin), what);
-  record(commands_);
-  finish(commands_, what);
-  submit({&commands_, 1}, what);
+  require_success(functions_.vkBeginCommandBuffer(task.commands, &begin), what);
+  record(task.commands);
+  finish(task.commands, what);
+  start({&task.commands, 1}, task.fence, what);
 }
 
 void Device::finish(VkCommandBuffer commands, const char* what, bool for_host) const {
@@ -126,25 +172,32 @@ void Device::finish(VkCommandBuffer commands, const char* what, bool for_host) c
 }
 
 void Device::submit(std::span<const VkCommandBuffer> commands, const char* what) {
+  start(commands, own_.fence, what);
+  wait(own_, what);
+}
+
+void Device::start(std::span<const VkCommandBuffer> commands, VkFence fence, const char* what) {
   if (lost_) require_success(VK_ERROR_DEVICE_LOST, what);
   VkSubmitInfo submit;
   submit.commandBufferCount = static_cast<uint32_t>(commands.size());
   submit.pCommandBuffers = commands.data();
-  const VkResult begun = functions_.vkQueueSubmit(queue_, 1, &submit, fence_);
-  lost_ = begun == VK_ERROR_DEVICE_LOST;
+  const VkResult begun = functions_.vkQueueSubmit(queue_, 1, &submit, fence);
+  if (begun == VK_ERROR_DEVICE_LOST) lost_ = true;
   require_success(begun, what);
+}
+
+void Device::wait(VkFence fence, const char* what) {
   const VkResult done =
-      functions_.vkWaitForFences(device_, 1, &fence_, 1, patience_in_nanoseconds());
+      functions_.vkWaitForFences(device_, 1, &fence, 1, patience_in_nanoseconds());
   // Whatever keeps the host from waiting, the device may still be at work.
-  abandoned_ = done != VK_SUCCESS && done != VK_ERROR_DEVICE_LOST;
-  lost_ = done != VK_SUCCESS;
-  if (abandoned_) {
-    const Unfinished left{functions_.vkWaitForFences, device_, fence_};
-    wait_for_unfinished(&left);
+  if (done != VK_SUCCESS && done != VK_ERROR_DEVICE_LOST) {
+    abandoned_ = true;
+    add_unfinished({functions_.vkWaitForFences, device_, fence});
   }
+  if (done != VK_SUCCESS) lost_ = true;
   require_success(done, what);
-  const VkResult reset = functions_.vkResetFences(device_, 1, &fence_);
-  lost_ = reset != VK_SUCCESS;  // nothing can be waited for any more
+  const VkResult reset = functions_.vkResetFences(device_, 1, &fence);
+  if (reset != VK_SUCCESS) lost_ = true;  // nothing can be waited for any more
   require_success(reset, what);
 }
 

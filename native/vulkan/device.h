@@ -21,9 +21,22 @@ class Device {
   const DeviceFunctions& functions() const { return functions_; }
   const DeviceFunctions* operator->() const { return &functions_; }
 
+  using Record = std::function<void(VkCommandBuffer)>;
   // Records commands, runs them and waits, at most SATCHEL_VULKAN_PATIENCE seconds (300). Throws
   // ExecutionError; a device that was lost or does not answer stays so.
-  void run(const std::function<void(VkCommandBuffer)>& record, const char* what);
+  void run(const Record& record, const char* what);
+
+  // Commands that are run once, and waited for later.
+  struct Task {
+    VkCommandPool pool = nullptr;
+    VkCommandBuffer commands = nullptr;
+    VkFence fence = nullptr;
+  };
+  Task make_task() const;
+  void destroy(const Task& task) const;
+  void start(const Task& task, const Record& record, const char* what);
+  void wait(const Task& task, const char* what) { wait(task.fence, what); }
+
   // The same in two steps, for commands that are run more than once. Where others follow that are
   // for the host, it need not wait for these.
   void finish(VkCommandBuffer commands, const char* what, bool for_host = true) const;
@@ -44,14 +57,14 @@ class Device {
 
  private:
   void close();
+  void start(std::span<const VkCommandBuffer> commands, VkFence fence, const char* what);
+  void wait(VkFence fence, const char* what);
 
   DeviceInfo info_;
   VkDevice device_ = nullptr;
   DeviceFunctions functions_;
   VkQueue queue_ = nullptr;
-  VkCommandPool pool_ = nullptr;
-  VkCommandBuffer commands_ = nullptr;
-  VkFence fence_ = nullptr;
+  Task own_;
   bool lost_ = false, abandoned_ = false;
   mutable uint64_t buffers_made_ = 0;
 };

@@ -75,6 +75,7 @@ class VulkanPart : public Part, private Work {
         if (t && t->weight) load(*t->weight);
       }
     }
+    executor.transfers_.wait();
     uint64_t taken = 0, given = 0;
     for (const uint32_t id : info.takes) add_crossing(id, taken);
     for (const uint32_t id : info.gives) add_crossing(id, given);
@@ -333,6 +334,12 @@ VulkanExecutor::VulkanExecutor(size_t device, std::string cache_folder, int64_t 
   if (device > 0) name_ += ":" + std::to_string(device);
 }
 
+VulkanExecutor::~VulkanExecutor() {
+  // Who may still be at work may still read the file, so it stays mapped.
+  if (device_.is_abandoned() && program_)
+    new std::shared_ptr<const MappedFile>(program_->file().mapping());
+}
+
 // Nodes without a layer's weights belong to the layer before them, and what comes behind the last
 // layer to nobody who has not all of them.
 void VulkanExecutor::look_at(const BoundMethod& method) {
@@ -379,6 +386,10 @@ void VulkanExecutor::open(std::shared_ptr<const Program> program, uint64_t arena
   program_ = std::move(program);
   arena_ = std::make_unique<Buffer>(device_, arena_bytes, Where::device);
   states_.assign(program_->states().size(), nullptr);
+  const ProgramFile& file = program_->file();
+  const SectionRecord& weights = file.section(SectionKind::weights);
+  constexpr uint64_t page = 4096;  // at least: the rest of the last one is mapped with it
+  weights_.import(file.bytes(weights), round_up(file.mapped().size(), page) - weights.offset);
 }
 
 void VulkanExecutor::need_arena(uint64_t bytes) {

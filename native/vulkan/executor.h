@@ -9,6 +9,7 @@
 
 #include "../runtime/executor.h"
 #include "op.h"
+#include "transfers.h"
 
 namespace satchel::vulkan {
 
@@ -22,6 +23,7 @@ class VulkanExecutor : public Executor {
   // none). Of the layers it takes the first `most_layers`, and what lies before them; what lies
   // behind them only if it has them all. Throws ExecutionError if there is no such device.
   VulkanExecutor(size_t device, std::string cache_folder, int64_t most_layers = INT64_MAX);
+  ~VulkanExecutor() override;
 
   const std::string& name() const override { return name_; }
   void look_at(const BoundMethod& method) override;

@@ -82,6 +82,13 @@ uint64_t DeviceInfo::memory_bytes() const {
   return most;
 }
 
+bool DeviceInfo::shares_memory() const {
+  for (uint32_t i = 0; i < memory.memoryHeapCount; ++i) {
+    if (!(memory.memoryHeaps[i].flags & VK_MEMORY_HEAP_DEVICE_LOCAL_BIT)) return false;
+  }
+  return true;
+}
+
 uint64_t DeviceInfo::largest_binding() const {
   uint64_t bytes = properties.limits.maxStorageBufferRange;
   if (const char* less = std::getenv("SATCHEL_VULKAN_BINDING"))
@@ -131,24 +138,30 @@ Library::Library() {
 
 Features Library::features_of(VkPhysicalDevice device, uint32_t version) const {
   Features found;
+  uint32_t count = 0;
+  functions_.vkEnumerateDeviceExtensionProperties(device, nullptr, &count, nullptr);
+  std::vector<VkExtensionProperties> extensions(count);
+  functions_.vkEnumerateDeviceExtensionProperties(device, nullptr, &count, extensions.data());
+  const auto has_extension = [&](const char* name) {
+    return std::any_of(extensions.begin(), extensions.end(), [&](const VkExtensionProperties& e) {
+      return std::strcmp(e.extensionName, name) == 0;
+    });
+  };
   VkPhysicalDeviceSubgroupProperties subgroup;
+  VkPhysicalDeviceExternalMemoryHostPropertiesEXT host_memory;
   VkPhysicalDeviceProperties2 properties;
   properties.pNext = &subgroup;
+  if (has_extension(kHostMemoryExtension) && !is_unwanted("host_memory"))
+    subgroup.pNext = &host_memory;
   functions_.vkGetPhysicalDeviceProperties2(device, &properties);
+  found.import_step = host_memory.minImportedHostPointerAlignment;
   found.subgroup = subgroup.subgroupSize;
   constexpr VkFlags arithmetic = 4, compute = VK_SHADER_STAGE_COMPUTE_BIT;
   found.subgroup_sums =
       (subgroup.supportedOperations & arithmetic) && (subgroup.supportedStages & compute);
   if (std::min(version, version_) < kVersion13) return found;
 
-  uint32_t count = 0;
-  functions_.vkEnumerateDeviceExtensionProperties(device, nullptr, &count, nullptr);
-  std::vector<VkExtensionProperties> extensions(count);
-  functions_.vkEnumerateDeviceExtensionProperties(device, nullptr, &count, extensions.data());
-  const bool has_matrices =
-      std::any_of(extensions.begin(), extensions.end(), [](const VkExtensionProperties& e) {
-        return std::strcmp(e.extensionName, kCooperativeMatrixExtension) == 0;
-      });
+  const bool has_matrices = has_extension(kCooperativeMatrixExtension);
   EnabledFeatures all(has_matrices);
   functions_.vkGetPhysicalDeviceFeatures2(device, &all.head);
   found.integer_dot =
@@ -200,6 +213,7 @@ std::vector<DeviceInfo> Library::devices() const {
     }
     if (info.queue_family == UINT32_MAX || info.properties.apiVersion < kVersion11) continue;
     info.features = features_of(handle, info.properties.apiVersion);
+    if (!info.shares_memory()) info.features.import_step = 0;
     found.push_back(info);
   }
   std::stable_sort(found.begin(), found.end(), [](const DeviceInfo& a, const DeviceInfo& b) {

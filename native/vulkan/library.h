@@ -15,9 +15,13 @@ struct Features {
   bool cooperative_matrix = false;  // 16 x 16 x 16 of halves, summed up in floats, by subgroups
   bool cooperative_bytes = false;   // and 16 x 16 x 32 of signed bytes
   uint32_t subgroup = 0;            // threads
+  // Memory of the host can be the device's own without a copy, from multiples of this on; 0: not,
+  // or the two have none in common.
+  uint64_t import_step = 0;
 };
 
 inline constexpr const char* kCooperativeMatrixExtension = "VK_KHR_cooperative_matrix";
+inline constexpr const char* kHostMemoryExtension = "VK_EXT_external_memory_host";
 
 // The features that shaders may use, chained together, to ask for or to enable.
 struct EnabledFeatures {
@@ -50,6 +54,7 @@ struct DeviceInfo {
   const char* type() const;
   std::string api_version() const;
   uint64_t memory_bytes() const;  // of the largest heap that is its own
+  bool shares_memory() const;     // all that there is, with the host
   // The most bytes of a buffer that a shader sees at once; SATCHEL_VULKAN_BINDING makes it less.
   uint64_t largest_binding() const;
 };

@@ -352,12 +352,12 @@ std::unique_ptr<Step> make_linear_step(const LinearNodes& nodes, const FusionCon
     each_piece(*linear, [&](const uint8_t* data, uint64_t size) {
       const Place own = weights.of(data, size);
       if (!all) all = own;
-      in_one = in_one && own.buffer == all->buffer;
+      in_one = in_one && weights.can_share_a_binding(*all, own);
       all = around(*all, own);
     });
   }
   // Weights that other layers have too may lie elsewhere.
-  if (!in_one || all->size > context.device.largest_binding() - kOffsetStep) return nullptr;
+  if (!in_one) return nullptr;
   return std::make_unique<LinearStep>(nodes, *all, context.device);
 }
 

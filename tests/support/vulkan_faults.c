@@ -36,15 +36,16 @@ static int fails(const char* name) { return strcmp(name, failing) == 0 && calls_
 // A device that is lost is at work no more, which a real one is while it is waited for.
 static int is_wait(const char* name) { return strcmp(name, "vkWaitForFences") == 0; }
 
-#define FUNCTIONS(F)                                                                         \
-  F(vkCreateDevice)                                                                          \
-  F(vkCreateBuffer) F(vkAllocateMemory) F(vkBindBufferMemory) F(vkMapMemory)                 \
-      F(vkCreateShaderModule) F(vkCreateDescriptorSetLayout) F(vkCreatePipelineLayout)       \
-          F(vkCreatePipelineCache) F(vkGetPipelineCacheData) F(vkCreateComputePipelines)     \
-              F(vkCreateDescriptorPool) F(vkResetDescriptorPool) F(vkAllocateDescriptorSets) \
-                  F(vkCreateCommandPool) F(vkResetCommandPool) F(vkAllocateCommandBuffers)   \
-                      F(vkBeginCommandBuffer) F(vkEndCommandBuffer) F(vkCreateFence)         \
-                          F(vkResetFences) F(vkWaitForFences) F(vkQueueSubmit)
+#define FUNCTIONS(F)                                                                             \
+  F(vkCreateDevice)                                                                              \
+  F(vkCreateBuffer)                                                                              \
+  F(vkAllocateMemory) F(vkBindBufferMemory) F(vkMapMemory) F(vkCreateShaderModule)               \
+      F(vkCreateDescriptorSetLayout) F(vkCreatePipelineLayout) F(vkCreatePipelineCache)          \
+          F(vkGetPipelineCacheData) F(vkCreateComputePipelines) F(vkCreateDescriptorPool)        \
+              F(vkResetDescriptorPool) F(vkAllocateDescriptorSets) F(vkCreateCommandPool)        \
+                  F(vkResetCommandPool) F(vkAllocateCommandBuffers) F(vkBeginCommandBuffer)      \
+                      F(vkEndCommandBuffer) F(vkCreateFence) F(vkResetFences) F(vkWaitForFences) \
+                          F(vkQueueSubmit) F(vkGetMemoryHostPointerPropertiesEXT)
 
 #define WRAP(name)                                                                               \
   static Call real_##name;                                                                       \

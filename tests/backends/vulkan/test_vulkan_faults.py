@@ -75,8 +75,8 @@ for name, calls in zip(names, counts):
         faults.fail(name, failing, result)
         said = error_of(lambda: answer("vulkan"))
         if said is None:
-            # What is kept for the next time is not needed.
-            assert b"PipelineCache" in name, (name, failing)
+            # What is kept for the next time is not needed; weights not shared are copied.
+            assert b"PipelineCache" in name or b"HostPointer" in name, (name, failing)
             continue
         told += 1
         assert "GPU" in said, (name, failing, said)

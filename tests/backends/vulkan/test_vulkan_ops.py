@@ -166,6 +166,40 @@ def test_tables_larger_than_a_binding_are_split_by_rows(
     np.testing.assert_allclose(logits, values[numbers] @ values.T, rtol=0, atol=5e-3)
 
 
+@pytest.mark.parametrize(
+    ("encoding", "group"),
+    [("matrix_q5", 32), ("matrix_q5_min", 32), ("matrix_q4_k", 32), ("matrix_q6_k", 16)],
+)
+def test_packed_bits_are_the_cpus(
+    encoding: str, group: int, device: dict[str, Any], tmp_path: Path
+) -> None:
+    """No shader reads them, and what is around them still runs on the device."""
+    from satchel.encodings.encoding import Encoding
+    from satchel.graph.builder import GraphBuilder
+    from support.arrays import normal
+    from support.programs import stored_values
+
+    weight, kind = normal(48, 256, seed=encoding), Encoding(encoding, group)
+    b = GraphBuilder("forward")
+    x = b.input("x", (3, 256))
+    matrix = b.weight("w", weight.shape, "linear")
+    b.output(b.silu(b.node("linear", b.silu(x), matrix, activations="int16")), "y")
+    path = write_program(tmp_path / "p.satchel", [b.finish()], {"w": weight}, {"w": kind})
+    instance = on_device(Program(path))
+    assert [part.executor for part in instance.parts] == ["vulkan", "cpu", "vulkan"]
+    assert [(r.op, r.reason) for r in instance.refusals] == [
+        ("linear", f"the GPU has no products with {encoding}")
+    ]
+    numbers = normal(3, 256)
+
+    def silu(v: NDArray[np.float64]) -> NDArray[np.float64]:
+        return v / (1 + np.exp(-v))
+
+    (got,) = instance.method("forward").run(numbers)
+    want = silu(silu(numbers.astype(float)) @ stored_values(weight, kind).astype(float).T)
+    np.testing.assert_allclose(got, want, rtol=0, atol=1e-3 * np.abs(want).max())
+
+
 # Long rows are split among workgroups.
 @pytest.mark.parametrize(
     ("tokens", "runs"), [(1, 2), (12, 2), (20, 2), (50, 2), (150, 2), (12, 8), (50, 5)]
