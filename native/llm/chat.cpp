@@ -17,6 +17,19 @@ const std::string& source_of(const Json& metadata) {
   return *source;
 }
 
+jinja::Value text_value(const char* text) { return jinja::Value::text(text); }
+
+jinja::Value content_of(const Message& message, bool in_parts) {
+  jinja::Value text = jinja::Value::text(message.content);
+  if (message.images == 0 && !in_parts) return text;
+  const jinja::Dict image{{text_value("type"), text_value("image")}};
+  jinja::List parts;
+  for (size_t i = 0; i < message.images; ++i) parts.push_back(jinja::Value::of(image));
+  parts.push_back(jinja::Value::of(jinja::Dict{{text_value("type"), text_value("text")},
+                                               {text_value("text"), std::move(text)}}));
+  return jinja::Value::of(std::move(parts));
+}
+
 }  // namespace
 
 bool has_chat_template(const Json& metadata) {
@@ -28,14 +41,25 @@ ChatTemplate::ChatTemplate(const Json& metadata) : template_(source_of(metadata)
   if (const JsonObject* special = metadata["tokenizer"]["special_tokens"].object()) {
     for (const auto& [name, token] : *special) special_[name] = jinja::Value::from(token);
   }
+  takes_parts_ = !shows_texts(false) && shows_texts(true);
 }
 
-std::string ChatTemplate::render(const Messages& messages, const Variables& variables) const {
+bool ChatTemplate::shows_texts(bool in_parts) const {
+  constexpr const char* kProbe = "xPROBEx";
+  try {
+    return render({{"user", kProbe}}, {}, in_parts).find(kProbe) != std::string::npos;
+  } catch (const TemplateError&) {
+    return false;
+  }
+}
+
+std::string ChatTemplate::render(const Messages& messages, const Variables& variables,
+                                 bool in_parts) const {
   jinja::List list;
-  for (const auto& [role, content] : messages) {
-    list.push_back(jinja::Value::of(
-        jinja::Dict{{jinja::Value::text("role"), jinja::Value::text(role)},
-                    {jinja::Value::text("content"), jinja::Value::text(content)}}));
+  for (const Message& message : messages) {
+    list.push_back(
+        jinja::Value::of(jinja::Dict{{text_value("role"), jinja::Value::text(message.role)},
+                                     {text_value("content"), content_of(message, in_parts)}}));
   }
   Variables values = special_;
   values["documents"] = jinja::Value::none();
@@ -48,20 +72,22 @@ std::string ChatTemplate::render(const Messages& messages, const Variables& vari
 
 void Conversation::add(std::string role, std::string content) {
   if (answers_) {
-    messages_.emplace_back("assistant", std::move(answer_));
+    messages_.push_back({"assistant", std::move(answer_)});
     answers_ = false;
   }
   answer_.clear();
-  messages_.emplace_back(std::move(role), std::move(content));
+  messages_.push_back({std::move(role), std::move(content)});
 }
 
-Conversation::Turn Conversation::send(std::string text) {
+Conversation::Turn Conversation::send(std::string text, size_t images) {
   if (text.empty()) throw ConfigError("the prompt is empty", "Give a text or a message.");
   if (!template_) template_ = std::make_unique<ChatTemplate>(model_.metadata());
   ChatTemplate::Messages messages = messages_;
-  if (answers_) messages.emplace_back("assistant", answer_);
-  messages.emplace_back("user", std::move(text));
-  Turn turn{prompt_of(messages), 1};
+  if (answers_) messages.push_back({"assistant", answer_});
+  messages.push_back({"user", std::move(text), images});
+  // The template writes the beginning-of-text token itself.
+  const std::string prompt = template_->render(messages, variables_);
+  Turn turn{encode_ ? encode_(prompt) : model_.tokenizer().encode(prompt), 1};
   // Nothing can fail from here on.
   messages_ = std::move(messages);
   turn.keep = system_length(turn.prompt);
@@ -75,7 +101,7 @@ void Conversation::retract() {
   messages_.pop_back();
   answers_ = std::exchange(answered_, false);
   if (!answers_) return;
-  answer_ = std::move(messages_.back().second);
+  answer_ = std::move(messages_.back().content);
   messages_.pop_back();
 }
 
@@ -85,20 +111,15 @@ void Conversation::clear() {
   answers_ = false;
 }
 
-Tokens Conversation::prompt_of(const ChatTemplate::Messages& messages) const {
-  // The template writes the beginning-of-text token itself.
-  return model_.tokenizer().encode(template_->render(messages, variables_));
-}
-
 // What a prompt has in common with one in which the first message after the
 // system's is another.
 size_t Conversation::system_length(const Tokens& prompt) const {
-  if (messages_.size() < 2 || messages_[0].first != "system") return 1;
+  if (messages_.size() < 2 || messages_[0].role != "system") return 1;
   ChatTemplate::Messages other = messages_;
-  other[1].second = "\u2060";
+  other[1] = {other[1].role, "\u2060"};
   Tokens changed;
   try {
-    changed = prompt_of(other);
+    changed = model_.tokenizer().encode(template_->render(other, variables_));
   } catch (const TemplateError&) {
     return 1;  // a template may refuse; then only the first token is kept
   }

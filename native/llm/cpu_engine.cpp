@@ -16,6 +16,7 @@ class CpuEngine final : public Engine {
 
   std::string kernels() const override { return instance_.cpu().kernels(); }
   int threads() const override { return instance_.cpu().threads(); }
+  bool takes_embeddings() const override { return true; }
 
   int32_t open_sequence() override {
     const std::lock_guard<std::recursive_mutex> lock(instance_.mutex());
@@ -59,6 +60,11 @@ void CpuEngine::run(const TokenStep& step, std::vector<float>& logits) {
     const std::string& name = method.values[id].name;
     if (name == "rows") {
       inputs.push_back({DType::i32, {row_count}, rows.data()});
+      continue;
+    }
+    if (name == "embedded") {
+      const auto hidden = static_cast<int64_t>(step.embedded.size()) / count;
+      inputs.push_back({DType::f32, {count, hidden}, step.embedded.data()});
       continue;
     }
     const std::vector<int32_t>* column = name == "tokens"     ? &ids

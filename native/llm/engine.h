@@ -21,6 +21,8 @@ struct TokenStep {
   size_t position;       // of the first one
   size_t first_row = 0;  // logits are wanted from this token on
   bool guesses = false;  // those behind the first are guesses
+  // Of a method that takes these in place of tokens, [tokens, hidden].
+  std::span<const float> embedded = {};
 };
 
 class Engine {
@@ -30,6 +32,8 @@ class Engine {
   virtual std::string kernels() const = 0;
   virtual int threads() const = 0;
   virtual bool is_emulated() const { return false; }
+  // Whether steps may have embeddings in place of tokens.
+  virtual bool takes_embeddings() const { return false; }
 
   virtual int32_t open_sequence() = 0;
   virtual void close_sequence(int32_t sequence) = 0;

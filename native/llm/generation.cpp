@@ -21,6 +21,8 @@ std::vector<uint32_t> seed_words(const std::optional<uint64_t>& seed) {
 // A prompt that fits: of one that slides, the beginning and the latest half.
 Tokens fitting(Tokens prompt, int64_t context, const GenerationOptions& options) {
   if (prompt.empty()) throw ConfigError("the prompt is empty", "Give at least one character.");
+  if (options.slides && shows(prompt))
+    throw ConfigError("a prompt with images cannot slide", "Leave --on-context-full out.");
   const auto most = static_cast<size_t>(context);
   if (prompt.size() <= most) return prompt;
   if (!options.slides) {
@@ -81,9 +83,11 @@ Generation::Generation(Session& session, Tokens prompt, GenerationOptions option
       prompt_(fitting(std::move(prompt), session.model().context(), options)),
       options_(std::move(options)),
       sampler_(options_.sampling, seed_words(options_.seed)),
-      stream_(session.model().tokenizer(), options_.stop, prompt_),
-      answer_from_(prompt_.size()) {
-  lookahead_ = lookahead_for(session_, options_);
+      stream_(session.model().tokenizer(), options_.stop, words_of(prompt_)),
+      answer_from_(prompt_.size()),
+      shows_(shows(prompt_)) {
+  // Guesses are made of the text's tokens, and images have none.
+  if (!shows_) lookahead_ = lookahead_for(session_, options_);
   options_.keep = std::min(options_.keep, prompt_.size());
   stats_.prompt_tokens = prompt_.size();
 }
@@ -100,7 +104,12 @@ void Generation::begin() {
 }
 
 uint32_t Generation::choose(std::span<float> logits, std::span<const uint32_t> history) {
-  sampler_.penalize(logits, history, answer_from_);
+  if (shows_) {  // penalties are for words
+    const Tokens words = words_of(history);
+    sampler_.penalize(logits, words, answer_from_ - (history.size() - words.size()));
+  } else {
+    sampler_.penalize(logits, history, answer_from_);
+  }
   return sampler_.choose(logits);
 }
 

@@ -77,6 +77,7 @@ class Generation {
   Clock::time_point started_;
   std::span<float> logits_;
   size_t answer_from_ = 0;
+  bool shows_ = false;  // whether the prompt has images
   bool begun_ = false;
 };
 

@@ -20,13 +20,6 @@ void require_digest(const ProgramFile& file, const SectionRecord& record) {
     throw ChecksumError(record.name, record.offset, "the section's checksum is wrong");
 }
 
-// The most tokens that a method's first input takes.
-int64_t most_tokens(const Method& method) {
-  if (method.inputs.empty() || method.values[method.inputs[0]].shape.empty()) return 0;
-  const int64_t dim = method.values[method.inputs[0]].shape[0];
-  return dim >= 0 ? dim : method.symbols[static_cast<size_t>(-1 - dim)].maximum;
-}
-
 void require_target(const std::string& path, const std::string& target,
                     const std::vector<std::string>& known) {
   std::string listed;
@@ -40,6 +33,12 @@ void require_target(const std::string& path, const std::string& target,
 }
 
 }  // namespace
+
+int64_t most_tokens(const Method& method) {
+  if (method.inputs.empty() || method.values[method.inputs[0]].shape.empty()) return 0;
+  const int64_t dim = method.values[method.inputs[0]].shape[0];
+  return dim >= 0 ? dim : method.symbols[static_cast<size_t>(-1 - dim)].maximum;
+}
 
 Json read_metadata(const ProgramFile& file) {
   const SectionRecord& record = file.section(SectionKind::metadata);

@@ -27,6 +27,8 @@ class Model {
 
   const Program& program() const { return *program_; }
   Engine& engine() const { return *engine_; }
+  // On the CPU, which also runs what is no step: embeddings, and what sees.
+  Instance& instance() const { return *instance_; }
   const Tokenizer& tokenizer() const { return *tokenizer_; }
   const Json& metadata() const { return metadata_; }
   const std::string& path() const { return path_; }
@@ -54,6 +56,9 @@ class Model {
   std::unique_ptr<Engine> engine_;
   int64_t context_ = 0, prefill_length_ = 1;
 };
+
+// The most tokens that a method's first input takes.
+int64_t most_tokens(const Method& method);
 
 // The compiled tokenizer of a program, or null if it has none. Throws FormatError if it is damaged.
 std::unique_ptr<Tokenizer> open_tokenizer(std::shared_ptr<const Program> program);

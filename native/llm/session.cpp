@@ -25,6 +25,8 @@ void Session::use_adapter(const std::string& adapter) {
   step_method_ = model_->adapted("kv_forward", adapter);
   if (model_->find_method("prefill_forward"))
     prefill_method_ = model_->adapted("prefill_forward", adapter);
+  embedded_method_ =
+      model_->find_method(adapter.empty() ? "embedded_forward" : "embedded_forward@" + adapter);
   if (adapter != adapter_ && !tokens_.empty()) rewind(0);
   adapter_ = adapter;
 }
@@ -86,7 +88,17 @@ std::span<float> Session::feed(std::span<const uint32_t> tokens) {
 
 void Session::run(size_t method, std::span<const uint32_t> tokens, size_t first_row, bool guesses) {
   const auto started = std::chrono::steady_clock::now();
-  model_->engine().run({method, sequence_, tokens, tokens_.size(), first_row, guesses}, logits_);
+  TokenStep step{method, sequence_, tokens, tokens_.size(), first_row, guesses};
+  std::vector<float> rows;
+  if (shows(tokens)) {
+    if (source_ == nullptr) throw ExecutionError("the rows of an image are not there any more");
+    if (!embedded_method_ || !model_->engine().takes_embeddings())
+      throw ExecutionError(model_->path() + " takes no embeddings");
+    rows = embedded(*model_, tokens, *source_);
+    step.method = *embedded_method_;
+    step.embedded = rows;
+  }
+  model_->engine().run(step, logits_);
   const std::chrono::duration<double> took = std::chrono::steady_clock::now() - started;
   costs_.record(tokens.size(), took.count());
 }

@@ -9,6 +9,7 @@
 
 #include "lookahead.h"
 #include "model.h"
+#include "rows.h"
 
 namespace satchel::llm {
 
@@ -42,6 +43,8 @@ class Session {
     tokens_.insert(tokens_.end(), tokens.begin(), tokens.end());
   }
   size_t most_looked_at() const;
+  // Takes the rows of images from here, for as long as their prompt is read; null: from nowhere.
+  void show(RowSource* source) { source_ = source; }
   StepCosts& costs() { return costs_; }
   // Makes room when the context is full: drops the older half of what follows
   // the first `keep` tokens. The rest is returned, to be fed again, since
@@ -60,7 +63,8 @@ class Session {
   std::vector<float> logits_;
   StepCosts costs_;
   size_t step_method_ = 0;
-  std::optional<size_t> prefill_method_;
+  std::optional<size_t> prefill_method_, embedded_method_;
+  RowSource* source_ = nullptr;
 };
 
 }  // namespace satchel::llm

@@ -10,6 +10,7 @@
 #include "arguments.h"
 #include "classify.h"
 #include "commands.h"
+#include "shown_pictures.h"
 
 namespace satchel::runner {
 
@@ -17,32 +18,16 @@ namespace {
 
 using namespace satchel::llm;
 
-const std::vector<std::string> kFlags = {"prompt=",
-                                         "prompt-file=",
-                                         "raw",
-                                         "system=",
-                                         "max-new-tokens=",
-                                         "seq-len=",
-                                         "temperature=",
-                                         "top-k=",
-                                         "top-p=",
-                                         "min-p=",
-                                         "repetition-penalty=",
-                                         "seed=",
-                                         "stop=",
-                                         "on-context-full=",
-                                         "thinking=",
-                                         "adapter=",
-                                         "threads=",
-                                         "target=",
-                                         "verify",
-                                         "json",
-                                         "lookahead=",
-                                         "input=",
-                                         "top=",
-                                         "warmup=",
-                                         "iterations=",
-                                         "cool-down="};
+const std::vector<std::string> kFlags = {
+    "prompt=",  "prompt-file=",    "image=",           "raw",
+    "system=",  "max-new-tokens=", "seq-len=",         "temperature=",
+    "top-k=",   "top-p=",          "min-p=",           "repetition-penalty=",
+    "seed=",    "stop=",           "on-context-full=", "thinking=",
+    "adapter=", "threads=",        "target=",          "verify",
+    "json",     "lookahead=",      "input=",           "top=",
+    "warmup=",  "iterations=",     "cool-down="};
+
+constexpr std::string_view kShow = "/image ";  // in a conversation, before a file's name
 
 bool read_line(std::string& line) {
   line.clear();
@@ -258,13 +243,25 @@ int answer(const Arguments& given, const std::string& text, bool may_be_raw) {
   }
   GenerationOptions options = options_of(given, *model, false);
   if (!given.text("on-context-full")) options.slides = false;
+  std::optional<ShownPictures> pictures;
+  if (given.has("image")) {
+    if (text.empty()) throw ConfigError("the prompt is empty", "Give a text or a message.");
+    pictures.emplace(session);
+    for (const std::string& path : given.texts("image")) pictures->add(path);
+  }
   Tokens prompt;
   if (raw) {
-    prompt = model->tokenizer().encode_prompt(text);
+    prompt = pictures ? pictures->text_prompt(text) : model->tokenizer().encode_prompt(text);
   } else {
     Conversation conversation(*model, variables_of(given));
-    if (const auto system = given.text("system")) conversation.add("system", *system);
-    Conversation::Turn turn = conversation.send(text);
+    const auto system = given.text("system");
+    if (system) conversation.add("system", *system);
+    Message message{"user", text};
+    if (pictures) {
+      message = pictures->message(text, system.value_or(""));
+      conversation.encode_with([&](const std::string& all) { return pictures->chat_prompt(all); });
+    }
+    Conversation::Turn turn = conversation.send(message.content, message.images);
     prompt = std::move(turn.prompt);
     options.keep = turn.keep;
   }
@@ -285,20 +282,40 @@ int converse(const Arguments& given) {
   Session session(model, given.text("adapter").value_or(""));
   Conversation conversation(*model, variables_of(given));
   if (const auto system = given.text("system")) conversation.add("system", *system);
+  std::optional<ShownPictures> pictures;
+  const auto show = [&](const std::string& path) {
+    if (!pictures) {
+      pictures.emplace(session);
+      conversation.encode_with([&](const std::string& all) { return pictures->chat_prompt(all); });
+    }
+    open_picture_file(path);  // what cannot be read is said now
+    pictures->add(path);
+    say(path + " goes with your next message.");
+  };
   say("Ctrl-C ends an answer, Ctrl-D the conversation.");
   for (std::string line; std::fputs("> ", stderr), read_line(line);) {
     if (line.find_first_not_of(" \t") == std::string::npos) continue;
     GenerationOptions options = options_of(given, *model, true);
     if (options.max_new_tokens == 0) options.max_new_tokens = model->context();
+    bool is_said = false;
     try {
-      Conversation::Turn turn = conversation.send(line);
+      if (line.starts_with(kShow)) {
+        show(line.substr(kShow.size()));
+        continue;
+      }
+      // The oldest half cannot be forgotten of a conversation with images.
+      if (pictures && !pictures->empty()) options.slides = false;
+      const Message message = pictures ? pictures->message(line) : Message{"user", line};
+      Conversation::Turn turn = conversation.send(message.content, message.images);
+      is_said = true;
       options.keep = turn.keep;
       Generation generation(session, std::move(turn.prompt), options);
       const Interrupt interrupt;  // ends the answer and not the conversation
       conversation.hear(stream(generation, true, &interrupt));
+      if (pictures) pictures->keep();
       summarize(generation);
     } catch (const AdvisedError& error) {
-      conversation.retract();
+      if (is_said) conversation.retract();
       say(std::string(error.what()) + ". " + error.advice);
     }
   }
@@ -334,6 +351,7 @@ int chat(int argc, char** argv) {
   check_usage(given);
   const auto prompt = prompt_of(given);
   if (prompt) return answer(given, *prompt, false);
+  if (given.has("image")) throw UsageError("in a conversation, /image FILE shows an image");
   if (given.has("json")) throw UsageError("a conversation is not one JSON object: give --prompt");
   return converse(given);
 }

@@ -11,14 +11,21 @@ namespace {
 constexpr int64_t kMostResized = 1 << 24;  // pixels of a whole picture before its middle is cut out
 constexpr int64_t kMostSide = 1 << 14;
 
-[[noreturn]] void damaged() {
+// The middle of a side; halves go to the even number.
+int64_t middle(int64_t size, int64_t part) {
+  return static_cast<int64_t>(std::nearbyint(static_cast<double>(size - part) / 2));
+}
+
+}  // namespace
+
+void damaged() {
   throw FormatError("metadata", 0, "the preprocessing of images is damaged",
                     "Export the program again.");
 }
 
-int64_t size_of(const llm::Json& value) {
+int64_t size_of(const llm::Json& value, int64_t most) {
   const int64_t* size = value.whole();
-  if (size == nullptr || *size < 1 || *size > kMostSide) damaged();
+  if (size == nullptr || *size < 1 || *size > most) damaged();
   return *size;
 }
 
@@ -33,20 +40,13 @@ std::array<double, 3> channels_of(const llm::Json& value, bool positive) {
   return found;
 }
 
-// The middle of a side; halves go to the even number.
-int64_t middle(int64_t size, int64_t part) {
-  return static_cast<int64_t>(std::nearbyint(static_cast<double>(size - part) / 2));
-}
-
-}  // namespace
-
 Preprocessing Preprocessing::read(const llm::Json& parts) {
   Preprocessing made;
-  made.resize = size_of(parts["resize"]);
+  made.resize = size_of(parts["resize"], kMostSide);
   const llm::JsonList* crop = parts["crop"].list();
   if (crop == nullptr || crop->size() != 2) damaged();
-  made.crop_height = size_of((*crop)[0]);
-  made.crop_width = size_of((*crop)[1]);
+  made.crop_height = size_of((*crop)[0], kMostSide);
+  made.crop_width = size_of((*crop)[1], kMostSide);
   made.mean = channels_of(parts["mean"], false);
   made.std = channels_of(parts["std"], true);
   const std::string* name = parts["interpolation"].text();

@@ -54,12 +54,14 @@ struct Weights {
   std::vector<int32_t> values;
 };
 
-Weights weights_of(int64_t size, float from, float to, int64_t new_size, const Filter& filter) {
+// For `count` of the new pixels, from `start` on.
+Weights weights_of(int64_t size, float from, float to, int64_t new_size, const Filter& filter,
+                   int64_t start, int64_t count) {
   const double scale = static_cast<double>(to - from) / static_cast<double>(new_size);
   const double shrink = std::max(scale, 1.0), reach = filter.reach * shrink;
   Weights made;
   std::vector<double> shares;
-  for (int64_t i = 0; i < new_size; ++i) {
+  for (int64_t i = start; i < start + count; ++i) {
     const double center = from + (static_cast<double>(i) + 0.5) * scale;
     const auto first = std::max<int64_t>(0, static_cast<int64_t>(center - reach + 0.5));
     const auto end = std::min(size, static_cast<int64_t>(center + reach + 0.5));
@@ -89,14 +91,18 @@ void add_up(const Weights& weights, const Weights::Span& span, const uint8_t* fr
   for (int c = 0; c < 3; ++c) to[c] = static_cast<uint8_t>(std::clamp(sums[c] >> kBits, 0, 255));
 }
 
-Image nearest(const Image& image, int64_t width, int64_t height, const std::array<float, 4>& box) {
-  Image made(width, height);
+Image nearest(const Image& image, int64_t width, int64_t height, const std::array<float, 4>& box,
+              const Area& part) {
+  Image made(part.width, part.height);
   const double across = static_cast<double>(box[2] - box[0]) / static_cast<double>(width);
   const double down = static_cast<double>(box[3] - box[1]) / static_cast<double>(height);
-  double from_y = box[1] + down * 0.5;
-  for (int64_t y = 0; y < height; ++y, from_y += down) {
-    double from_x = box[0] + across * 0.5;
-    for (int64_t x = 0; x < width; ++x, from_x += across) {
+  // Added up from the first pixel on, since rounding decides at the edges.
+  double from_y = box[1] + down * 0.5, left = box[0] + across * 0.5;
+  for (int64_t y = 0; y < part.top; ++y) from_y += down;
+  for (int64_t x = 0; x < part.left; ++x) left += across;
+  for (int64_t y = 0; y < part.height; ++y, from_y += down) {
+    double from_x = left;
+    for (int64_t x = 0; x < part.width; ++x, from_x += across) {
       const auto column = static_cast<int64_t>(from_x), row = static_cast<int64_t>(from_y);
       if (column < image.width && row < image.height)
         std::memcpy(made.pixel(x, y), image.pixel(column, row), 3);
@@ -106,26 +112,28 @@ Image nearest(const Image& image, int64_t width, int64_t height, const std::arra
 }
 
 Image in_two_passes(const Image& image, int64_t width, int64_t height, Interpolation interpolation,
-                    const std::array<float, 4>& box) {
-  if (interpolation == Interpolation::nearest) return nearest(image, width, height, box);
+                    const std::array<float, 4>& box, const Area& part) {
+  if (interpolation == Interpolation::nearest) return nearest(image, width, height, box, part);
   const Filter filter = filter_of(interpolation);
-  const Weights across = weights_of(image.width, box[0], box[2], width, filter);
-  const Weights down = weights_of(image.height, box[1], box[3], height, filter);
+  const Weights across =
+      weights_of(image.width, box[0], box[2], width, filter, part.left, part.width);
+  const Weights down =
+      weights_of(image.height, box[1], box[3], height, filter, part.top, part.height);
   // Rows first, and of these only what the columns need.
   const int64_t first = down.spans.front().first;
   const int64_t last = down.spans.back().first + down.spans.back().count;
-  Image rows(width, last - first);
+  Image rows(part.width, last - first);
   for (int64_t y = 0; y < rows.height; ++y) {
-    for (int64_t x = 0; x < width; ++x) {
+    for (int64_t x = 0; x < part.width; ++x) {
       const Weights::Span& span = across.spans[static_cast<size_t>(x)];
       add_up(across, span, image.pixel(span.first, first + y), 3, rows.pixel(x, y));
     }
   }
-  Image made(width, height);
-  for (int64_t y = 0; y < height; ++y) {
+  Image made(part.width, part.height);
+  for (int64_t y = 0; y < part.height; ++y) {
     const Weights::Span& span = down.spans[static_cast<size_t>(y)];
-    for (int64_t x = 0; x < width; ++x) {
-      add_up(down, span, rows.pixel(x, span.first - first), static_cast<size_t>(width) * 3,
+    for (int64_t x = 0; x < part.width; ++x) {
+      add_up(down, span, rows.pixel(x, span.first - first), static_cast<size_t>(part.width) * 3,
              made.pixel(x, y));
     }
   }
@@ -146,21 +154,39 @@ std::optional<Interpolation> interpolation_named(const std::string& name) {
   return std::nullopt;
 }
 
-Image resize(const Image& image, int64_t width, int64_t height, Interpolation interpolation,
-             const std::array<float, 4>& box) {
+namespace {
+
+Image resize_part(const Image& image, int64_t width, int64_t height, Interpolation interpolation,
+                  const std::array<float, 4>& box, const Area& part) {
   // A very high picture becomes lower first: Pillow's rule, which saves much of the other pass.
   if (image.height > image.width * 100 && height < image.height) {
     const Image low = in_two_passes(image, image.width, height, interpolation,
-                                    {0, box[1], static_cast<float>(image.width), box[3]});
+                                    {0, box[1], static_cast<float>(image.width), box[3]},
+                                    {0, 0, image.width, height});
     return in_two_passes(low, width, height, interpolation,
-                         {box[0], 0, box[2], static_cast<float>(height)});
+                         {box[0], 0, box[2], static_cast<float>(height)}, part);
   }
-  return in_two_passes(image, width, height, interpolation, box);
+  return in_two_passes(image, width, height, interpolation, box, part);
+}
+
+std::array<float, 4> all_of(const Image& image) {
+  return {0, 0, static_cast<float>(image.width), static_cast<float>(image.height)};
+}
+
+}  // namespace
+
+Image resize(const Image& image, int64_t width, int64_t height, Interpolation interpolation,
+             const std::array<float, 4>& box) {
+  return resize_part(image, width, height, interpolation, box, {0, 0, width, height});
 }
 
 Image resize(const Image& image, int64_t width, int64_t height, Interpolation interpolation) {
-  return resize(image, width, height, interpolation,
-                {0, 0, static_cast<float>(image.width), static_cast<float>(image.height)});
+  return resize(image, width, height, interpolation, all_of(image));
+}
+
+Image resize_part(const Image& image, int64_t width, int64_t height, Interpolation interpolation,
+                  const Area& part) {
+  return resize_part(image, width, height, interpolation, all_of(image), part);
 }
 
 }  // namespace satchel::vision

@@ -17,4 +17,13 @@ Image resize(const Image& image, int64_t width, int64_t height, Interpolation in
              const std::array<float, 4>& box);
 Image resize(const Image& image, int64_t width, int64_t height, Interpolation interpolation);
 
+// Some of the pixels of a picture.
+struct Area {
+  int64_t left, top, width, height;
+};
+
+// What lies there in the resized picture, of which no more is made.
+Image resize_part(const Image& image, int64_t width, int64_t height, Interpolation interpolation,
+                  const Area& part);
+
 }  // namespace satchel::vision

@@ -112,7 +112,6 @@ class Generation:
         self._sessions = sessions
         self._adapter = adapter or sessions.adapter
         self._sampler = Sampler(sampling)
-        self._sampler.answer_from = len(prompt)
         if logprobs is not None:
             self._sampler.record = TokenRecord(logprobs)
         if grammar is not None:
@@ -122,6 +121,7 @@ class Generation:
         self._slides = slides
         self._keep = min(keep, len(prompt))
         words = [token for token in self._prompt if token >= 0]  # and not what stands for images
+        self._sampler.answer_from = len(words)
         self._stream = TextStream(tokenizer, stop, after=words)
         self._tokenizer = tokenizer
         self.tokens: list[int] = []
