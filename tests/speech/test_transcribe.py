@@ -148,6 +148,43 @@ def test_the_command(
     assert "does not exist" in capsys.readouterr().err
 
 
+def test_flags_by_the_names_of_openai_whisper(
+    program: Path, recording: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    call = ["transcribe", str(program), str(recording), "--output_dir", str(tmp_path / "out")]
+    call += ["--output_format", "json", "--beam_size", "2", "--best_of", "1", "--threads", "1"]
+    call += ["--temperature", "0", "--patience", "1.5", "--length_penalty", "0.5"]
+    call += ["--compression_ratio_threshold", "none", "--logprob_threshold", "none"]
+    assert main([*call, "--no_speech_threshold", "None", "--initial_prompt", "Hello"]) == 0
+    said = satchel.Transcriber(program, threads=1).transcribe(
+        recording,
+        beams=2,
+        samples=1,
+        patience=1.5,
+        length_penalty=0.5,
+        temperatures=(0.0,),
+        prompt="Hello",
+        **ANYTHING,
+    )
+    written = json.loads((tmp_path / "out" / "talk.flac.json").read_text())
+    assert said.text and written["text"] == said.text
+    capsys.readouterr()
+    for words, told in (
+        (["--word_timestamps", "True"], "for --word-timestamps write --words"),
+        (["--logprob_threshold", "inf"], "neither a number nor none"),
+        (["--temperatures", "0;1"], "are not temperatures"),
+    ):
+        with pytest.raises(SystemExit) as left:
+            main([*call, *words])
+        assert left.value.code == 2 and told in capsys.readouterr().err
+    for words, told in (
+        (["--beams", "17"], "1 to 16 beams"),
+        (["--patience", "0.1"], "at least 1"),
+        (["--length_penalty", "2"], "from 0 to 1"),
+    ):
+        assert main([*call, *words]) == 2 and told in capsys.readouterr().err
+
+
 def test_what_is_named_is_checked_before_the_work(
     program: Path, recording: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

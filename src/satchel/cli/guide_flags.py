@@ -56,6 +56,14 @@ _INSTEAD = {
     "-lora": "write --lora_rank N",
     **dict.fromkeys(("-kv", "-n"), _ALWAYS),
 }
+# Of openai-whisper.
+_OF_TRANSCRIBE = {
+    "--word-timestamps": "write --words",
+    "--condition-on-previous-text": "leave it out, or write --no-condition",
+    "--temperature-increment-on-fallback": "write --temperatures T,T,…",
+    "--verbose": "leave it out: -o FOLDER prints no text",
+    "--fp16": "leave it out: satchel export --recipe fp16 has chosen it",
+}
 # Of runners, where they differ.
 _OF_A_PROGRAM = {
     "-m": "the file is the first word: satchel {command} FILE",
@@ -75,6 +83,8 @@ def instead_of(words: Sequence[str], command: str) -> str:
     """
     targets = {family: f"write --target {family}" for family in families()}
     known = _INSTEAD if command == "export" else _INSTEAD | _OF_A_PROGRAM
+    if command == "transcribe":
+        known = known | _OF_TRANSCRIBE
     found: dict[str, str] = {}
     for flag in (word.partition("=")[0] for word in words if word.startswith("-")):
         if flag.lstrip("-") in targets:

@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 import argparse
+import math
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from satchel.cli.arguments import add_program_options, positive, threads
+from satchel.cli.arguments import (
+    add_program_options,
+    not_negative,
+    positive,
+    threads,
+    wrong_usage,
+)
 from satchel.cli.output import emit, emit_answer, print_json, say
-from satchel.errors import ConfigError, InputError, OutputExistsError, UsageError
+from satchel.errors import InputError, OutputExistsError, UsageError
 from satchel.files import atomic_write, check_output
 from satchel.progress import ProgressBar
 from satchel.remarks import Remark
@@ -28,9 +35,21 @@ HELP = "write down what is said in recordings"
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("model", metavar="FILE", help="a program of Whisper's, or its checkpoint")
     parser.add_argument("audio", metavar="AUDIO", nargs="*", help="WAV, FLAC, OGG, MP3, …")
-    parser.add_argument("--format", choices=FORMATS, default="txt", help="of what is written")
     parser.add_argument(
-        "-o", "--output", metavar="FOLDER", help="write AUDIO.FORMAT there, for each AUDIO"
+        "--format",
+        "--output-format",
+        choices=FORMATS,
+        default="txt",
+        dest="format",
+        help="of what is written",
+    )
+    parser.add_argument(
+        "-o",
+        "--output",
+        "--output-dir",
+        metavar="FOLDER",
+        dest="output",
+        help="write AUDIO.FORMAT there, for each AUDIO",
     )
     parser.add_argument("--force", action="store_true", help="overwrite files that exist there")
     parser.add_argument(
@@ -43,21 +62,78 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="translate: into English",
     )
     parser.add_argument("--words", action="store_true", help="times of words too (json)")
-    parser.add_argument("--prompt", metavar="TEXT", default="", help="names and spellings to know")
-    parser.add_argument("--beams", type=positive, default=1, metavar="N", help="texts to follow")
     parser.add_argument(
-        "--temperatures",
-        metavar="T,T,…",
-        help="to try until the text is good (0,0.2,0.4,0.6,0.8,1)",
+        "--prompt",
+        "--initial-prompt",
+        metavar="TEXT",
+        default="",
+        dest="prompt",
+        help="names and spellings to know",
     )
     parser.add_argument(
         "--no-condition", action="store_true", help="windows do not know the text before them"
     )
+    _add_search_options(parser)
     parser.add_argument(
         "--microphone", action="store_true", help="listen until Ctrl-C, in place of AUDIO"
     )
     parser.add_argument("--device", metavar="NAME", help="which microphone (the usual one)")
     add_program_options(parser)
+
+
+def _add_search_options(parser: argparse.ArgumentParser) -> None:
+    """How texts are searched for and judged: SpeechOptions' names, and those of openai-whisper."""
+    group = parser.add_argument_group("how a text is found")
+    add = group.add_argument
+    add("--beams", "--beam-size", type=positive, metavar="N", help="texts to follow at a time (1)")
+    add("--patience", type=not_negative, metavar="X", help="end with X times N texts (1)")
+    add("--length-penalty", type=not_negative, metavar="A", help="0 to 1: favours long texts")
+    add(
+        "--samples",
+        "--best-of",
+        type=positive,
+        metavar="N",
+        help="texts drawn at temperatures above 0, of which the best is taken (5)",
+    )
+    add(
+        "--temperatures",
+        metavar="T,T,…",
+        type=_temperatures,
+        help="to try until the text is good (0,0.2,0.4,0.6,0.8,1)",
+    )
+    add(
+        "--compression-limit",
+        "--compression-ratio-threshold",
+        type=_limit,
+        metavar="X",
+        help="a text that can be written X times shorter is tried again; none: never (2.4)",
+    )
+    add(
+        "--log-probability-limit",
+        "--logprob-threshold",
+        type=_limit,
+        metavar="X",
+        help="so is one that is less likely than that, on average; none: never (-1)",
+    )
+    add(
+        "--no-speech-limit",
+        "--no-speech-threshold",
+        type=_limit,
+        metavar="P",
+        help="silence from that probability on, if the text is unlikely; none: never (0.6)",
+    )
+
+
+_SEARCH = (
+    "beams",
+    "patience",
+    "length_penalty",
+    "samples",
+    "temperatures",
+    "compression_limit",
+    "log_probability_limit",
+    "no_speech_limit",
+)
 
 
 def execute(arguments: argparse.Namespace) -> int:
@@ -69,16 +145,16 @@ def execute(arguments: argparse.Namespace) -> int:
         raise UsageError(f"{many} to listen to", "Give AUDIO, or --microphone.")
     if arguments.microphone and (arguments.format != "txt" or arguments.output or arguments.json):
         raise UsageError("the microphone gives plain text", "Leave out --format, -o and --json.")
-    chosen: dict[str, Any] = {"language": arguments.language, "task": arguments.task}
-    if arguments.temperatures is not None:
-        chosen["temperatures"] = _temperatures(arguments.temperatures)
-    options = SpeechOptions(
-        words=arguments.words,
-        prompt=arguments.prompt,
-        beams=arguments.beams,
-        condition_on_previous=not arguments.no_condition,
-        **chosen,
-    )
+    given = {name: getattr(arguments, name) for name in _SEARCH}
+    with wrong_usage():
+        options = SpeechOptions(
+            language=arguments.language,
+            task=arguments.task,
+            words=arguments.words,
+            prompt=arguments.prompt,
+            condition_on_previous=not arguments.no_condition,
+            **{name: _chosen(value) for name, value in given.items() if value is not None},
+        )
     _check_files(arguments)
     program = open_program(str(find_program(arguments.model)), arguments)
     transcriber = Transcriber(program, threads(arguments), options)
@@ -129,9 +205,28 @@ def _temperatures(text: str) -> tuple[float, ...]:
     try:
         return tuple(float(part) for part in text.split(","))
     except ValueError:
-        raise ConfigError(
-            f"{text!r} are not temperatures", "Write for example 0,0.2,0.4."
+        raise argparse.ArgumentTypeError(
+            f"{text!r} are not temperatures; write for example 0,0.2,0.4"
         ) from None
+
+
+_NEVER = "none"  # of a limit: argparse's None is an option that was not given
+
+
+def _limit(text: str) -> float | str:
+    if text.lower() == _NEVER:
+        return _NEVER
+    try:
+        number = float(text)
+    except ValueError:
+        number = math.nan
+    if not math.isfinite(number):
+        raise argparse.ArgumentTypeError(f"{text!r} is neither a number nor {_NEVER}")
+    return number
+
+
+def _chosen(value: Any) -> Any:
+    return None if value == _NEVER else value
 
 
 def _file(transcriber: Transcriber, name: str, arguments: argparse.Namespace) -> dict[str, Any]:

@@ -63,6 +63,10 @@ class SpeechOptions:
             raise ConfigError(f"there is no task {self.task!r}", f"Tasks: {', '.join(TASKS)}.")
         if not 1 <= self.beams <= MOST_BEAMS or not 1 <= self.samples <= MOST_BEAMS:
             raise ConfigError(f"there may be 1 to {MOST_BEAMS} beams and samples")
+        if not round(self.beams * self.patience) >= 1:
+            raise ConfigError("beams times patience must be at least 1", "Leave --patience out.")
+        if self.length_penalty is not None and not 0 <= self.length_penalty <= 1:
+            raise ConfigError("a length penalty is a number from 0 to 1")
         if not self.temperatures or not all(0 <= t <= 2 for t in self.temperatures):
             raise ConfigError("temperatures are numbers from 0 to 2", "For example 0,0.2,0.4.")
         if self.language is not None:
