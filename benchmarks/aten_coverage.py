@@ -45,8 +45,9 @@ NO_ORACLE = {
     "native_dropout": _SEED,
     "resize_": ("refused", "changes the memory of its input"),
     "_local_scalar_dense": ("yes", "stays a tensor, and what is computed with it takes one"),
-    "empty": _ZEROS,
-    "empty_strided": _ZEROS,
+    **dict.fromkeys("bernoulli cauchy exponential geometric log_normal normal".split(), _SEED),
+    **dict.fromkeys("multinomial rand_like randint randint_like randn_like uniform".split(), _SEED),
+    **dict.fromkeys("empty empty_like empty_strided new_empty new_empty_strided".split(), _ZEROS),
 }
 
 

@@ -1,22 +1,18 @@
-"""torchvision's detectors in a form that torch.export can follow, with the same numbers.
+"""torchvision's detectors as a module of one image, and how far what they find is apart.
 
-What is replaced asks how many boxes there are, which only a run tells: ``len(boxes)``,
-``if count > 0``, and a loop that gives each box to one level of features. Operators that are
-missing where torchvision is built for another torch are those of its own Python code.
+Operators that are missing where torchvision is built for another torch are those of its own Python
+code.
 """
 
 from __future__ import annotations
 
+import importlib
 from typing import Any
 
 import numpy as np
 import torch
 from torch import nn
 
-ONE_STAGE = (
-    "retinanet_resnet50_fpn retinanet_resnet50_fpn_v2 fcos_resnet50_fpn ssd300_vgg16".split()
-)
-ONE_STAGE += ["ssdlite320_mobilenet_v3_large"]
 LIBRARIES: list[torch.library.Library] = []  # definitions last as long as these
 
 
@@ -25,17 +21,10 @@ class Detector(nn.Module):
 
     def __init__(self, model: nn.Module, image: torch.Tensor) -> None:
         super().__init__()
-        from torchvision.models.detection import _utils, transform
-        from torchvision.ops import boxes, poolers
-
         self.model = model
         _define_nms()
         _define_roi_align()
-        boxes.batched_nms = _batched_nms
-        poolers._multiscale_roi_align = _pool_levels
-        _utils.BoxCoder.decode = _decode
-        transform.paste_masks_in_image = lambda masks, *_: masks  # one by one, each as it is large
-        _spread_scores(model, image)
+        _spread(model, image)
 
     def forward(self, image: torch.Tensor) -> tuple[torch.Tensor, ...]:
         found = self.model([image])[0]
@@ -58,19 +47,30 @@ def furthest_rows(made: list[np.ndarray], wanted: list[np.ndarray]) -> float:
     return float(max(apart.min(0).max(), apart.min(1).max()))
 
 
-def _spread_scores(model: nn.Module, image: torch.Tensor) -> None:
-    """Untrained, all scores are the same, and either nothing is found or anything."""
+def _spread(model: nn.Module, image: torch.Tensor) -> None:
+    """Every layer's results differ from place to place, those that are scores the most.
+
+    Untrained, all scores are the same but for rounding, and it is chance which boxes are found.
+    """
 
     def once(layer: Any, inputs: Any, output: torch.Tensor) -> Any:
         handles.pop(layer).remove()
-        layer.weight.mul_(2 / output.std().clamp(min=1e-9))
+        places = output.flatten(2).transpose(0, 1) if output.dim() == 4 else output.transpose(0, 1)
+        spread = places.flatten(1).std(1).mean()
+        if not spread > 0:  # a single place
+            return None
+        layer.weight.mul_((2 if layer in scores else 1) / spread)
         return layer(*inputs)
 
+    scores = {
+        layer
+        for name, layer in model.named_modules()
+        if "cls_" in name or "classification_head.module_list" in name
+    }
     handles = {
         layer: layer.register_forward_hook(once)
-        for name, layer in model.named_modules()
-        if ("cls_" in name or "classification_head.module_list" in name)
-        and isinstance(layer, (nn.Conv2d, nn.Linear))
+        for layer in model.modules()
+        if isinstance(layer, (nn.Conv2d, nn.Linear))
     }
     with torch.no_grad():
         model([image])
@@ -103,56 +103,34 @@ def _keep_best(dets: torch.Tensor, scores: torch.Tensor, iou_threshold: float) -
     return torch.cat(kept)
 
 
-def _batched_nms(
-    boxes: torch.Tensor, scores: torch.Tensor, kinds: torch.Tensor, iou_threshold: float
-) -> torch.Tensor:
-    from torchvision.ops import nms
-
-    beyond = torch.cat([boxes.flatten(), boxes.new_zeros(1)]).max() + 1
-    return nms(boxes + (kinds.to(boxes) * beyond)[:, None], scores, iou_threshold)
-
-
 def _define_roi_align() -> None:
-    """torchvision's own ``_roi_align`` as the operator, which a program has as a whole."""
-    from torchvision.ops.roi_align import _roi_align
+    """torchvision's own ``_roi_align`` as the operator, which a program has as a whole.
 
+    But for points beyond the features, which are 0 to the operator.
+    """
     if hasattr(torch.ops.torchvision, "roi_align"):
         return
+    module = importlib.import_module("torchvision.ops.roi_align")
+    module._has_ops = lambda: True
+    module._assert_has_ops = lambda: None
+    interpolate = module._bilinear_interpolate
+
+    def of_points_inside(x: Any, image: Any, rows: Any, columns: Any, *masks: Any) -> Any:
+        within = (rows >= -1) & (rows <= x.shape[2])
+        across = (columns >= -1) & (columns <= x.shape[3])
+        inside = within[:, None, :, None, :, None] & across[:, None, None, :, None, :]
+        return interpolate(x, image, rows, columns, *masks) * inside
+
+    module._bilinear_interpolate = of_points_inside
     library = torch.library.Library("torchvision", "FRAGMENT")
     library.define(
         "roi_align(Tensor input, Tensor rois, float spatial_scale, int pooled_height, "
         "int pooled_width, int sampling_ratio, bool aligned) -> Tensor"
     )
-    library.impl("roi_align", _roi_align, "CPU")
+    library.impl("roi_align", module._roi_align, "CPU")
 
     def fake(x: torch.Tensor, rois: torch.Tensor, *rest: Any) -> torch.Tensor:
         return x.new_empty(rois.shape[0], x.shape[1], rest[1], rest[2])
 
     torch.library.register_fake("torchvision::roi_align", fake, lib=library)
     LIBRARIES.append(library)
-
-
-def _pool_levels(
-    features: list[torch.Tensor],
-    boxes: list[torch.Tensor],
-    size: Any,
-    samples: int,
-    scales: list[float],
-    mapper: Any,
-) -> torch.Tensor:
-    """Every box in every level; that of its own is kept."""
-    from torchvision.ops.poolers import _convert_to_roi_format
-
-    rois = _convert_to_roi_format(boxes)
-    height, width = (size, size) if isinstance(size, int) else size
-    levels = mapper(boxes)[:, None, None, None]
-    made = []
-    for level, (one, scale) in enumerate(zip(features, scales, strict=True)):
-        pooled = torch.ops.torchvision.roi_align(one, rois, scale, height, width, samples, False)
-        made.append(torch.where(levels == level, pooled, torch.zeros(())))
-    return sum(made[1:], made[0])
-
-
-def _decode(self: Any, codes: torch.Tensor, boxes: list[torch.Tensor]) -> torch.Tensor:
-    made: torch.Tensor = self.decode_single(codes, torch.cat(boxes))
-    return made.unflatten(1, (-1, 4)) if made.dim() == 2 else made

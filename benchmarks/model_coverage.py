@@ -31,7 +31,7 @@ from typing import Any
 import numpy as np
 import torch
 from apart import Journal, TrialError, run_apart
-from detectors import ONE_STAGE, Detector, furthest_rows
+from detectors import Detector, furthest_rows
 from torch import nn
 
 import satchel
@@ -72,7 +72,11 @@ SMALL = {
 # What some need to be made at all, and what has to stay in proportion when they are shrunk.
 MADE_WITH: dict[str, dict[str, Any]] = {
     "esm": {"vocab_size": 99, "pad_token_id": 1, "mask_token_id": 32},
-    "funnel": {"block_sizes": (1, 1, 1), "block_repeats": [1, 1, 1]},
+    "funnel": {
+        "block_sizes": (1, 1, 1),
+        "block_repeats": [1, 1, 1],
+        "architectures": ["FunnelModel"],
+    },
     "xmod": {"default_language": "en_XX"},
     "detr": {"backbone_config": {"model_type": "resnet", "out_features": ["stage4"]}},
 }
@@ -163,11 +167,15 @@ def timm_case(name: str) -> Case:
 
 def torchvision_case(name: str) -> Case:
     models = torchvision_models()
-    options = {"weights_backbone": None} if "rcnn" in name or name in ONE_STAGE else {}
+    takes = inspect.signature(models.get_model_builder(name)).parameters
+    options = {"weights_backbone": None} if "weights_backbone" in takes else {}
     model = models.get_model(name, weights=None, **options).eval()
     parts = type(model).__module__.split(".")
     size = 299 if name == "inception_v3" else 224
-    shape = (1, 3, 8, 112, 112) if "video" in parts else (1, 3, size, size)
+    shape: tuple[int, ...] = (1, 3, size, size)
+    if "video" in parts:
+        whole = name == "s3d" or name.startswith("mvit")  # which take no less
+        shape = (1, 3, 16, 224, 224) if whole else (1, 3, 8, 112, 112)
     if "detection" in parts:
         image = torch.rand(3, size, size)
         return Case(Detector(model, image), {"x": image}, any_order=True)

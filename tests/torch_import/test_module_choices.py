@@ -56,7 +56,17 @@ class Layers(nn.Module):
         return torch.softmax(self.linear(chosen), -1), chosen.mean(0)
 
 
+class OwnKind(nn.Module):
+    """Of each chosen row, the entry that another column names, as a detector's masks are."""
+
+    def forward(self, x: torch.Tensor) -> Any:
+        rows = x[x[:, 0] > 0]
+        kinds = (rows[:, 1].abs() * 2).long().clamp(max=4)
+        return rows[torch.arange(rows.shape[0]), kinds], rows[torch.arange(rows.shape[0]), -kinds]
+
+
 CASES = [(Masked, (3, 4)), (Put, (3, 4)), (Detections, (12, 5)), (Layers, (2, 3, 4))]
+CASES += [(OwnKind, (9, 5))]
 
 
 @pytest.mark.parametrize(("kind", "shape"), CASES)
@@ -294,3 +304,51 @@ def test_the_best_of_as_many_as_there_are(tmp_path: Path) -> None:
         wanted = Best()(given)
         for mine, theirs in zip(method.run(given.numpy()), wanted, strict=True):
             np.testing.assert_array_equal(mine, theirs.numpy())
+
+
+class Found(nn.Module):
+    """Rows that a layer's own numbers choose."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.last = nn.Linear(8, 16), nn.Linear(16, 5)
+
+    def forward(self, x: torch.Tensor) -> Any:
+        rows = self.last(torch.relu(self.first(x)))
+        return rows[rows[:, 0] > 0]
+
+
+def test_the_noise_of_results_that_a_run_counts(tmp_path: Path) -> None:
+    """Other rows may be chosen in 8 bits: the layer that they come from tells the ratio."""
+    torch.manual_seed(0)
+    x = torch.randn(40, 8)
+    path = satchel.export(
+        Found().eval(), (x,), tmp_path / "m.satchel", recipe="int8", calibration=[(x,)]
+    )
+    facts = satchel.load(path).metadata
+    assert facts["output_snr_db"] == facts["layer_snr_db"]["last.weight"]
+    assert 20 < facts["output_snr_db"] < 60
+
+
+class Looked(nn.Module):
+    """Rows of a layer's result by numbers that are computed, as an optical flow looks them up."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.last = nn.Linear(8, 16), nn.Linear(16, 5)
+
+    def forward(self, x: torch.Tensor, where: torch.Tensor) -> Any:
+        rows = torch.relu(self.first(x))
+        return self.last(rows[(where * 3 + 1) % x.shape[0]])
+
+
+def test_codes_are_looked_up_by_computed_numbers(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    module = Looked().eval()
+    x, where = torch.randn(40, 8), torch.randint(0, 90, (12,))
+    path = satchel.export(
+        module, (x, where), tmp_path / "m.satchel", recipe="int8", calibration=[(x, where)]
+    )
+    made = satchel.load(path).method()(x.numpy(), where.numpy())
+    wanted = module(x, where).detach().numpy()
+    assert np.abs(made - wanted).max() < 0.05 * np.abs(wanted).max()

@@ -101,3 +101,15 @@ def test_the_ratio_is_that_of_the_output_that_has_lost_the_most(tmp_path: Path) 
         powers += [[(w**2).sum(), ((g - w) ** 2).sum()] for g, w in zip(got, wanted, strict=True)]
     told = program.metadata["output_snr_db"]
     assert abs(told - worst_decibels(powers)) < 1 and told < 60
+
+
+def test_examples_in_16_bits(tmp_path: Path) -> None:
+    """A module in bfloat16, which numpy does not have, is calibrated as its floats."""
+    torch.manual_seed(0)
+    module = nn.Sequential(nn.Linear(8, 16), nn.GELU(), nn.Linear(16, 4)).bfloat16().eval()
+    x = torch.randn(6, 8).bfloat16()
+    path = satchel.export(module, (x,), tmp_path / "m.satchel", recipe="int8", calibration=[(x,)])
+    made = satchel.load(path).method()(x.float().numpy())
+    with torch.no_grad():
+        wanted = module.float()(x.float()).numpy()
+    assert np.abs(made - wanted).max() < 0.05 * np.abs(wanted).max()

@@ -46,6 +46,26 @@ def test_a_row_that_is_masked_as_a_whole_gives_0(
     assert_close(got, wanted, 1e-5)
 
 
+class Twice(nn.Module):
+    """Two layers of attention with one mask, as in an encoder."""
+
+    def forward(self, x: Tensor, mask: Tensor) -> Tensor:
+        seen = mask[:, None, None, :].bool()
+        once = F.scaled_dot_product_attention(x, x, x, seen)
+        return F.scaled_dot_product_attention(once, x, once, seen)
+
+
+def test_layers_that_share_a_mask_share_its_bias(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    inputs = (torch.randn(2, 3, 7, 4), torch.ones(2, 7, dtype=torch.int64))
+    inputs[1][1, 4:] = 0
+    path = satchel.export(Twice().eval(), inputs, tmp_path / "x.satchel")
+    program = satchel.load(path)
+    ops = program.methods[0]["ops"]
+    assert (ops["attention_full"], ops["where"]) == (2, 1)
+    assert_close(program.method()(*(x.numpy() for x in inputs)), Twice()(*inputs).numpy(), 1e-5)
+
+
 class Constant(nn.Module):
     """One layer makes queries, keys and values, so that attention becomes one op."""
 

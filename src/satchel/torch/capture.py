@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import io
 import sys
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, redirect_stderr
 from functools import cache
 from typing import Any
 
@@ -12,6 +14,7 @@ import torch
 from torch._decomp import decomposition_table
 
 from satchel.errors import ImportModuleError
+from satchel.torch.detectors import without_counting
 from satchel.torch.operators import OPERATORS
 from satchel.torch.tensor_indices import TensorIndices
 
@@ -35,7 +38,7 @@ def capture(
             warnings.simplefilter("ignore")
             exported = module
             if isinstance(module, torch.nn.Module):
-                with TensorIndices():
+                with TensorIndices(), without_counting(), _without_graphs():
                     exported = torch.export.export(
                         module,
                         tuple(example_inputs),
@@ -51,6 +54,15 @@ def capture(
             f"torch.export failed with {type(error).__name__}: {reason}",
             "The module must run on the example inputs without data-dependent control flow.",
         ) from error
+
+
+@contextmanager
+def _without_graphs() -> Iterator[None]:
+    """Torch writes the whole graph so far to stderr where it fails; what else is written stays."""
+    written = io.StringIO()
+    with redirect_stderr(written):
+        yield
+    sys.stderr.write(written.getvalue())
 
 
 def _is_exported(module: torch.nn.Module) -> bool:
@@ -77,6 +89,11 @@ def _decompositions(_torchao: bool) -> Any:
     return table
 
 
-# Core operators that torch can write with others, and that we have no op for.
-_ALSO_WRITTEN_OUT = {"grid_sampler_2d", "_upsample_bilinear2d_aa", "_upsample_bicubic2d_aa"}
+# Operators that torch can write with others, and that we have no op for.
+_ALSO_WRITTEN_OUT = {"grid_sampler_2d"}
+_ALSO_WRITTEN_OUT |= {f"_upsample_{kind}2d_aa" for kind in ("bilinear", "bicubic", "lanczos")}
+_ALSO_WRITTEN_OUT |= set("addmv dist ldexp".split())
+_ALSO_WRITTEN_OUT |= set("as_strided_copy narrow_copy permute_copy unbind_copy view_copy".split())
+_ALSO_WRITTEN_OUT |= set("cauchy exponential geometric log_normal new_empty_strided".split())
+_ALSO_WRITTEN_OUT |= {"tril_indices", "triu_indices"}
 _KNOWN_NAMES = {name.split(".")[0] for name in OPERATORS}

@@ -32,6 +32,7 @@ Array = NDArray[Any]
 _ADVICE = "Write these parts with other operators, or say what you miss. Nothing has been written."
 _NOTHING = {"_assert_scalar", "_assert_async", "sym_constrain_range", "_assert_tensor_metadata"}
 _NOTHING |= {"sym_constrain_range_for_size", "sym_size", "sym_numel", "sym_storage_offset"}
+_NOTHING |= {"_linalg_check_errors"}
 
 
 # What a module changes in itself: these buffers become states of the program.
@@ -162,6 +163,9 @@ class _Importer:
         target = node.target
         if target is operator.getitem:
             source, number = self.values[node.args[0]], node.args[1]
+            if source[number] is None and node.users and _has_numbers(node.meta.get("val")):
+                self._problem(node.args[0], f"its result number {number}")
+                return self._stand_in(node.meta["val"])
             return source[number]
         example = node.meta.get("val")
         if isinstance(target, torch._ops.HigherOrderOperator):
@@ -365,6 +369,11 @@ def _dtype(dtype: torch.dtype) -> DType:
 def _result_dtype(tensor: torch.Tensor) -> DType:
     """Complex numbers are pairs of floats."""
     return DType.f32 if tensor.is_complex() else _dtype(tensor.dtype)
+
+
+def _has_numbers(example: Any) -> bool:
+    """Whether it is a tensor that is more than an order of effects, which is an empty one."""
+    return isinstance(example, torch.Tensor) and tuple(example.shape) != (0,)
 
 
 def _has_complex(example: Any) -> bool:

@@ -41,6 +41,7 @@ class Lowering:
         self.random_operators = 0
         self.coded: list[CodedMatrix] = []  # constants that come quantised
         self.chosen: list[tuple[Value, Value]] = []  # masks, and the places of what they choose
+        self.biases: list[tuple[Value, Value]] = []  # masks of attention, and what they add
         self._names: set[str] = set()
         self._empties = 0
 

@@ -98,6 +98,10 @@ class _Lowering:
             self.floats[id(value)] = self.builder.dequantize(self.coded[id(value)], **steps)
         return self.floats[id(value)]
 
+    def _others(self, node: Node) -> list[Value | None]:
+        """What a node reads beside its first input: constants, or numbers that were computed."""
+        return [None if v is None else self.as_float(v) for v in node.inputs[1:]]
+
     def _state(self, value: Value) -> Value:
         name = value.state
         assert name
@@ -187,7 +191,7 @@ class _Lowering:
         if to_codes:
             out = self.encoding(result)
             attrs["out_scale"], attrs["out_zero"] = out.scale, out.zero_point
-        inputs = [self.as_codes(x), scales, *node.inputs[1:]]
+        inputs = [self.as_codes(x), scales, *self._others(node)]
         made = self.builder.node("qattention_qkv", *inputs, **attrs)
         (self.coded if to_codes else self.floats)[id(result)] = made
 
@@ -204,7 +208,7 @@ class _Lowering:
             if node.op == "pad":
                 attrs["value"] = float(self.encoding(first).zero_point)
             self.plan.encodings[result.name] = self.encoding(first)
-            inputs = [self.as_codes(first), *node.inputs[1:]]
+            inputs = [self.as_codes(first), *self._others(node)]
             return self.builder.node(node.op, *inputs, **attrs)
         if node.op in PAIRS:
             second = node.inputs[1]

@@ -102,7 +102,11 @@ def calibration_examples(graph: Graph, given: Any) -> list[Example]:
 
 
 def _array(value: Any) -> Array:
-    return value.detach().cpu().numpy() if hasattr(value, "detach") else np.asarray(value)
+    if not hasattr(value, "detach"):
+        return np.asarray(value)
+    tensor = value.detach().cpu()  # numpy has no bfloat16
+    array: Array = (tensor.float() if tensor.is_floating_point() else tensor).numpy()
+    return array
 
 
 def _checked(inputs: Sequence[Value], arrays: dict[str, Array]) -> Example:

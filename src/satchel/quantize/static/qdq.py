@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from satchel.graph.ir import Graph, Node, Weight
+from satchel.graph.ir import Graph, Node, Sym, Value, Weight
 from satchel.graph.ops import find_op
 from satchel.graph.reference import AfterNode, ReferenceInterpreter, WeightReader
 from satchel.quantize.static.calibrate import Example
@@ -148,6 +148,9 @@ def _attend(node: Node, arrays: list[Array | None], steps: HeadSteps) -> Array:
 class LayerNoise:
     """Signal-to-noise ratios in dB: of every layer's result by its weight's name, and of the
     output that has lost the most.
+
+    Where the numbers decide how many results there are, as boxes of a detector, others may be
+    found and in another order: the last layers before that stand for such outputs.
     """
 
     layers: dict[str, float] = field(default_factory=dict)
@@ -160,6 +163,7 @@ def measure_noise(
     """What is left of the signal where nodes run as the plan says."""
     exact = ReferenceInterpreter(read_weight)
     rounded = PlannedInterpreter(read_weight, plan, graph)
+    counted = {v.name for v in graph.outputs if _is_counted(graph, v)}
     powers: dict[str, list[float]] = {}
     outputs: dict[str, list[float]] = {}
 
@@ -179,17 +183,44 @@ def measure_noise(
             node: Node, results: list[Array], kept: dict[int, Array] = signals
         ) -> list[Array]:
             weight = node.inputs[1] if node.op in LAYERS else None
-            if weight is not None:
+            if weight is not None and not _is_counted(graph, node.outputs[0]):
                 add(powers.setdefault(weight.name, [0.0, 0.0]), kept.pop(id(node)), results[0])
             return results
 
         wanted = exact.run(graph, example, after_node=keep)
         for name, array in rounded.run(example, measure).items():
-            # Where the numbers decide how many there are, there may be others.
-            if array.dtype == np.float32 and array.shape == wanted[name].shape:
+            if array.dtype == np.float32 and name not in counted:
                 add(outputs.setdefault(name, [0.0, 0.0]), wanted[name], array)
     layers = {name: decibels(*pair) for name, pair in powers.items()}
+    if counted:
+        before = _last_layers(graph, [v for v in graph.outputs if v.name in counted], powers)
+        outputs |= {name: powers[name] for name in before}
     return LayerNoise(layers, worst_decibels(outputs.values()))
+
+
+def _is_counted(graph: Graph, value: Value) -> bool:
+    """Whether a run finds out how large it is: it has a size that no input has."""
+    given = {d.name for v in graph.inputs for d in v.shape if isinstance(d, Sym)}
+    return any(isinstance(d, Sym) and not set(d.bases) <= given for d in value.shape)
+
+
+def _last_layers(graph: Graph, values: Sequence[Value], names: Collection[str]) -> set[str]:
+    """Of the layers that have these weights, those that values are made of without another."""
+    makers = {id(v): node for node in graph.nodes for v in node.outputs}
+    found: set[str] = set()
+    seen: set[int] = set()
+    waiting = list(values)
+    while waiting:
+        node = makers.get(id(waiting.pop()))
+        if node is None or id(node) in seen:
+            continue
+        seen.add(id(node))
+        weight = node.inputs[1] if node.op in LAYERS else None
+        if weight is not None and weight.name in names:
+            found.add(weight.name)
+        else:
+            waiting += [v for v in node.inputs if v is not None]
+    return found
 
 
 def layer_noise(

@@ -12,6 +12,7 @@ from satchel.torch.operators import (
     distance,
     elementwise,
     index,
+    linalg,
     linear,
     normalize,
     pool,
@@ -22,6 +23,7 @@ from satchel.torch.operators import (
     scatter,
     shape,
     sort,
+    special,
     window,
 )
 from satchel.torch.operators.registry import OPERATORS
@@ -39,6 +41,7 @@ __all__ = [
     "distance",
     "elementwise",
     "index",
+    "linalg",
     "linear",
     "normalize",
     "pool",
@@ -49,5 +52,6 @@ __all__ = [
     "scatter",
     "shape",
     "sort",
+    "special",
     "window",
 ]

@@ -65,9 +65,17 @@ def _fused(low: Lowering, q: Value, k: Value, v: Value, bias: Value | None, fact
 
 
 def _bias(low: Lowering, mask: Value) -> Value:
-    """What is added to the scores: -inf where a mask of truths does not hold."""
+    """What is added to the scores: -inf where a mask of truths does not hold.
+
+    The layers of an encoder have one mask together, and one such bias.
+    """
     if mask.dtype == DType.boolean:
-        return low.where(mask, low.number(0.0), low.constant(np.float32(-np.inf), "unseen"))
+        known = next((bias for one, bias in low.biases if one is mask), None)
+        if known is not None:
+            return known
+        bias = low.where(mask, low.number(0.0), low.constant(np.float32(-np.inf), "unseen"))
+        low.biases.append((mask, bias))
+        return bias
     if mask.dtype != DType.f32:
         raise OperatorError("a mask of whole numbers")
     return mask

@@ -140,7 +140,7 @@ def power(low: Lowering, base: Operand, exponent: Operand) -> Value:
     return low.emit("pow", low.operand(base, DType.f32), low.operand(exponent, DType.f32))
 
 
-@aten("clamp", "clamp_min", "clamp_max")
+@aten("clamp", "clamp_min")
 def clamp(low: Lowering, x: Value, least: Any = None, most: Any = None) -> Value:
     if isinstance(least, Value) or isinstance(most, Value) or x.dtype != DType.f32:
         if least is not None:
@@ -151,6 +151,11 @@ def clamp(low: Lowering, x: Value, least: Any = None, most: Any = None) -> Value
     if len(given) == 2 and given["low"] > given["high"]:  # torch then takes the upper one
         given["low"] = given["high"]
     return low.clamp(x, **given)
+
+
+@aten("clamp_max")
+def clamp_max(low: Lowering, x: Value, most: Any) -> Value:
+    return clamp(low, x, None, most)
 
 
 @aten("neg")

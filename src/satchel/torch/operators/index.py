@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import reduce
+from operator import mul
 from typing import Any
 
 import numpy as np
@@ -66,15 +67,14 @@ def flat_places(low: Lowering, x: Value, used: Sequence[tuple[int, Value]]) -> t
     shape = reduce(lambda a, b: broadcast(a, b, "index"), (n.shape for _, n in used))
     places: Value | None = None
     for axis, numbers in used:
-        size = low.known(x.shape[axis], "indexing")
+        size = x.shape[axis]
         own = from_the_front(low, low.index(numbers), size)
         # A number that is too large must not become an entry of the next row.
-        entries = low.constant(np.arange(size, dtype=np.int32), "entries")
-        own = low.reshape(low.emit("take", entries, _flat(low, own), axis=0), own.shape)
+        own = low.reshape(low.emit("take", low.count(size), _flat(low, own), axis=0), own.shape)
         if places is None:
             places = own
         else:
-            places = low.add(low.mul(places, low.number(size, DType.i32)), own)
+            places = low.add(low.mul(places, low.operand(size, DType.i32)), own)
     assert places is not None
     return _flat(low, low.expand(places, shape)), shape
 
@@ -100,7 +100,7 @@ def index(low: Lowering, x: Value, numbers: Sequence[Value | None]) -> Value:
     together = axes == list(range(axes[0], axes[0] + len(axes)))
     first = axes[0] if together else 0
     ordered = low.transpose(x, [*rest[:first], *axes, *rest[first:]])
-    entries = int(np.prod([low.known(x.shape[i], "indexing") for i in axes], dtype=np.int64))
+    entries = reduce(mul, (x.shape[i] for i in axes))
     before, behind = ordered.shape[:first], ordered.shape[first + len(axes) :]
     picked = low.emit("take", low.reshape(ordered, (*before, entries, *behind)), places, axis=first)
     return low.reshape(picked, (*before, *shape, *behind))

@@ -79,11 +79,13 @@ def trilinear(
     return low.reduce_sum(total, axes=tuple(sorted(summed)), keepdims=0)
 
 
-@aten("addmm", "baddbmm")
+@aten("addmm", "baddbmm", "addbmm")
 def addmm(
     low: Lowering, bias: Value, a: Value, b: Value, *, beta: Number = 1, alpha: Number = 1
 ) -> Value:
     product = matmul(low, a, b)
+    if low.operator == "addbmm":  # all products of a batch together
+        product = low.reduce_sum(product, axes=(0,), keepdims=0)
     if low.dtype != DType.f32:
         product = low.mul(product, low.number(alpha, low.dtype))
         return low.add(product, low.mul(low.cast(bias, low.dtype), low.number(beta, low.dtype)))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -229,9 +231,11 @@ def _windows(size: int, wanted: int) -> list[tuple[int, int]]:
     return [(i * size // wanted, -(-(i + 1) * size // wanted)) for i in range(wanted)]
 
 
-@aten("adaptive_max_pool1d", "adaptive_max_pool2d")
+@aten("adaptive_max_pool1d", "adaptive_max_pool2d", "adaptive_max_pool3d")
 def adaptive_max_pool(low: Lowering, x: Value, wanted: Sequence[int | None]) -> list[Value | None]:
-    for axis, size, want in _target(low, x, wanted):
+    targets = _target(low, x, wanted)
+    places = _adaptive_places(low, x, targets) if 1 in low.used else None
+    for axis, size, want in targets:
         if want > 64:
             raise OperatorError(f"adaptive max pooling to a size of {want}")
         parts = [
@@ -239,4 +243,30 @@ def adaptive_max_pool(low: Lowering, x: Value, wanted: Sequence[int | None]) -> 
             for start, stop in _windows(size, want)
         ]
         x = low.concat(parts, axis)
-    return [x, None]
+    return [x, places]
+
+
+def _adaptive_places(low: Lowering, x: Value, targets: Sequence[tuple[int, int, int]]) -> Value:
+    """Where in its image each window's largest number is, window by window."""
+    sizes = [size for _, size, _ in targets]
+    numbers = np.arange(math.prod(sizes), dtype=np.int32).reshape(sizes)
+    if math.prod(want for _, _, want in targets) > 256:
+        raise OperatorError("the places of so many windows' largest numbers")
+    lead = x.shape[: targets[0][0]]
+    found = []
+    for window in itertools.product(*(_windows(size, want) for _, size, want in targets)):
+        seen = x
+        for (axis, _, _), (start, stop) in zip(targets, window, strict=True):
+            seen = low.slice(seen, axis, start, stop)
+        own = numbers[tuple(slice(*ends) for ends in window)].reshape(-1)
+        best = low.argmax(low.reshape(seen, (*lead, own.size)), axis=len(lead), keepdims=0)
+        found.append(low.emit("take", low.constant(own, "places"), _flat(low, best), axis=0))
+    rows = [low.reshape(one, (*lead, 1)) for one in found]
+    whole = low.concat(rows, len(lead))
+    shape = (*lead, *(want for _, _, want in targets))
+    return low.cast(low.reshape(whole, shape), DType.i64)
+
+
+def _flat(low: Lowering, x: Value) -> Value:
+    count = math.prod(low.known(d, "adaptive max pooling") for d in x.shape)
+    return low.reshape(x, (count,))

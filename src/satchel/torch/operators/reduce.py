@@ -171,7 +171,11 @@ def var_mean(
 @aten("logsumexp")
 def logsumexp(low: Lowering, x: Value, axes: Axes, keepdim: bool = False) -> Value:
     places = axes_of(axes, len(x.shape))
+    x = low.floats(x)
     most = low.reduce_max(x, axes=places, keepdims=1)
+    # An infinity less itself is no number; as the largest it is the result, whatever is taken off.
+    endless = low.compare(low.abs(most), low.constant(np.float32(np.inf)), kind="eq")
+    most = low.where(endless, low.number(0.0), most)
     total = low.reduce_sum(low.exp(low.sub(x, most)), axes=places, keepdims=1)
     return low.reshape(low.add(low.log(total), most), low.shape)
 

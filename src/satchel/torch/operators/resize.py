@@ -125,3 +125,42 @@ def linear(low: Lowering, x: Value, size: Any, corners: bool, *scales: Any) -> V
         if have != want or not np.array_equal(matrix, np.eye(have)):
             x = mix_axis(low, x, matrix, axis)
     return x
+
+
+def _lanczos_weight(distance: np.ndarray) -> np.ndarray:
+    weights: np.ndarray = np.sinc(distance) * np.sinc(distance / 3)
+    return np.where(np.abs(distance) < 3, weights, 0)
+
+
+# Weights by distance, and how far they reach.
+_SMOOTH = {
+    "bilinear": (_linear_weight, 1),
+    "bicubic": (lambda distance: _cubic_weight(distance, -0.5), 2),
+    "lanczos": (_lanczos_weight, 3),
+}
+
+
+def smoothing_matrix(size: int, wanted: int, ratio: float, kind: str) -> np.ndarray:
+    """The same with antialiasing: a smaller result takes from all pixels that it covers."""
+    weight, reach = _SMOOTH[kind]
+    wide = max(ratio, 1.0)
+    matrix = np.zeros((wanted, size))
+    for row in range(wanted):
+        centre = (row + 0.5) * ratio
+        first = max(int(centre - reach * wide + 0.5), 0)
+        last = min(int(centre + reach * wide + 0.5), size)
+        own = weight((np.arange(first, last) - centre + 0.5) / wide)
+        matrix[row, first:last] = own / own.sum()
+    return matrix.astype(np.float32)
+
+
+@aten("_upsample_bilinear2d_aa", "_upsample_bicubic2d_aa", "_upsample_lanczos2d_aa")
+def smooth(low: Lowering, x: Value, size: Any, corners: bool, *scales: Any) -> Value:
+    factors = _factors(scales, 2)
+    kind = low.operator.removeprefix("_upsample_").removesuffix("2d_aa")
+    for (axis, have, want), factor in zip(_sizes(low, x), factors, strict=True):
+        known = (low.known(have, "antialiasing"), low.known(want, "antialiasing"))
+        matrix = smoothing_matrix(*known, _ratio(*known, factor, corners), kind)
+        if have != want or not np.array_equal(matrix, np.eye(known[0])):
+            x = mix_axis(low, x, matrix, axis)
+    return x

@@ -7,6 +7,7 @@ from functools import reduce
 from operator import mul
 
 import numpy as np
+from numpy.typing import NDArray
 
 from satchel.graph.ir import Dim, DType, Sym, Value
 from satchel.graph.ops.elementwise import broadcast
@@ -16,7 +17,7 @@ from satchel.torch.operators.compare import where
 from satchel.torch.operators.elementwise import add
 from satchel.torch.operators.index import flat_places, from_the_front, size_of, to_front
 from satchel.torch.operators.registry import OperatorError, aten
-from satchel.torch.operators.window import window_places
+from satchel.torch.operators.window import strided_places, window_places
 
 REDUCTIONS = {"sum": "add", "prod": "mul", "amax": "max", "amin": "min", "mean": "add"}
 REDUCTIONS |= {"add": "add", "multiply": "mul"}  # scatter's own names
@@ -214,6 +215,35 @@ def select_scatter(low: Lowering, x: Value, source: Value, dim: int, number: int
     parts += [low.cast(one, x.dtype)]
     parts += [low.slice(x, axis, place + 1, size)] if place + 1 < size else []
     return low.concat(parts, axis)
+
+
+def _put_at(low: Lowering, x: Value, places: NDArray[np.int64], source: Value) -> Value:
+    """x with the source at known places among all of its entries."""
+    count = size_of(low, x)
+    order = np.arange(count)
+    order[places.reshape(-1)] = count + np.arange(places.size)
+    parts = [low.reshape(x, (count,)), low.reshape(low.cast(source, x.dtype), (places.size,))]
+    return low.reshape(low.take(low.concat(parts, 0), order, 0), x.shape)
+
+
+@aten("diagonal_scatter")
+def diagonal_scatter(
+    low: Lowering, x: Value, source: Value, offset: int = 0, first: int = 0, second: int = 1
+) -> Value:
+    places = np.arange(size_of(low, x)).reshape(x.shape)
+    return _put_at(low, x, places.diagonal(offset, first, second), source)
+
+
+@aten("as_strided_scatter")
+def as_strided_scatter(
+    low: Lowering,
+    x: Value,
+    source: Value,
+    size: Sequence[int],
+    stride: Sequence[int],
+    offset: int | None = None,
+) -> Value:
+    return _put_at(low, x, strided_places(low, x, size, stride, offset), source)
 
 
 @aten("col2im")

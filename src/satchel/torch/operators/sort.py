@@ -73,6 +73,8 @@ def median(low: Lowering, x: Value, dim: Any = None, keepdim: bool = False) -> A
     if dim is None:
         size = int(np.prod([low.known(d, "median") for d in x.shape], dtype=np.int64))
         return kthvalue(low, low.reshape(x, (size,)), (size + 1) // 2, 0)[0]
+    if not x.shape:  # one number, as a row of one
+        return [low.reshape(each, ()) for each in kthvalue(low, low.reshape(x, (1,)), 1, 0)]
     size = low.known(x.shape[axis_of(dim, len(x.shape))], "median")
     return kthvalue(low, x, (size + 1) // 2, dim, keepdim)
 
@@ -80,6 +82,8 @@ def median(low: Lowering, x: Value, dim: Any = None, keepdim: bool = False) -> A
 @aten("cummax", "cummin")
 def cummax(low: Lowering, x: Value, dim: int) -> list[Value]:
     """The extremes so far, and where the last of them is."""
+    if not x.shape:  # one number, as a row of one
+        return [low.reshape(each, ()) for each in cummax(low, low.reshape(x, (1,)), 0)]
     axis = axis_of(dim, len(x.shape))
     numbers = low.cast(x, DType.i32) if x.dtype == DType.boolean else x
     so_far = low.cumulate(numbers, axis=axis, kind=low.operator.removeprefix("cum"))

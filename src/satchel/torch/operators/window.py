@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from satchel.graph.ir import Value
 from satchel.torch.lowering import Lowering, axis_of
@@ -83,13 +84,20 @@ def diagonal(low: Lowering, x: Value, offset: int = 0, first: int = 0, second: i
 def as_strided(
     low: Lowering, x: Value, size: Sequence[int], stride: Sequence[int], offset: Any = None
 ) -> Value:
+    places = strided_places(low, x, size, stride, offset)
+    flat = low.reshape(x, (size_of(low, x),))
+    return low.reshape(low.take(flat, places.reshape(-1), 0), low.shape)
+
+
+def strided_places(
+    low: Lowering, x: Value, size: Sequence[int], stride: Sequence[int], offset: Any
+) -> NDArray[np.int64]:
     """Of memory in order; what else a view may see is not known here."""
     if not low.examples or not low.examples[0].is_contiguous():
         raise OperatorError("a view by strides of memory that is not in order")
-    whole = size_of(low, x)
     places = np.asarray(int(offset or 0))
     for count, step in zip(size, stride, strict=True):
-        places = places[..., None] + np.arange(low.known(count, "as_strided")) * step
-    if places.size and int(places.max()) >= whole:
+        places = places[..., None] + np.arange(low.known(count, low.operator)) * step
+    if places.size and int(places.max()) >= size_of(low, x):
         raise OperatorError("a view by strides that leaves its tensor")
-    return low.reshape(low.take(low.reshape(x, (whole,)), places.reshape(-1), 0), low.shape)
+    return places

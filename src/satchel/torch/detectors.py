@@ -1,0 +1,117 @@
+"""torchvision's functions on boxes in a form that torch.export can follow, with the same results.
+
+Its own ask how many boxes there are, which only a run tells: ``len(boxes)``, ``if count > 0``,
+a loop over boxes, one that gives each box to one level of features.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch.nn.functional import pad
+
+
+@contextmanager
+def without_counting() -> Iterator[None]:
+    """While it is on, torchvision's functions on boxes are those below, if it has been imported."""
+    places = [
+        (owner, name, getattr(owner, name), function)
+        for owner, name, function in _replaced()
+        if hasattr(owner, name)
+    ]
+    try:
+        for owner, name, _, function in places:
+            setattr(owner, name, function)
+        yield
+    finally:
+        for owner, name, own, _ in places:
+            setattr(owner, name, own)
+
+
+def _replaced() -> list[tuple[Any, str, Any]]:
+    """(module or class, name, what to do instead); None where it has not been imported."""
+    modules = sys.modules
+    coders = modules.get("torchvision.models.detection._utils")
+    return [
+        (modules.get("torchvision.ops"), "batched_nms", _batched_nms),
+        (modules.get("torchvision.ops.boxes"), "batched_nms", _batched_nms),
+        (modules.get("torchvision.ops.poolers"), "_multiscale_roi_align", _pool_levels),
+        (
+            modules.get("torchvision.models.detection.transform"),
+            "paste_masks_in_image",
+            _paste_masks,
+        ),
+        (getattr(coders, "BoxCoder", None), "decode", _decode),
+    ]
+
+
+def _batched_nms(
+    boxes: torch.Tensor, scores: torch.Tensor, idxs: torch.Tensor, iou_threshold: float
+) -> torch.Tensor:
+    """Boxes of each kind lie beyond those of the others, so that they never overlap."""
+    from torchvision.ops import nms
+
+    beyond = torch.cat([boxes.flatten(), boxes.new_zeros(1)]).max() + 1
+    kept: torch.Tensor = nms(boxes + (idxs.to(boxes) * beyond)[:, None], scores, iou_threshold)
+    return kept
+
+
+def _pool_levels(
+    x_filtered: list[torch.Tensor],
+    boxes: list[torch.Tensor],
+    output_size: Any,
+    sampling_ratio: int,
+    scales: list[float],
+    mapper: Any,
+) -> torch.Tensor:
+    """Every box in every level; that of its own is kept."""
+    from torchvision.ops import roi_align
+    from torchvision.ops.poolers import _convert_to_roi_format
+
+    rois = _convert_to_roi_format(boxes)
+    levels = mapper(boxes)[:, None, None, None]
+    made = []
+    for level, (features, scale) in enumerate(zip(x_filtered, scales, strict=True)):
+        pooled = roi_align(features, rois, output_size, scale, sampling_ratio)
+        made.append(torch.where(levels == level, pooled, torch.zeros(())))
+    return sum(made[1:], made[0])
+
+
+def _decode(self: Any, rel_codes: torch.Tensor, boxes: list[torch.Tensor]) -> torch.Tensor:
+    """``BoxCoder.decode`` of any number of boxes."""
+    made: torch.Tensor = self.decode_single(rel_codes.flatten(1), torch.cat(boxes))
+    return made.unflatten(1, (-1, 4))
+
+
+def _paste_masks(
+    masks: torch.Tensor, boxes: torch.Tensor, img_shape: tuple[int, int], padding: int = 1
+) -> torch.Tensor:
+    """Each mask [n, 1, m, m] where its box lies in the image, as large as it.
+
+    Resizing is linear along each axis: a product with a matrix for the rows and one for the
+    columns, whose entries are 0 beyond the box.
+    """
+    from torchvision.models.detection.roi_heads import expand_boxes
+
+    padded = pad(masks, (padding,) * 4)[:, 0]
+    size = padded.shape[-1]
+    whole = expand_boxes(boxes, size / masks.shape[-1]).to(torch.int64)
+    rows = _pixel_shares(whole[:, 1], whole[:, 3], img_shape[0], size)
+    columns = _pixel_shares(whole[:, 0], whole[:, 2], img_shape[1], size)
+    return (rows @ padded @ columns.transpose(1, 2))[:, None]
+
+
+def _pixel_shares(first: torch.Tensor, last: torch.Tensor, pixels: int, size: int) -> torch.Tensor:
+    """How much of each of a mask's lines is in each line of an image, [n, pixels, size]."""
+    places = torch.arange(pixels)
+    length = (last - first + 1).clamp(min=1)
+    inside = (places >= first[:, None]) & (places <= last[:, None])
+    offset = (places - first[:, None]).to(torch.float32)
+    step = (size / length.to(torch.float32))[:, None]
+    source = ((offset + 0.5) * step - 0.5).clamp(0, size - 1)
+    shares = (1 - (source[:, :, None] - torch.arange(size)).abs()).clamp(min=0)
+    return shares * inside[:, :, None]
