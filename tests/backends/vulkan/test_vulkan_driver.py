@@ -183,7 +183,7 @@ print("done")
 """
     command = [sys.executable, "-c", script, str(program)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
-    assert (done.returncode, done.stdout) == (0, "done\n"), done.stderr
+    assert (done.returncode, done.stdout, done.stderr) == (0, "done\n", "")
 
 
 def test_a_device_that_is_too_small_is_told_before_anything_is_copied(
