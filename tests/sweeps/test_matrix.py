@@ -10,8 +10,10 @@ from typing import Any
 import pytest
 
 from satchel.cli.sweep import only
-from satchel.errors import ConfigError
-from satchel.sweeps.experiment import CoolDown, Prompt, read_experiment
+from satchel.errors import ConfigError, SatchelError
+from satchel.remarks import Remark
+from satchel.sweeps.axes import Prompt
+from satchel.sweeps.experiment import CoolDown, read_experiment
 from satchel.sweeps.matrix import cells_of
 from satchel.sweeps.public import Sweep
 
@@ -120,11 +122,53 @@ def test_a_file_is_read_with_paths_relative_to_it(tmp_path: Path) -> None:
         ({"models": [TINY], "quality": {"limit": 3}}, "names no text and no task"),
         ({"models": [TINY], "speed": False}, "measures nothing"),
         ({"models": [TINY], "cool_down": {"second": 3}}, "unknown key 'second'"),
+        ({"models": [TINY], "speed": "no"}, "speed in the experiment must be true or false"),
+        (
+            {"models": [TINY], "export": {"context": "many"}},
+            "context in the experiment must be int",
+        ),
+        ({"models": [TINY], "quality": {"text": "x", "limit": "all"}}, "limit in the experiment"),
+        ({"models": [TINY], "quality": {"text": 5}}, "text in the experiment must be a text"),
+        ({"models": [TINY], "quality": {"tasks": [5]}}, "tasks in the experiment must be a text"),
+        (
+            {"models": [{"source": TINY, "name": "a"}, {"source": "tiny-qwen3", "name": "a"}]},
+            "two different models in the experiment are called a",
+        ),
+        (
+            {"models": [TINY], "include": [{"models": [{"source": TINY, "context": 96}]}]},
+            "two different models in the experiment are called tiny-llama",
+        ),
+        (
+            {"models": [TINY], "recipes": ["fp16", {"name": "fp16", "recipe": "fp32"}]},
+            "two different recipes in the experiment are called fp16",
+        ),
     ],
 )
 def test_what_is_wrong_is_told(given: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         read_experiment(given)
+
+
+def test_phases_are_known_before_anything_is_exported() -> None:
+    with pytest.raises(SatchelError, match="there is no phase 'chip'"):
+        read_experiment({"models": [TINY], "quality": {"text": "x", "phases": ["fp", "chip"]}})
+
+
+def test_a_name_of_the_matrix_stands_for_what_it_names() -> None:
+    given = {
+        "models": [{"source": TINY, "name": "small", "context": 96, "recipes": ["careful"]}],
+        "recipes": [{"name": "careful", "recipe": "8da4w", "group_size": 64}],
+        "include": [{"models": ["small"], "threads": [1]}],
+    }
+    first, again = cells_of(read_experiment(given))
+    assert first.model == again.model and again.threads == 1
+    assert first.recipe == again.recipe and first.recipe.options["group_size"] == 64
+
+
+def test_an_exclude_that_matches_nothing_is_told() -> None:
+    given = {"models": [TINY], "exclude": [{"recipes": ["fb16", "fb32"], "targets": "cpu"}]}
+    with pytest.warns(Remark, match=r"exclude {recipes: fb16\|fb32, targets: cpu} matches no cell"):
+        assert len(labels(given)) == 1
 
 
 def test_a_part_of_the_matrix_may_be_chosen() -> None:

@@ -180,6 +180,18 @@ def test_two_sweeps_do_not_share_a_folder(
     assert capsys.readouterr().err.startswith("satchel: another sweep is writing")
 
 
+def test_results_that_cannot_be_written_are_told_before_anything_is_done(
+    tiny: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(SatchelError, match="file is not a folder"):
+        satchel.sweep(tiny, tmp_path / "file")
+    monkeypatch.setattr("os.access", lambda *_: False)  # root may write anywhere
+    with pytest.raises(SatchelError, match="is not writable"):
+        satchel.sweep(tiny, tmp_path / "results")
+    assert not (tmp_path / "results").exists()
+
+
 def test_who_interrupts_a_sweep_is_told_that_it_goes_on(
     tiny: dict[str, Any],
     tmp_path: Path,

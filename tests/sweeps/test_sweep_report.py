@@ -6,6 +6,7 @@ import json
 import math
 import random
 import re
+import shutil
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,22 @@ from satchel.sweeps.results import Results
 
 AXES = {"mode": "hybrid", "prompt": "256+64", "device": "local", "thread": "0", "peer": ""}
 PLANNED = {"file_bytes": 1, "export_bytes": 1, "memory_bytes": 1}
+
+
+CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser"))), None)
+WORDS_IN_TWO_LINES = """() => {
+  const broken = []; let words = 0;
+  for (const cell of document.querySelectorAll("td"))
+    for (const node of cell.childNodes)
+      for (const word of (node.data || "").matchAll(/[A-Za-z0-9]+/g)) {
+        const range = document.createRange();
+        range.setStart(node, word.index);
+        range.setEnd(node, word.index + word[0].length);
+        words += 1;
+        if (range.getClientRects().length > 1) broken.push(word[0]);
+      }
+  return [words, broken];
+}"""
 
 
 def cell(key: str, **axes: Any) -> dict[str, Any]:
@@ -107,6 +124,10 @@ def test_every_cell_has_a_figure_or_a_reason(tmp_path: Path) -> None:
         assert all(entry.text for row in table.rows for entry in row[table.labels :])
 
     page = (folder / "report.html").read_text()
+    # On a narrow screen names are broken where their parts are joined, and words are not.
+    assert (
+        "8da4w:32" in page and "Satchel Vulkan" in page and "overflow-wrap:anywhere;min" not in page
+    )
     assert "there is no &lt;GPU&gt; here" in page and "<GPU>" not in page
     assert "<h1>a &lt;test&gt; &amp; more</h1>" in page
     found = re.search(r'id="data">(.*?)</script>', page)
@@ -121,6 +142,34 @@ def test_every_cell_has_a_figure_or_a_reason(tmp_path: Path) -> None:
     assert all(line.count(" & ") == columns - 1 for line in body if line.endswith(r"\\"))
     markdown = (folder / "tables" / "decode.md").read_text().splitlines()
     assert {line.count("|") for line in markdown if line.startswith("|")} == {columns + 1}
+
+
+@pytest.mark.skipif(CHROMIUM is None, reason="there is no chromium")
+def test_a_narrow_screen_breaks_no_word_and_needs_no_scrolling(tmp_path: Path) -> None:
+    api = pytest.importorskip("playwright.sync_api")
+    cells = [*matrix(), cell("x", kind="vision", model="mobilenet_v3_small", recipe="int8")]
+    cells.append(cell("y", recipe="", target="", mode="", peer="executorch"))
+    folder = write_results(tmp_path / "results", cells)
+    write_report(folder, folder / "report.html")
+    with api.sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        page = browser.new_page(viewport={"width": 390, "height": 800})
+        page.goto((folder / "report.html").as_uri())
+        assert page.evaluate("document.documentElement.scrollWidth") == 390
+        words, broken = page.evaluate(WORDS_IN_TWO_LINES)
+        browser.close()
+    assert words > 20 and broken == []
+
+
+def test_all_that_show_the_best_figure_are_bold(tmp_path: Path) -> None:
+    folder = write_results(tmp_path / "results", matrix()[:2])
+    for number, record in enumerate(sorted((folder / "records").glob("cell-?-?.json"))):
+        document = json.loads(record.read_text())
+        document["document"]["peak_rss_bytes"] = 50e6 + number  # shown as 50.0 MB
+        record.write_text(json.dumps(document))
+    tables, _ = write_report(folder, folder / "report.html")
+    [memory] = [table for table in tables if table.name == "memory"]
+    assert [entry.best for entry in memory.rows[0][memory.labels :]] == [True, True]
 
 
 def test_what_has_changed_is_told_with_its_interval(

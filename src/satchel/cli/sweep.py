@@ -74,7 +74,7 @@ def only(text: str) -> tuple[str, list[str]]:
     >>> only("target=cpu,vulkan")
     ('targets', ['cpu', 'vulkan'])
     """
-    from satchel.sweeps.experiment import AXES
+    from satchel.sweeps.axes import AXES
 
     name, equals, patterns = text.partition("=")
     axis = name if name in AXES else f"{name}s"

@@ -9,7 +9,9 @@ from itertools import product
 from typing import Any
 
 from satchel.errors import ConfigError
-from satchel.sweeps.experiment import Experiment, Model, Prompt, Recipe
+from satchel.remarks import remark
+from satchel.sweeps.axes import Model, Prompt, Recipe
+from satchel.sweeps.experiment import Experiment
 
 OURS = ""  # who runs a cell, if not a peer
 PEER_PRECISIONS = ("fp32", "int8")  # in which peers run vision models; language models have one
@@ -66,7 +68,12 @@ def cells_of(experiment: Experiment) -> list[Cell]:
     >>> [cell.label for cell in cells_of(read_experiment(given))][:2]
     ['tiny-llama cpu fp16 8+64', 'tiny-llama cpu fp16 16+64']
     """
-    kept = [c for c in _expanded(experiment.axes) if not _excluded(c, experiment.exclude)]
+    every = list(_expanded(experiment.axes))
+    for rule in experiment.exclude:
+        if not any(_matches(cell, rule) for cell in every):
+            told = ", ".join(f"{axis}: {'|'.join(patterns)}" for axis, patterns in rule.items())
+            remark(f"The exclude {{{told}}} matches no cell.")
+    kept = [cell for cell in every if not _excluded(cell, experiment.exclude)]
     for more in experiment.include:
         kept += _expanded({**experiment.axes, **more})
     if experiment.only:

@@ -13,6 +13,7 @@ from satchel.errors import ConfigError, SatchelError
 from satchel.llm.named_prompts import PREFIX, named_prompt
 from satchel.runtime.program import Program
 from satchel.sweeps import peers
+from satchel.sweeps.axes import Model, Prompt
 from satchel.sweeps.content import content_digest, digest_of, with_contents
 from satchel.sweeps.devices import LOCAL, BenchCall, open_device
 from satchel.sweeps.estimates import (
@@ -26,7 +27,7 @@ from satchel.sweeps.estimates import (
     export_seconds,
     run_seconds,
 )
-from satchel.sweeps.experiment import QUALITY_FILES, Experiment, Model, Prompt
+from satchel.sweeps.experiment import QUALITY_FILES, Experiment
 from satchel.sweeps.jobs import Export, Measurement, Quality, bandwidth_now, describe_error
 from satchel.sweeps.machines import bandwidth
 from satchel.sweeps.matrix import Cell, cells_of

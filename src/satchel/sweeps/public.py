@@ -8,7 +8,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from satchel.errors import SatchelError
+from satchel.errors import OutputExistsError, SatchelError
+from satchel.files import check_free_space
 from satchel.sources.cache import locked
 from satchel.sweeps.devices import open_device
 from satchel.sweeps.estimates import Tell
@@ -118,6 +119,9 @@ class Sweep:
         if self._held:
             yield
             return
+        if self.folder.exists() and not self.folder.is_dir():
+            raise OutputExistsError(f"{self.folder} is not a folder", "Give another one with -o.")
+        check_free_space(self.folder, 0)
         with locked(self.folder, wait=False) as held:
             if not held:
                 raise SatchelError(

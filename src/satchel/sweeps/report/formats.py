@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from html import escape
 
 from satchel.sweeps.report.tables import Entry, Table
@@ -27,7 +28,7 @@ def html(table: Table) -> str:
     def shown(entry: Entry, column: int) -> str:
         if column < table.labels:
             css = ' class="long"' if len(entry.text) > _LONG else ""
-            return f"<td{css}>{escape(entry.text)}</td>"
+            return f"<td{css}>{_breakable(entry.text)}</td>"
         if entry.note:
             reason = escape(table.notes[entry.note])
             return f'<td class="n"><sup title="{reason}">{escape(entry.text)}</sup></td>'
@@ -55,6 +56,15 @@ def html(table: Table) -> str:
     )
     below = f'<ul class="notes">{notes}</ul>' if notes else ""
     return f'<div class="scroll"><table><tr>{head}</tr>{"".join(body)}</table></div>{below}'
+
+
+def _breakable(text: str) -> str:
+    """A narrow screen may break a name behind what joins its parts, and not within a word.
+
+    >>> _breakable("vit_b_16")
+    'vit_<wbr>b_<wbr>16'
+    """
+    return re.sub("([_/:])", r"\1<wbr>", escape(text, quote=False))
 
 
 def markdown(table: Table) -> str:

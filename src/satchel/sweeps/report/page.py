@@ -9,7 +9,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from satchel.files import atomic_write
+from satchel.files import atomic_write, check_output
 from satchel.report.page import whole_page
 from satchel.report.sections import section
 from satchel.sweeps.report import formats
@@ -22,7 +22,7 @@ from satchel.units import counted
 _STYLE = """
 td{white-space:nowrap}td.long{white-space:normal}
 tr.first td{border-top:1px solid var(--soft)}
-sup{color:var(--soft);font-size:.8em}td b{font-weight:650}
+sup{color:var(--soft);font-size:.8em;line-height:0}td b{font-weight:650}
 .notes,.points{margin:6px 0 0;padding-left:1.2em;color:var(--soft);font-size:.86rem}
 .notes{list-style:none;padding-left:0}.front{opacity:.6}
 .chart circle.p5{fill:var(--soft);stroke:none}.chart circle.p0{stroke:none}
@@ -30,7 +30,7 @@ dl{display:grid;grid-template-columns:max-content 1fr;gap:3px 16px;margin:8px 0;
 dt{color:var(--soft)}dd{margin:0;overflow-wrap:anywhere}
 @media(max-width:520px){dl{grid-template-columns:1fr}dd{margin-bottom:6px}
 table{font-size:.86rem}th,td{padding-right:8px}
-td:not(.n){white-space:normal;overflow-wrap:anywhere;min-width:4.6em}td.long{min-width:110px}}
+td:not(.n){white-space:normal}td.long{min-width:110px;overflow-wrap:anywhere}}
 """
 
 
@@ -38,6 +38,7 @@ def write_report(
     folder: Path, output: Path, against: Path | None = None, overwrite: bool = True
 ) -> tuple[list[Table], list[Path]]:
     """Write the page and its tables; what they are, and where."""
+    check_output(output, overwrite)
     results = Results(folder)
     rows, plan = results.rows(), results.read_plan()
     tables = tables_of(rows)
@@ -51,7 +52,7 @@ def write_report(
     for table in [*tables, *([changes] if changes else [])]:
         for suffix, write in (("md", formats.markdown), ("tex", formats.latex)):
             path = output.parent / "tables" / f"{table.name}.{suffix}"
-            with atomic_write(path) as file:
+            with atomic_write(path, overwrite) as file:
                 file.write(write(table).encode())
             written.append(path)
     return [*tables, *([changes] if changes else [])], written

@@ -284,13 +284,18 @@ def _mark_best(table: Table, larger: bool) -> None:
             if row[column].value is not None:
                 by_work.setdefault(work, []).append((row, column))
     for places in by_work.values():
-        values = [row[column].value or 0.0 for row, column in places]
-        best = max(values) if larger else min(values)
+        entries = [row[column] for row, column in places]
+        best = (max if larger else min)(entries, key=lambda entry: entry.value or 0.0)
         if len(places) > 1:
             for row, column in places:
                 old = row[column]
-                if old.value == best:
+                if _figure(old) == _figure(best):  # to the digits that are shown
                     row[column] = Entry(old.text, old.value, old.spread, old.note, True)
+
+
+def _figure(entry: Entry) -> str:
+    """Without what a peer's own precision is called."""
+    return entry.text.partition(" ")[0]
 
 
 def _letter(number: int) -> str:
