@@ -92,3 +92,17 @@ def test_an_input_that_does_not_fit_is_an_error(tmp_path: Path) -> None:
     assert method(np.array([5])) == 6
     with pytest.raises(ExecutionError, match="2147483653, which is no int32"):
         method(np.array([2**31 + 5]))
+
+
+NUMBERS = {
+    "beyond 32 bits": lambda i: (i * 2654435761, 2654435761 - i, i & 2654435761, i % 2654435761),
+    "compared": lambda i: (i < 2654435761, i >= 2**40, i != 2**40),
+    "beyond 8 bits": lambda i: (i.to(torch.uint8) < 300, i.to(torch.int8) + 200, i.char() < 200),
+    "divided": lambda i: (i // 2654435761, i.to(torch.uint8) % 300),
+    "another tensor": lambda i: torch.maximum(i.to(torch.uint8), torch.tensor(300)),
+}
+
+
+@pytest.mark.parametrize("name", NUMBERS)
+def test_a_number_comes_around_in_the_tensors_own_width(name: str, tmp_path: Path) -> None:
+    _check(NUMBERS[name], (torch.tensor([1, 7, 2**30, -3], dtype=torch.int32),), tmp_path)

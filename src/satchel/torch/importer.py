@@ -26,6 +26,7 @@ from satchel.torch.operators.complex_numbers import COMPLEX, Pair, join_pair, sp
 from satchel.torch.operators.empty import of_nothing
 from satchel.torch.operators.registry import OperatorError, find_operator
 from satchel.torch.sizes import Sizes
+from satchel.torch.whole_numbers import NARROW, bring_to_one_type, come_around, narrowed
 
 Array = NDArray[Any]
 
@@ -207,15 +208,17 @@ class _Importer:
             keywords = {k: self._argument(v) for k, v in kwargs.items()}
             keywords = {k: v for k, v in keywords.items() if v is not None}
             positional = [self._argument(a) for a in args]
-            if name.startswith("clamp") and getattr(first, "dtype", None) in _NARROW:
+            if name.startswith("clamp") and getattr(first, "dtype", None) in NARROW:
                 # Torch brings the bounds to the numbers' own width, whatever they then mean.
-                positional[1:] = [_narrowed(b, first.dtype) for b in positional[1:]]
-                keywords = {k: _narrowed(b, first.dtype) for k, b in keywords.items()}
+                positional[1:] = [narrowed(b, first.dtype) for b in positional[1:]]
+                keywords = {k: narrowed(b, first.dtype) for k, b in keywords.items()}
+            whole_division = bool(keywords.get("rounding_mode"))
+            bring_to_one_type(self.low, name, positional, [*map(_example, args)], whole_division)
             result = self._empty(example) or of_nothing(self.low, name, positional)
             if result is None:
                 result = function(self.low, *positional, **_renamed(function, keywords))
             if isinstance(result, Value) and isinstance(first, torch.Tensor):
-                result = self._wrapped(name, result, first.dtype)
+                result = come_around(self.low, name, result, first.dtype)
             return result
         except (OperatorError, GraphError, ImportModuleError) as error:
             self._problem(node, str(error), target)
@@ -277,15 +280,6 @@ class _Importer:
         if isinstance(found, torch.Tensor):
             return self.low.constant(_array(str(node.target), found), str(node.target))
         return found
-
-    def _wrapped(self, name: str, value: Value, dtype: torch.dtype) -> Value:
-        """Numbers of 8 and 16 bits, which are computed in 32, come around as torch's do."""
-        if dtype not in _NARROW or name not in _MAY_LEAVE_RANGE or value.dtype != DType.i32:
-            return value
-        if dtype == torch.uint8:
-            return self.low.integer(value, self.low.number(255, DType.i32), kind="and")
-        unused = self.low.number(32 - torch.iinfo(dtype).bits, DType.i32)
-        return self.low.integer(self.low.integer(value, unused, kind="shl"), unused, kind="shr")
 
     def _argument(self, value: Any) -> Any:
         if isinstance(value, torch.fx.Node):
@@ -349,14 +343,6 @@ _DTYPES = {
 
 
 _UNFORESEEN = (TypeError, ValueError, IndexError, KeyError, AttributeError, ArithmeticError)
-_NARROW = (torch.int8, torch.uint8, torch.int16)
-_MAY_LEAVE_RANGE = {"add", "sub", "rsub", "mul", "neg", "abs", "pow", "addmm", "mm", "bmm", "sum"}
-_MAY_LEAVE_RANGE |= {"bitwise_not", "bitwise_left_shift", "__lshift__", "_to_copy", "to", "type_as"}
-_MAY_LEAVE_RANGE |= {"div", "floor_divide", "prod", "cumsum", "cumprod", "copy", "matmul", "dot"}
-
-
-def _narrowed(bound: Any, dtype: torch.dtype) -> Any:
-    return torch.tensor(bound).to(dtype).item() if isinstance(bound, int) else bound
 
 
 def _dtype(dtype: torch.dtype) -> DType:
@@ -369,6 +355,12 @@ def _dtype(dtype: torch.dtype) -> DType:
 def _result_dtype(tensor: torch.Tensor) -> DType:
     """Complex numbers are pairs of floats."""
     return DType.f32 if tensor.is_complex() else _dtype(tensor.dtype)
+
+
+def _example(argument: Any) -> Any:
+    """The tensor that an argument stands for, where it is one."""
+    found = argument.meta.get("val") if isinstance(argument, torch.fx.Node) else None
+    return found if isinstance(found, torch.Tensor) else None
 
 
 def _has_numbers(example: Any) -> bool:
