@@ -17,7 +17,7 @@ namespace {
 
 constexpr uint64_t kArenaAlignment = 256;
 constexpr uint32_t kMaxMethods = 1024;
-constexpr uint32_t kMaxSymbols = 64;
+constexpr uint32_t kMaxSymbols = 1024;
 // An op's name of three letters, an input, an output and no attributes.
 constexpr uint64_t kSmallestNode = (2 + 3) + (1 + 4) + (1 + 4) + 1;
 
@@ -101,7 +101,7 @@ bool read_step(std::string_view word, const std::vector<SymbolInfo>& before,
 
 // "s +1 /2" is computed from the symbol s, which is among those before it.
 void read_steps(SymbolInfo& symbol, const std::vector<SymbolInfo>& before) {
-  constexpr size_t kMostSteps = 64;
+  constexpr size_t kMostSteps = 1024;
   std::string_view rest = symbol.name;
   size_t end = rest.find(' ');
   if (end == std::string_view::npos) return;

@@ -352,3 +352,27 @@ def test_codes_are_looked_up_by_computed_numbers(tmp_path: Path) -> None:
     made = satchel.load(path).method()(x.numpy(), where.numpy())
     wanted = module(x, where).detach().numpy()
     assert np.abs(made - wanted).max() < 0.05 * np.abs(wanted).max()
+
+
+class ManyKinds(nn.Module):
+    """As many counts as there are kinds, behind each other, as SSD's boxes are."""
+
+    def forward(self, scores: torch.Tensor) -> Any:
+        kept, kinds = [], []
+        for kind in range(scores.shape[1]):
+            column = scores[:, kind]
+            column = column[column > 0.5]
+            best, _ = column.topk(torch.sym_min(column.shape[0], 3))
+            kept.append(best)
+            kinds.append(torch.full_like(best, kind, dtype=torch.int64))
+        found = torch.cat(kept)
+        return found, torch.cat(kinds)[found.argsort(descending=True, stable=True)]
+
+
+def test_a_sum_of_many_counts(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    x = torch.rand(7, 70)
+    method = satchel.load(satchel.export(ManyKinds().eval(), (x,), tmp_path / "m.satchel")).method()
+    for given in (x, x * 0.6, x * 0):
+        for mine, theirs in zip(method.run(given.numpy()), ManyKinds()(given), strict=True):
+            np.testing.assert_array_equal(mine, theirs.numpy())

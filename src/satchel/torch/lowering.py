@@ -235,20 +235,23 @@ class Lowering:
         step = size.steps[0]
         products = [((size.base, *step.by), step.times), *step.more]
         parts: list[Value] = []
-        so_far: Dim = 0
+        so_far = self.number(0, DType.i32)
         for names, times in [*products, *([((), step.plus)] if step.plus else [])]:
             factors: list[Dim] = [*(maxima[name] for name in names), times]
             line, length = self.count(factors[0]), factors[0]
+            entries = self.operand(factors[0], DType.i32)
             for factor in factors[1:]:
                 if factor == 1:
                     continue
-                rows = self.emit("mul", line, self.operand(factor, DType.i32))
+                wide = self.operand(factor, DType.i32)
+                entries = self.emit("mul", entries, wide)
+                rows = self.emit("mul", line, wide)
                 within = self.reshape(self.count(factor), (1, factor))
                 both = self.emit("add", self.reshape(rows, (length, 1)), within)
                 length = length * factor
                 line = self.emit("reshape", both, shape=(-1,))
-            parts.append(self.emit("add", line, self.operand(so_far, DType.i32)))
-            so_far = so_far + length
+            parts.append(self.emit("add", line, so_far))
+            so_far = self.emit("add", so_far, entries)
         return self.concat(parts, 0)
 
     def size(self, size: Dim) -> Value:
