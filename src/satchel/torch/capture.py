@@ -14,6 +14,8 @@ import torch
 from torch._decomp import decomposition_table
 
 from satchel.errors import ImportModuleError
+from satchel.torch.assigned_buffers import AssignedBuffers
+from satchel.torch.attributes import Watch, answers_differ, tensors_as_buffers
 from satchel.torch.detectors import without_counting
 from satchel.torch.operators import OPERATORS
 from satchel.torch.tensor_indices import TensorIndices
@@ -36,16 +38,9 @@ def capture(
     try:
         with warnings.catch_warnings(), torch.no_grad():
             warnings.simplefilter("ignore")
-            exported = module
             if isinstance(module, torch.nn.Module):
-                with TensorIndices(), without_counting(), _without_graphs():
-                    exported = torch.export.export(
-                        module,
-                        tuple(example_inputs),
-                        dict(kwargs or {}),
-                        dynamic_shapes=dynamic_shapes,
-                    )
-            return exported.run_decompositions(_decompositions("torchao" in sys.modules))
+                return _followed(module, tuple(example_inputs), dict(kwargs or {}), dynamic_shapes)
+            return _decomposed(module)
     except ImportModuleError:
         raise
     except Exception as error:  # torch raises many kinds of its own
@@ -54,6 +49,49 @@ def capture(
             f"torch.export failed with {type(error).__name__}: {reason}",
             "The module must run on the example inputs without data-dependent control flow.",
         ) from error
+
+
+def _followed(
+    module: torch.nn.Module, inputs: tuple[Any, ...], kwargs: dict[str, Any], dynamic_shapes: Any
+) -> torch.export.ExportedProgram:
+    """What a module computes, whichever attributes it writes to.
+
+    Most write what they find again as it was, such as tables of positions. If not, tensors in
+    attributes are taken for buffers, and what else the next result depends on is refused.
+    """
+
+    def follow() -> tuple[torch.export.ExportedProgram, list[str]]:
+        buffers = AssignedBuffers(module)
+        with (
+            Watch(module) as watch,
+            buffers,
+            TensorIndices(),
+            without_counting(),
+            _without_graphs(),
+        ):
+            exported = torch.export.export(module, inputs, kwargs, dynamic_shapes=dynamic_shapes)
+        return _decomposed(exported), watch.changed
+
+    try:
+        program, changed = follow()
+        if not changed or not answers_differ(module, inputs, kwargs):
+            return program
+    except RuntimeError as error:
+        if "mutated in the forward method" not in str(error):
+            raise
+    with tensors_as_buffers(module):
+        program, changed = follow()
+        if changed and answers_differ(module, inputs, kwargs):
+            raise ImportModuleError(
+                f"the next result depends on {', '.join(changed)}, which the module sets and which "
+                "is no buffer",
+                'Write self.register_buffer("NAME", tensor): a program follows what it becomes.',
+            )
+    return program
+
+
+def _decomposed(exported: torch.export.ExportedProgram) -> torch.export.ExportedProgram:
+    return exported.run_decompositions(_decompositions("torchao" in sys.modules))
 
 
 @contextmanager
