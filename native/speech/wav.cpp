@@ -11,6 +11,7 @@ namespace satchel::speech {
 
 namespace {
 
+constexpr float kLoudest = 100;  // times what sound may be; as open_sound has it in Python
 constexpr const char* kAdvice =
     "Give a WAV file of plain samples; Python's satchel transcribe reads other kinds too.";
 constexpr int64_t kLowestRate = 1000, kHighestRate = 1000000;
@@ -102,6 +103,8 @@ std::vector<float> WavFile::read(size_t most) {
     mono[i] = sum / static_cast<float>(channels_);
     if (!std::isfinite(mono[i]))
       throw ConfigError(path_ + " has samples that are not numbers", "Record it again.");
+    if (std::abs(mono[i]) > kLoudest)
+      throw ConfigError(path_ + " has samples far beyond -1 to 1", "Divide them.");
   }
   return mono;
 }

@@ -119,7 +119,9 @@ def test_what_is_wrong_is_told(
 ) -> None:
     data = long.read_bytes()
     soundfile.write(tmp_path / "nan.wav", np.full(1000, np.nan), 16000, "FLOAT")
+    soundfile.write(tmp_path / "loud.wav", np.full(1000, 32768.0), 16000, "FLOAT")
     bad = {
+        "loud": ((tmp_path / "loud.wav").read_bytes(), "samples far beyond -1 to 1"),
         "empty": (b"", "is not a WAV file"),
         "flac": (b"fLaC" + bytes(100), "Python's satchel transcribe reads other kinds"),
         "header": (data[:30], "is not a WAV file|has no sound"),

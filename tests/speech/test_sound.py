@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import os
 import struct
 import tracemalloc
 from collections.abc import Iterator
@@ -153,6 +154,12 @@ def test_bad_sound_is_told(tmp_path: Path) -> None:
         sound_of(np.zeros(10), 0)
     with pytest.raises(InputError, match="not numbers"):
         list(sound_of(np.full(10, np.nan)).blocks())
+    # Of which the model would hear nothing, or what nobody has said.
+    with pytest.raises(InputError, match="samples as large as 32,768, and sound is from -1 to 1"):
+        list(sound_of(np.array([0.0, -32768.0])).blocks())
+    os.mkfifo(tmp_path / "pipe.wav")
+    with pytest.raises(InputError, match="is a device or a pipe"):
+        open_sound(tmp_path / "pipe.wav")
 
 
 @pytest.mark.parametrize("kind", ["FLAC", "OGG", "MP3", "AIFF", "W64", "AU", "RF64"])

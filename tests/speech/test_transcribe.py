@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
+import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -96,6 +98,55 @@ def test_ctrl_c_keeps_what_was_heard(
     (kept,) = out.iterdir()
     assert kept.name == "talk.flac.unfinished.srt" and kept.read_text().startswith("1\n00:00:0")
     assert "talk.flac.unfinished.srt has the first 00:00:" in capsys.readouterr().err
+
+
+def test_ctrl_c_loses_nothing_of_json_either(
+    program: Path,
+    recording: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    windows: list[int] = []
+
+    def pressed(stream: SegmentStream, frame: int) -> None:
+        windows.append(frame)
+        if len(windows) == 2:
+            raise KeyboardInterrupt
+
+    call = ["transcribe", str(program), str(recording), "--threads", "1", "--temperatures", "1"]
+    assert main([*call, "--json"]) == 0
+    (whole,) = json.loads(capsys.readouterr().out)["transcriptions"]
+    monkeypatch.setattr(SegmentStream, "_tell", pressed)
+    for asked in ("--json", "--format=json"):
+        windows.clear()
+        assert main([*call, asked]) == 130
+        document = json.loads(capsys.readouterr().out)
+        (part,) = document["transcriptions"] if asked == "--json" else (document,)
+        assert part["unfinished"] is True and part["segments"]
+        assert part["segments"] == whole["segments"][: len(part["segments"])]
+
+
+def test_sound_comes_through_pipes_too(
+    program: Path, recording: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    call = ["transcribe", str(program), "--threads", "1", "--temperatures", "1"]
+    assert main([*call, str(recording), "--json"]) == 0
+    (expected,) = json.loads(capsys.readouterr().out)["transcriptions"]
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    command = [sys.executable, "-m", "satchel", *call, "-", str(pipe), "--json"]
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    ) as process:
+        writer = threading.Thread(target=pipe.write_bytes, args=(recording.read_bytes(),))
+        writer.start()
+        out, _ = process.communicate(recording.read_bytes(), timeout=60)
+        writer.join()
+    first, second = json.loads(out)["transcriptions"]
+    assert (first["audio"], second["audio"]) == ("-", str(pipe))
+    assert first["segments"] == second["segments"] == expected["segments"]
+    assert main([*call, "-", "-"]) == 2
+    assert "standard input can be read once only" in capsys.readouterr().err
 
 
 def test_a_bad_recording_does_not_stop_the_others(

@@ -160,6 +160,10 @@ def parse_arguments(words: Sequence[str]) -> argparse.Namespace:
     # argparse gives FILE and TEXT their words together, and so loses a TEXT behind an option.
     if arguments.command == "run" and arguments.text is None and len(rest) == 1:
         arguments.text = rest.pop() if not rest[0].startswith("-") else None
+    if arguments.command == "transcribe":  # nor AUDIO behind one
+        behind = [word for word in rest if word == "-" or not word.startswith("-")]
+        arguments.audio += behind
+        rest = [word for word in rest if word not in behind]
     if arguments.command == "device" and arguments.action == "run":
         arguments.for_runner, rest = rest, []
     if rest:

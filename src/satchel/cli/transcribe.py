@@ -3,20 +3,15 @@
 from __future__ import annotations
 
 import argparse
-import math
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from satchel.cli.arguments import (
-    add_program_options,
-    not_negative,
-    positive,
-    threads,
-    wrong_usage,
-)
+from satchel.cli.arguments import add_program_options, threads, wrong_usage
 from satchel.cli.output import emit, emit_answer, print_json, say
+from satchel.cli.piped_sound import NamedSound, kept_pipes
+from satchel.cli.transcribe_options import add_search_options, search_choices
 from satchel.errors import InputError, OutputExistsError, UsageError
 from satchel.files import atomic_write, check_output
 from satchel.progress import ProgressBar
@@ -34,7 +29,9 @@ HELP = "write down what is said in recordings"
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("model", metavar="FILE", help="a program of Whisper's, or its checkpoint")
-    parser.add_argument("audio", metavar="AUDIO", nargs="*", help="WAV, FLAC, OGG, MP3, …")
+    parser.add_argument(
+        "audio", metavar="AUDIO", nargs="*", help="WAV, FLAC, OGG, MP3, …; -: standard input"
+    )
     parser.add_argument(
         "--format",
         "--output-format",
@@ -73,67 +70,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--no-condition", action="store_true", help="windows do not know the text before them"
     )
-    _add_search_options(parser)
+    add_search_options(parser)
     parser.add_argument(
         "--microphone", action="store_true", help="listen until Ctrl-C, in place of AUDIO"
     )
     parser.add_argument("--device", metavar="NAME", help="which microphone (the usual one)")
     add_program_options(parser)
-
-
-def _add_search_options(parser: argparse.ArgumentParser) -> None:
-    """How texts are searched for and judged: SpeechOptions' names, and those of openai-whisper."""
-    group = parser.add_argument_group("how a text is found")
-    add = group.add_argument
-    add("--beams", "--beam-size", type=positive, metavar="N", help="texts to follow at a time (1)")
-    add("--patience", type=not_negative, metavar="X", help="end with X times N texts (1)")
-    add("--length-penalty", type=not_negative, metavar="A", help="0 to 1: favours long texts")
-    add(
-        "--samples",
-        "--best-of",
-        type=positive,
-        metavar="N",
-        help="texts drawn at temperatures above 0, of which the best is taken (5)",
-    )
-    add(
-        "--temperatures",
-        metavar="T,T,…",
-        type=_temperatures,
-        help="to try until the text is good (0,0.2,0.4,0.6,0.8,1)",
-    )
-    add(
-        "--compression-limit",
-        "--compression-ratio-threshold",
-        type=_limit,
-        metavar="X",
-        help="a text that can be written X times shorter is tried again; none: never (2.4)",
-    )
-    add(
-        "--log-probability-limit",
-        "--logprob-threshold",
-        type=_limit,
-        metavar="X",
-        help="so is one that is less likely than that, on average; none: never (-1)",
-    )
-    add(
-        "--no-speech-limit",
-        "--no-speech-threshold",
-        type=_limit,
-        metavar="P",
-        help="silence from that probability on, if the text is unlikely; none: never (0.6)",
-    )
-
-
-_SEARCH = (
-    "beams",
-    "patience",
-    "length_penalty",
-    "samples",
-    "temperatures",
-    "compression_limit",
-    "log_probability_limit",
-    "no_speech_limit",
-)
 
 
 def execute(arguments: argparse.Namespace) -> int:
@@ -145,7 +87,6 @@ def execute(arguments: argparse.Namespace) -> int:
         raise UsageError(f"{many} to listen to", "Give AUDIO, or --microphone.")
     if arguments.microphone and (arguments.format != "txt" or arguments.output or arguments.json):
         raise UsageError("the microphone gives plain text", "Leave out --format, -o and --json.")
-    given = {name: getattr(arguments, name) for name in _SEARCH}
     with wrong_usage():
         options = SpeechOptions(
             language=arguments.language,
@@ -153,39 +94,58 @@ def execute(arguments: argparse.Namespace) -> int:
             words=arguments.words,
             prompt=arguments.prompt,
             condition_on_previous=not arguments.no_condition,
-            **{name: _chosen(value) for name, value in given.items() if value is not None},
+            **search_choices(arguments),
         )
-    _check_files(arguments)
-    program = open_program(str(find_program(arguments.model)), arguments)
-    transcriber = Transcriber(program, threads(arguments), options)
-    tell_emulated(transcriber.model.instance.emulated)
-    if arguments.microphone:
-        _listen(transcriber, arguments)
-        return 0
-    documents = []
-    for name in arguments.audio:
+    with kept_pipes(arguments.audio) as sounds:
+        _check_files(sounds, arguments)
+        program = open_program(str(find_program(arguments.model)), arguments)
+        transcriber = Transcriber(program, threads(arguments), options)
+        tell_emulated(transcriber.model.instance.emulated)
+        if arguments.microphone:
+            _listen(transcriber, arguments)
+            return 0
+        return _files(transcriber, sounds, arguments)
+
+
+def _files(
+    transcriber: Transcriber, sounds: list[NamedSound], arguments: argparse.Namespace
+) -> int:
+    documents: list[dict[str, Any]] = []
+    for sound in sounds:
         try:
-            documents.append(_file(transcriber, name, arguments))
+            documents.append(_file(transcriber, sound, arguments))
         except InputError as error:  # the others are still heard
-            if len(arguments.audio) == 1:
+            if len(sounds) == 1:
                 raise
             say(f"satchel: {error}")
-            documents.append({"audio": name, "error": str(error)})
+            documents.append({"audio": sound.name, "error": str(error)})
+        except Interrupted as stopped:
+            if arguments.json:
+                print_json({"transcriptions": [*documents, stopped.document]})
+            raise
     if arguments.json:
         print_json({"transcriptions": documents})
     return int(any("error" in document for document in documents))
 
 
-def _target(arguments: argparse.Namespace, name: str) -> Path:
-    return Path(arguments.output) / f"{Path(name).name}.{arguments.format}"
+class Interrupted(KeyboardInterrupt):
+    """Ctrl-C, with what had been heard of the recording until then."""
+
+    def __init__(self, document: dict[str, Any]) -> None:
+        super().__init__()
+        self.document = {**document, "unfinished": True}
 
 
-def _check_files(arguments: argparse.Namespace) -> None:
+def _target(arguments: argparse.Namespace, sound: NamedSound) -> Path:
+    return Path(arguments.output) / f"{sound.stem}.{arguments.format}"
+
+
+def _check_files(sounds: list[NamedSound], arguments: argparse.Namespace) -> None:
     """All that was named can be read and written: asked before the work, which may take hours."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", Remark)  # each is said when the recording's turn comes
-        for name in arguments.audio:
-            open_sound(name)
+        for sound in sounds:
+            open_sound(sound.path, sound.shown)
     if not arguments.output:
         return
     folder = Path(arguments.output)
@@ -194,70 +154,48 @@ def _check_files(arguments: argparse.Namespace) -> None:
     if not folder.exists():
         check_output(folder, overwrite=False)
         folder.mkdir()
-    targets = [_target(arguments, name) for name in arguments.audio]
+    targets = [_target(arguments, sound) for sound in sounds]
     for target in targets:
         check_output(target, arguments.force)
         if targets.count(target) > 1:
             raise UsageError(f"two recordings would become {target}", "Transcribe them apart.")
 
 
-def _temperatures(text: str) -> tuple[float, ...]:
-    try:
-        return tuple(float(part) for part in text.split(","))
-    except ValueError:
-        raise argparse.ArgumentTypeError(
-            f"{text!r} are not temperatures; write for example 0,0.2,0.4"
-        ) from None
-
-
-_NEVER = "none"  # of a limit: argparse's None is an option that was not given
-
-
-def _limit(text: str) -> float | str:
-    if text.lower() == _NEVER:
-        return _NEVER
-    try:
-        number = float(text)
-    except ValueError:
-        number = math.nan
-    if not math.isfinite(number):
-        raise argparse.ArgumentTypeError(f"{text!r} is neither a number nor {_NEVER}")
-    return number
-
-
-def _chosen(value: Any) -> Any:
-    return None if value == _NEVER else value
-
-
-def _file(transcriber: Transcriber, name: str, arguments: argparse.Namespace) -> dict[str, Any]:
+def _file(
+    transcriber: Transcriber, sound: NamedSound, arguments: argparse.Namespace
+) -> dict[str, Any]:
     """One recording: segments are printed as they are heard, unless they go elsewhere."""
     bar = ProgressBar(lambda seconds: f"{seconds:.0f} s")
     stream = transcriber.stream(
-        name, progress=lambda done, all: bar(f"{Path(name).name}, seconds", int(done), int(all))
+        open_sound(sound.path, sound.shown),
+        progress=lambda done, all: bar(f"{sound.stem}, seconds", int(done), int(all)),
     )
     kept: list[Segment] = []
     heard = _keeping(stream, kept)
     quiet = arguments.json or arguments.output or arguments.format == "json"
     if not quiet and len(arguments.audio) > 1:
-        emit(f"{name}:")
+        emit(f"{sound.name}:")
     try:
         for piece in lines_of(heard, "txt" if quiet else arguments.format):
             if not quiet:
                 emit_answer(piece)
     except KeyboardInterrupt:
+        stopped = Interrupted({"audio": sound.name, **_whole(stream, kept).to_dict()})
         if arguments.output and kept:
-            _keep_unfinished(_whole(stream, kept), name, arguments)
-        raise
+            _keep_unfinished(_whole(stream, kept), sound, arguments)
+        elif arguments.format == "json" and not arguments.json:
+            print_json({k: v for k, v in stopped.document.items() if k != "audio"})
+        raise stopped from None
     bar.close()
     whole = _whole(stream, kept)
     if arguments.output:
-        target = _target(arguments, name)
+        target = _target(arguments, sound)
         with atomic_write(target, arguments.force) as file:
             file.write(written(whole, arguments.format).encode())
         say(f"{target}")
     elif arguments.format == "json" and not arguments.json:
         emit(written(whole, "json"), end="")
-    return {"audio": name, **whole.to_dict()}
+    return {"audio": sound.name, **whole.to_dict()}
 
 
 def _whole(stream: SegmentStream, kept: list[Segment]) -> Transcription:
@@ -265,9 +203,11 @@ def _whole(stream: SegmentStream, kept: list[Segment]) -> Transcription:
     return Transcription(text, stream.language, stream.seconds, kept)
 
 
-def _keep_unfinished(heard: Transcription, name: str, arguments: argparse.Namespace) -> None:
+def _keep_unfinished(
+    heard: Transcription, sound: NamedSound, arguments: argparse.Namespace
+) -> None:
     """What was heard before Ctrl-C, which may have taken hours."""
-    target = _target(arguments, name).with_suffix(f".unfinished.{arguments.format}")
+    target = _target(arguments, sound).with_suffix(f".unfinished.{arguments.format}")
     with atomic_write(target, overwrite=True) as file:
         file.write(written(heard, arguments.format).encode())
     say(f"{target} has the first {clock(heard.segments[-1].end)} of {clock(heard.seconds)}")

@@ -19,6 +19,7 @@ BLOCK_SECONDS = 30
 _PIECES = 4  # of a second, that a file is read by: where it is damaged, one of them is lost
 _MOST_VALUES = 1 << 22  # of a piece: a header may name any rate and number of channels
 LOWEST_RATE, HIGHEST_RATE = 1_000, 1_000_000
+LOUDEST = 100.0  # times what sound may be; the model hears nothing, or what was never said, beyond
 _ZERO_CROSSINGS = 24  # of the resampler's filter, on each side
 _ADVICE = "Give a WAV, FLAC, OGG or MP3 file, or another that libsndfile reads."
 # What libsndfile says of headers in its own words.
@@ -139,10 +140,11 @@ def open_sound(source: str | os.PathLike[str] | BinaryIO, name: str = "") -> Sou
     if isinstance(source, (str, os.PathLike)):
         path = Path(source).expanduser()
         if not path.is_file():
-            what = "is a folder" if path.is_dir() else "does not exist"
-            raise InputError(f"{path} {what}", "Give a sound file.")
+            there = "is a folder" if path.is_dir() else "is a device or a pipe"
+            what = there if path.exists() else "does not exist"
+            raise InputError(f"{name or path} {what}", "Give a sound file.")
         if path.stat().st_size == 0:
-            raise InputError(f"{path} is empty", _ADVICE)
+            raise InputError(f"{name or path} is empty", _ADVICE)
         opened = SoundFile(path, name or str(path))
     else:
         opened = SoundFile(source, name or "the file")
@@ -217,6 +219,12 @@ def one_channel(block: NDArray[Any], name: str) -> Sound:
     sound: Sound = np.ascontiguousarray(mono, np.float32)
     if not np.isfinite(sound).all():
         raise InputError(f"{name} has samples that are not numbers", "Record it again.")
+    loudest = float(np.abs(sound).max(initial=0))
+    if loudest > LOUDEST:
+        raise InputError(
+            f"{name} has samples as large as {loudest:,.6g}, and sound is from -1 to 1",
+            "Divide them, or give whole numbers as such.",
+        )
     return sound
 
 
