@@ -16,6 +16,7 @@ import soundfile
 
 import satchel
 from satchel.serve import App, Settings
+from satchel.speech.transcriber import SegmentStream
 from serve.conftest import Running, serving
 from speech.test_sound import voice
 from support.tiny_whisper import export_tiny
@@ -64,12 +65,46 @@ def test_transcriptions_and_translations(hearing: Running) -> None:
     assert hearing.client.models.retrieve("ears").meta["speech"] is True
 
 
+def test_a_stream_tells_segments_as_they_are_heard(hearing: Running) -> None:
+    audio: Any = hearing.client.audio.transcriptions
+    whole = audio.create(model="ears", file=recording(40), response_format="verbose_json")
+    assert len(whole.segments) > 1
+    *deltas, done = audio.create(model="ears", file=recording(40), stream=True)
+    assert [event.type for event in deltas] == ["transcript.text.delta"] * len(whole.segments)
+    assert [event.delta for event in deltas] == [segment.text for segment in whole.segments]
+    assert (done.type, done.text) == ("transcript.text.done", whole.text)
+    with pytest.raises(openai.BadRequestError, match="not sound that can be read"):
+        audio.create(model="ears", file=io.BytesIO(b"not a sound"), stream=True)
+    with pytest.raises(openai.BadRequestError, match="a stream has no response_format but json"):
+        audio.create(model="ears", file=recording(), response_format="srt", stream=True)
+
+
+def test_a_client_that_leaves_a_stream_holds_nobody_up(
+    hearing: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    windows: list[float] = []
+
+    def count(stream: SegmentStream, frame: int) -> None:
+        windows.append(stream.seconds)
+        told(stream, frame)
+
+    told = SegmentStream._tell
+    monkeypatch.setattr(SegmentStream, "_tell", count)
+    audio: Any = hearing.client.audio.transcriptions
+    stream = audio.create(model="ears", file=recording(300), stream=True)
+    assert next(iter(stream)).type == "transcript.text.delta"
+    stream.close()
+    assert isinstance(audio.create(model="ears", file=recording()).text, str)
+    assert windows[-1] == 3.0 and windows.count(300.0) < 10  # and not all of them
+
+
 def test_what_is_wrong_is_told(hearing: Running) -> None:
     audio = hearing.client.audio
     with pytest.raises(openai.NotFoundError, match="no model 'eyes' that hears"):
         audio.transcriptions.create(model="eyes", file=recording())
-    with pytest.raises(openai.BadRequestError, match="not sound that can be read"):
+    with pytest.raises(openai.BadRequestError, match="not sound that can be read") as told:
         audio.transcriptions.create(model="ears", file=io.BytesIO(b"not a sound"))
+    assert "BytesIO" not in told.value.message
     with pytest.raises(openai.BadRequestError, match="no language 'klingon'"):
         audio.transcriptions.create(model="ears", file=recording(), language="klingon")
     with pytest.raises(openai.BadRequestError, match="response_format is one of"):

@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-import io
 import re
-import threading
 import time
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from starlette.concurrency import run_in_threadpool
-from starlette.requests import ClientDisconnect, Request
+from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 
 from satchel.serve.errors import ApiError, busy
-from satchel.serve.http import Json, read_bytes, until_gone
+from satchel.serve.hearing import Hearing
+from satchel.serve.http import EVENTS, EventStream, Json, read_bytes, unless_gone
 from satchel.serve.listing import listed
 from satchel.serve.settings import Settings
 from satchel.speech.formats import written
@@ -79,18 +77,31 @@ class AudioEndpoints:
                 400, f"response_format is one of {', '.join(FORMATS)}", param="response_format"
             )
         options = read_options(form, task)
+        streamed = form.one("stream").lower() in ("true", "1")
+        if streamed and format not in ("json", "text"):
+            raise ApiError(400, "a stream has no response_format but json", param="stream")
         if self._waiting > self.settings.queue:
             raise busy("too many recordings wait; try again later", 10)
-        self._waiting += 1
-        try:
-            said = await self._while_there(request, name, form, options)
-        finally:
-            self._waiting -= 1
+        hearing = self._begin(name, form, options)
+        if streamed:
+            return await _stream(request, hearing, self.settings)
+        whole = asyncio.ensure_future(_whole(hearing))
+        said = await unless_gone(request.receive, whole, hearing.cancel)
         if format in ("text", "srt", "vtt"):
             return PlainTextResponse(written(said, "txt" if format == "text" else format))
         if format == "json":
             return Json({"text": said.text.strip()})
         return Json(verbose(said, task, options.words))
+
+    def _begin(self, name: str, form: Form, options: SpeechOptions) -> Hearing:
+        turn, limit = self._turns[name], self.settings.time_limit
+        hearing = Hearing(self.models[name], form.file, options, turn, limit)
+        self._waiting += 1
+        hearing.task.add_done_callback(self._done)
+        return hearing
+
+    def _done(self, _: object) -> None:
+        self._waiting -= 1
 
     def _find(self, name: str) -> str:
         if not self.models:
@@ -107,40 +118,40 @@ class AudioEndpoints:
             code="model_not_found",
         )
 
-    async def _while_there(
-        self, request: Request, name: str, form: Form, options: SpeechOptions
-    ) -> Transcription:
-        """Work for a client that waits; a window after it has gone, the work ends."""
-        ended = threading.Event()
-        latest = time.monotonic() + self.settings.time_limit
 
-        def watch(_done: float, _all: float) -> None:
-            if ended.is_set():
-                raise ClientDisconnect
-            if time.monotonic() > latest:
-                raise ApiError(408, "the recording takes too long", code="timeout")
+async def _whole(hearing: Hearing) -> Transcription:
+    return hearing.transcription([segment async for segment in hearing.segments()])
 
-        def work() -> Transcription:
-            recording = io.BytesIO(form.file)
-            return self.models[name].transcribe(recording, progress=watch, options=options)
 
-        async def in_turn() -> Transcription:
-            async with self._turns[name]:  # memory is that of one recording
-                watch(0, 0)
-                return await run_in_threadpool(work)
+async def _stream(request: Request, hearing: Hearing, settings: Settings) -> Response:
+    """OpenAI's events. What is wrong with a recording is known before the first of them."""
+    segments = hearing.segments()
+    beginning = asyncio.ensure_future(_first(segments))
+    first = await unless_gone(request.receive, beginning, lambda: _unless(beginning, hearing))
 
-        working = asyncio.ensure_future(in_turn())
-        gone = asyncio.ensure_future(until_gone(request.receive))
-        try:
-            await asyncio.wait({working, gone}, return_when=asyncio.FIRST_COMPLETED)
-            if not working.done():
-                ended.set()
-                raise ClientDisconnect
-            return working.result()
-        finally:
-            gone.cancel()
-            if not working.done():
-                working.add_done_callback(lambda done: done.exception())
+    async def events() -> AsyncIterator[dict[str, Any]]:
+        text = ""
+        for segment in first:
+            text += segment.text
+            yield {"type": "transcript.text.delta", "delta": segment.text}
+        async for segment in segments:
+            text += segment.text
+            yield {"type": "transcript.text.delta", "delta": segment.text}
+        yield {"type": "transcript.text.done", "text": text.strip()}
+
+    return EventStream(hearing, events, settings, EVENTS)
+
+
+async def _first(segments: AsyncIterator[Segment]) -> list[Segment]:
+    """The first one, if there is one."""
+    async for segment in segments:
+        return [segment]
+    return []
+
+
+def _unless(beginning: asyncio.Future[Any], hearing: Hearing) -> None:
+    if not beginning.done():
+        hearing.cancel()
 
 
 def read_form(body: bytes, content_type: str) -> Form:

@@ -7,7 +7,7 @@ import json
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
@@ -15,7 +15,6 @@ from starlette.types import Receive, Scope, Send
 
 from satchel.serve.errors import ApiError, api_error
 from satchel.serve.fields import parse_json
-from satchel.serve.jobs import Job
 from satchel.serve.settings import Settings
 
 T = TypeVar("T")
@@ -80,7 +79,13 @@ async def until_gone(receive: Receive) -> None:
         pass
 
 
-async def while_there(receive: Receive, job: Job, work: Awaitable[T]) -> T:
+class Work(Protocol):
+    """What a client waits for: a job, or a recording that is heard."""
+
+    def cancel(self) -> None: ...
+
+
+async def while_there(receive: Receive, job: Work, work: Awaitable[T]) -> T:
     """Work for a client that waits; ends, with all of the job, when it goes away."""
     return await unless_gone(receive, asyncio.ensure_future(work), job.cancel)
 
@@ -129,7 +134,7 @@ class EventStream(Response):
 
     def __init__(
         self,
-        job: Job,
+        job: Work,
         events: Callable[[], AsyncIterator[Any]],
         settings: Settings,
         framing: Framing,

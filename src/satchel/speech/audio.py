@@ -114,7 +114,8 @@ class SoundFile:
         try:
             file = soundfile.SoundFile(self.source)
         except (RuntimeError, OSError) as error:
-            reason = str(error).rpartition("': ")[2]  # without the name, which stands before it
+            # Without the name, which stands before it in the error itself.
+            reason = getattr(error, "error_string", "") or str(error).rpartition("': ")[2]
             reason = _CLEARER.get(reason, reason)
             raise InputError(
                 f"{self.name} is not sound that can be read ({reason})", _ADVICE
