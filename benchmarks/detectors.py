@@ -51,21 +51,26 @@ def _spread(model: nn.Module, image: torch.Tensor) -> None:
     """Every layer's results differ from place to place, those that are scores the most.
 
     Untrained, all scores are the same but for rounding, and it is chance which boxes are found.
+    Layers of scores that read several levels of features are judged by the level that differs
+    most: where scores are as large as they can be, they are all the same again.
     """
 
     def once(layer: Any, inputs: Any, output: torch.Tensor) -> Any:
+        spread = _spread_of(output)
+        if layer in scores:
+            scores[layer] = max(scores[layer], spread)
+            return None
         handles.pop(layer).remove()
-        places = output.flatten(2).transpose(0, 1) if output.dim() == 4 else output.transpose(0, 1)
-        spread = places.flatten(1).std(1).mean()
         if not spread > 0:  # a single place
             return None
-        layer.weight.mul_((2 if layer in scores else 1) / spread)
+        layer.weight.mul_(1 / spread)
         return layer(*inputs)
 
     scores = {
-        layer
+        layer: 0.0
         for name, layer in model.named_modules()
-        if "cls_" in name or "classification_head.module_list" in name
+        if isinstance(layer, (nn.Conv2d, nn.Linear))
+        and ("cls_" in name or "classification_head.module_list" in name)
     }
     handles = {
         layer: layer.register_forward_hook(once)
@@ -74,6 +79,14 @@ def _spread(model: nn.Module, image: torch.Tensor) -> None:
     }
     with torch.no_grad():
         model([image])
+        for layer, spread in scores.items():
+            handles.pop(layer).remove()
+            layer.weight.mul_(2 / spread if spread > 0 else 1)
+
+
+def _spread_of(output: torch.Tensor) -> float:
+    places = output.flatten(2).transpose(0, 1) if output.dim() == 4 else output.transpose(0, 1)
+    return float(places.flatten(1).std(1).mean())
 
 
 def _has(name: str) -> bool:
@@ -99,7 +112,8 @@ def _keep_best(dets: torch.Tensor, scores: torch.Tensor, iou_threshold: float) -
     while len(left):
         kept.append(left[:1])
         rest = left[1:]
-        left = rest[box_iou(dets[kept[-1]], dets[rest])[0] <= iou_threshold]
+        # Boxes without an area overlap nothing: their share is no number.
+        left = rest[~(box_iou(dets[kept[-1]], dets[rest])[0] > iou_threshold)]
     return torch.cat(kept)
 
 

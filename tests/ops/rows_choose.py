@@ -51,10 +51,11 @@ def _kept(t: Any, boxes: Any, threshold: float) -> Any:
     for i, box in enumerate(boxes):
         ratios = []
         for j in range(i):
-            sides = t.minimum(box[2:], boxes[j][2:]) - t.maximum(box[:2], boxes[j][:2])
+            sides = t.minimum(box[2:4], boxes[j][2:4]) - t.maximum(box[:2], boxes[j][:2])
             both = sides.clamp(min=0).prod()
-            areas = [(b[2:] - b[:2]).prod() for b in (box, boxes[j])]
-            ratios.append(keeps[j] and bool(both / (areas[0] + areas[1] - both) > threshold))
+            areas = [(b[2:4] - b[:2]).prod() for b in (box, boxes[j])]
+            hidden = both / (areas[0] + areas[1] - both) > threshold
+            ratios.append(keeps[j] and bool(hidden) and bool((box[4:] == boxes[j][4:]).all()))
         keeps.append(not any(ratios))
     return t.tensor(keeps)
 
@@ -73,6 +74,9 @@ def _nms_rows() -> list[OpCase]:
     oracle = partial(_kept, threshold=0.5)
     calls = [[_boxes(9)], [_boxes(1)]]
     rows.append(_exact("nms", "symbolic", [Input((S, 4))], oracle, calls=calls, threshold=0.5))
+    kinds = np.arange(40, dtype=np.float32)[:, None] % 3
+    of_kinds = [np.concatenate([_boxes(40), kinds], 1)]
+    rows.append(_exact("nms", "kinds", of_kinds, oracle, threshold=0.5))
     empty = np.zeros((3, 4), np.float32)  # boxes without an area overlap nothing
     rows.append(_exact("nms", "empty", [empty], oracle, threshold=0.5))
     return rows

@@ -369,7 +369,7 @@ REFUSED: list[Rule] = [
     ("nonzero", [f32(3)], {"size": "n"}, "must be bool"),
     ("nonzero", [boolean(3, 2)], {"size": "n"}, "must be bool"),
     ("nonzero", [boolean(3)], {"size": "n +1"}, "no plain name"),
-    ("nms", [f32(3, 5)], {"threshold": 0.5}, "must be f32"),
+    ("nms", [f32(3, 6)], {"threshold": 0.5}, "must be f32"),
     ("nms", [i32(3, 4)], {"threshold": 0.5}, "must be f32"),
     ("reshape_as", [f32(6), f32(2)], {"shape": (-1, 4)}, "another size"),
     ("reshape_as", [f32(6), f32(2)], {"shape": (-2, 3)}, "bad size -2"),

@@ -80,6 +80,27 @@ def test_what_is_found_is_torchvisions(kind: str, helpers: ModuleType, tmp_path:
     assert helpers.furthest_rows(made, [b.numpy() for b in wanted.values()]) < 1e-4
 
 
+class OfKinds(nn.Module):
+    def forward(self, boxes: torch.Tensor, scores: torch.Tensor, kinds: torch.Tensor) -> Any:
+        return importlib.import_module("torchvision.ops").batched_nms(boxes, scores, kinds, 0.5)
+
+
+def test_boxes_of_a_kind_hide_each_other_whatever_their_number(
+    helpers: ModuleType, tmp_path: Path
+) -> None:
+    """Far from the middle, where moving each kind elsewhere would round the boxes."""
+    helpers.Detector(_detector("FasterRCNN"), torch.rand(3, 40, 52))  # torchvision's operators
+    torch.manual_seed(0)
+    corners, kinds = torch.rand(1500, 2) * 6 + 1e4, torch.randint(0, 150, (1500,))
+    boxes = torch.cat([corners, corners + torch.rand(1500, 2).clamp(0.1) * 9], 1)
+    boxes[:40, 2] = boxes[:40, 0]  # without an area
+    inputs = (boxes, torch.rand(1500), kinds)
+    method = satchel.load(satchel.export(OfKinds().eval(), inputs, tmp_path / "m.satchel")).method()
+    wanted = OfKinds()(*inputs)
+    assert 40 < len(wanted) < 1400
+    np.testing.assert_array_equal(method(*(x.numpy() for x in inputs)), wanted.numpy())
+
+
 def test_masks_are_pasted_as_torchvision_pastes_them() -> None:
     paste = importlib.import_module("torchvision.models.detection.roi_heads").paste_masks_in_image
     torch.manual_seed(0)

@@ -30,14 +30,14 @@ void run_nonzero(const NodeCall& call, const Workspace&) {
   y.shape[0] = found;
 }
 
-// --- nms(boxes): which boxes overlap none that is kept before them ---
+// --- nms(boxes): which boxes overlap none of their kind that is kept before them ---
 
 void check_nms(NodeCall& call) {
   const Tensor &boxes = call.in(0), &y = *call.output;
   require_array(call, boxes, DType::f32);
   require_array(call, y, DType::boolean);
-  require(boxes.rank == 2 && boxes.shape[1] == 4 && y.rank == 1 && y.shape[0] == boxes.shape[0],
-          call, "the output does not fit");
+  const bool fits = boxes.rank == 2 && (boxes.shape[1] == 4 || boxes.shape[1] == 5);
+  require(fits && y.rank == 1 && y.shape[0] == boxes.shape[0], call, "the output does not fit");
   call.params.number[0] = number_attribute(call, "threshold");
 }
 
@@ -52,13 +52,16 @@ float overlap(const float* a, const float* b) {
 
 void run_nms(const NodeCall& call, const Workspace&) {
   const float* boxes = call.in(0).f32();
-  const int64_t count = call.in(0).shape[0];
+  const int64_t count = call.in(0).shape[0], width = call.in(0).shape[1];
   uint8_t* keeps = call.output->data;
   std::fill_n(keeps, count, uint8_t{1});
   for (int64_t i = 0; i < count; ++i) {
     if (!keeps[i]) continue;
+    const float* one = boxes + width * i;
     for (int64_t j = i + 1; j < count; ++j) {
-      if (keeps[j] && overlap(boxes + 4 * i, boxes + 4 * j) > call.params.number[0]) keeps[j] = 0;
+      const float* other = boxes + width * j;
+      if (!keeps[j] || (width == 5 && one[4] != other[4])) continue;
+      if (overlap(one, other) > call.params.number[0]) keeps[j] = 0;
     }
   }
 }

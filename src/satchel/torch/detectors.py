@@ -52,12 +52,31 @@ def _replaced() -> list[tuple[Any, str, Any]]:
 def _batched_nms(
     boxes: torch.Tensor, scores: torch.Tensor, idxs: torch.Tensor, iou_threshold: float
 ) -> torch.Tensor:
-    """Boxes of each kind lie beyond those of the others, so that they never overlap."""
+    """As one operator, which compares boxes of a kind only."""
+    kept: torch.Tensor = nms_of_kinds(boxes, scores, idxs, iou_threshold)
+    return kept
+
+
+@torch.library.custom_op("satchel::nms_of_kinds", mutates_args=())  # type: ignore[untyped-decorator]
+def nms_of_kinds(
+    boxes: torch.Tensor, scores: torch.Tensor, kinds: torch.Tensor, threshold: float
+) -> torch.Tensor:
+    """The boxes, the best first, that overlap none of their kind that is kept before them."""
     from torchvision.ops import nms
 
-    beyond = torch.cat([boxes.flatten(), boxes.new_zeros(1)]).max() + 1
-    kept: torch.Tensor = nms(boxes + (idxs.to(boxes) * beyond)[:, None], scores, iou_threshold)
-    return kept
+    keeps = torch.zeros_like(scores, dtype=torch.bool)
+    for kind in kinds.unique():
+        (own,) = torch.where(kinds == kind)
+        keeps[own[nms(boxes[own], scores[own], threshold)]] = True
+    order = scores.argsort(descending=True, stable=True)
+    return order[keeps[order]]
+
+
+@nms_of_kinds.register_fake  # type: ignore[untyped-decorator]
+def _as_many_as_are_kept(
+    boxes: torch.Tensor, scores: torch.Tensor, kinds: torch.Tensor, threshold: float
+) -> torch.Tensor:
+    return boxes.new_empty(torch.library.get_ctx().new_dynamic_size(), dtype=torch.int64)
 
 
 def _pool_levels(

@@ -41,15 +41,15 @@ class NonMaximumSuppression:
     """Which of the boxes [n, 4] (left, top, right, bottom), the best first, are kept, bool [n].
 
     A box is not kept if one that is kept before it overlaps it by more than ``threshold``: what
-    both cover, of what either covers.
+    both cover, of what either covers. Boxes [n, 5] have a kind too, and overlap those of theirs.
     """
 
     @staticmethod
     def types(types: Types, attrs: Attrs) -> list[TensorType]:
         (boxes,) = types
         assert boxes
-        fits = boxes.dtype == DType.f32 and len(boxes.shape) == 2 and boxes.shape[1] == 4
-        require(fits, "nms", "the boxes must be f32 [n, 4]", types)
+        fits = boxes.dtype == DType.f32 and len(boxes.shape) == 2 and boxes.shape[1] in (4, 5)
+        require(fits, "nms", "the boxes must be f32 [n, 4] or [n, 5]", types)
         attr_float(attrs, "threshold")
         return [TensorType(boxes.shape[:1], DType.boolean)]
 
@@ -61,8 +61,9 @@ class NonMaximumSuppression:
         for i in range(len(boxes)):
             if keeps[i]:
                 rest = slice(i + 1, None)
-                sides = np.minimum(boxes[i, 2:], boxes[rest, 2:])
+                sides = np.minimum(boxes[i, 2:4], boxes[rest, 2:4])
                 sides = np.maximum(sides - np.maximum(boxes[i, :2], boxes[rest, :2]), 0)
                 both = sides[:, 0] * sides[:, 1]
-                keeps[rest] &= ~(both / (areas[i] + areas[rest] - both) > threshold)
+                hidden = both / (areas[i] + areas[rest] - both) > threshold
+                keeps[rest] &= ~(hidden & (boxes[i, 4:] == boxes[rest, 4:]).all(1))
         return [keeps]

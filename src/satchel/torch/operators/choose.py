@@ -20,7 +20,7 @@ def most_chosen(name: str, arguments: Sequence[Any]) -> int | None:
     if name in ("nonzero", "masked_select") or (name == "where" and len(arguments) == 1):
         shapes = [largest(v.shape) for v in arguments if isinstance(v, Value)]
         return math.prod(np.broadcast_shapes(*shapes))
-    if name == "nms":
+    if name in ("nms", "nms_of_kinds"):
         return largest(arguments[0].shape)[0]
     if name in ("index", "_unsafe_index"):
         masks = [v for v in arguments[1] if v is not None and v.dtype == DType.boolean]
@@ -111,6 +111,14 @@ def masked_select(low: Lowering, x: Value, mask: Value) -> Value:
     whole = low.expand(mask, shape)
     places = chosen_places(low, whole, low.shape[0])
     return low.emit("take", low.reshape(low.expand(x, shape), (count,)), places, axis=0)
+
+
+@of_namespace("satchel")("nms_of_kinds")
+def nms_of_kinds(
+    low: Lowering, boxes: Value, scores: Value, kinds: Value, threshold: float
+) -> Value:
+    column = low.reshape(low.floats(kinds), (*kinds.shape, 1))
+    return nms(low, low.concat([boxes, column], 1), scores, threshold)
 
 
 @of_namespace("torchvision")("nms")
