@@ -382,6 +382,7 @@ ROWS = [
             lambda x, i: x[torch.tensor([1, 0]), torch.tensor([2, 3])],
             lambda x, i: torch.where(i > 1, i, i + 3) * 2 - i.clamp(0, 3),
             lambda x, i: x + torch.arange(10) + torch.linspace(0, 1, 10) + torch.full((10,), 2.0),
+            lambda x, i: x[:, :2] + torch.arange(-0.9, 2.1, 2.0, dtype=torch.int32),
         ),
         (torch.randn(2, 10, generator=torch.Generator().manual_seed(1)), ids),
     ),

@@ -136,3 +136,23 @@ def test_height_and_width_are_any(tmp_path: Path) -> None:
             wanted = module(x)
         for mine, theirs in zip(method.run(x.numpy()), wanted, strict=True):
             np.testing.assert_allclose(mine, theirs.numpy(), 1e-4, 1e-5)
+
+
+class OwnFilters(nn.Module):
+    """Convolutions whose weights are computed, as a dynamic filter network's are."""
+
+    def forward(self, x: Tensor, w: Tensor) -> Any:
+        line = F.conv1d(x[:, :, 0], w[..., 0], padding="same", dilation=2)
+        return F.conv2d(x, w.tanh(), padding="same"), line, F.conv2d(x, w * 2, dilation=(2, 1))
+
+
+def test_computed_weights_keep_the_size(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    inputs = torch.randn(2, 3, 9, 8), torch.randn(4, 3, 4, 3)
+    method = satchel.load(
+        satchel.export(OwnFilters().eval(), inputs, tmp_path / "m.satchel")
+    ).method()
+    for mine, theirs in zip(
+        method.run(*(x.numpy() for x in inputs)), OwnFilters()(*inputs), strict=True
+    ):
+        np.testing.assert_allclose(mine, theirs.numpy(), 1e-4, 1e-5)

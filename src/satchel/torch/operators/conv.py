@@ -66,10 +66,7 @@ def convolve(
             )
             stride, padding = 1, 0
         if padding == "same":
-            taps = [low.known(k, "a kernel") for k in weight.shape[2:]]
-            around = [g * (k - 1) for g, k in zip(triple(dilation), taps, strict=True)]
-            first = [0, 0, *(t // 2 for t in around)]
-            x = low.pad(x, first, [0, 0, *(t - t // 2 for t in around)], 0)
+            x = _padded_to_keep_sizes(low, x, weight, triple(dilation))
         padding = 0 if isinstance(padding, str) else padding
         result = _over_depth(low, x, weight, bias, stride, padding, dilation, groups)
         return result if batched else low.reshape(result, result.shape[1:])
@@ -103,6 +100,14 @@ def convolve(
     return result if batched else low.reshape(result, result.shape[1:])
 
 
+def _padded_to_keep_sizes(low: Lowering, x: Value, weight: Value, dilation: Sequence[int]) -> Value:
+    taps = [low.known(k, "a kernel") for k in weight.shape[2:]]
+    gaps = [*dilation] * (len(taps) if len(dilation) == 1 else 1)
+    around = [g * (k - 1) for g, k in zip(gaps, taps, strict=True)]
+    first = [0, 0, *(t // 2 for t in around)]
+    return low.pad(x, first, [0, 0, *(t - t // 2 for t in around)], 0)
+
+
 def _computed(
     low: Lowering,
     x: Value,
@@ -115,9 +120,10 @@ def _computed(
     output_padding: int | Sequence[int] | None,
 ) -> Value:
     """With a weight that is no constant."""
-    if isinstance(padding, str) and padding != "valid":
-        raise OperatorError("a computed weight, padded to the same size")
     spatial = len(weight.shape) - 2
+    if padding == "same":
+        gaps = [dilation] * spatial if isinstance(dilation, int) else dilation
+        x = _padded_to_keep_sizes(low, x, weight, gaps)
     if spatial == 1:
         x = low.reshape(x, (*x.shape[:2], 1, x.shape[2]))
         weight = low.reshape(weight, (*weight.shape[:2], 1, weight.shape[2]))

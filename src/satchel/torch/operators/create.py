@@ -50,6 +50,9 @@ def scalar(low: Lowering, value: Number, **_options: Any) -> Value:
 def arange(low: Lowering, *bounds: Any, **_options: Any) -> Value:
     start, stop, step = (0, *bounds, 1) if len(bounds) == 1 else (*bounds, 1)[:3]
     if all(isinstance(b, (int, float)) for b in (start, stop, step)):
+        if low.dtype != DType.f32:  # so many as the bounds say, of steps that are whole before
+            whole = int(start) + int(step) * np.arange(low.known(low.shape[0], "counting"))
+            return low.constant(whole.astype(low.dtype.numpy), "arange")
         return low.constant(np.arange(start, stop, step).astype(low.dtype.numpy), "arange")
     if isinstance(step, Sym):
         raise OperatorError("counting by steps of a size that is symbolic")
