@@ -59,3 +59,13 @@ def test_files_that_are_no_text(tmp_path: Path) -> None:
     (tmp_path / "q.jsonl").write_text("[" * 100_000)
     with pytest.raises(InputError, match="is not a question"):
         read_questions(tmp_path / "q.jsonl")
+
+
+def test_an_image_that_is_not_there_is_told_before_the_work(tmp_path: Path) -> None:
+    photo(4, 4).save(tmp_path / "a.png")
+    names = ("a.png", "a.png", "b.png")
+    lines = [json.dumps({"image": name, "question": "What?", "answer": "x"}) for name in names]
+    (tmp_path / "q.jsonl").write_text("\n".join(lines))
+    with pytest.raises(InputError, match=r"line 3: .*b\.png is no file"):
+        read_questions(tmp_path / "q.jsonl")
+    assert len(read_questions(tmp_path / "q.jsonl", limit=2)) == 2

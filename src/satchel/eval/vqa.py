@@ -34,6 +34,8 @@ def read_questions(path: Path, limit: int | None = None) -> list[dict[str, Any]]
     """Lines with ``image`` (a path beside the file), ``question`` and ``answer`` or ``answers``."""
     found: list[dict[str, Any]] = []
     for number, line in enumerate(read_text(path).splitlines(), start=1):
+        if limit is not None and len(found) == limit:
+            break
         if not line.strip():
             continue
         try:
@@ -49,10 +51,12 @@ def read_questions(path: Path, limit: int | None = None) -> list[dict[str, Any]]
                 'Write {"image": "a.jpg", "question": "…", "answer": "…"}.',
             )
         image = path.parent / row["image"]
+        if not image.is_file():  # known before the work, which may take hours
+            raise InputError(f"{path}, line {number}: {image} is no file", "Images lie beside it.")
         found.append({"image": image, "question": row["question"], "answers": answers})
     if not found:
         raise InputError(f"{path} has no questions in it", "Write one on each line.")
-    return found[:limit]
+    return found
 
 
 def is_right(answer: str, wanted: Sequence[str]) -> bool:
