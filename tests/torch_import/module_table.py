@@ -248,6 +248,7 @@ ROWS = [
             lambda x, y: torch.copysign(x, y) + torch.copysign(x, -0.0) + torch.copysign(y, 0.0),
             lambda x, y: torch.signbit(x) ^ torch.signbit(-(y > 9).float()),
             lambda x, y: x.angle() + y.int().angle(),
+            lambda x, y: torch.lerp(x, y, 0.3) - x.lerp(y, y) * x.T.lerp(y.T, 0.8).T,
             lambda x, y: torch.ldexp(x, torch.tensor(3)),
             lambda x, y: torch.dist(x, y, 3),
             lambda x, y: torch.addmv(x[:, 0], x, y[0], beta=0.5, alpha=2),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -183,6 +184,32 @@ def test_outputs_have_the_names_that_the_module_gives_them(tmp_path: Path) -> No
     assert set(got) == {"logits", "more.0", "more.1.deep", "rank"}
     np.testing.assert_allclose(got["more.1.deep"], x.numpy() - 1, rtol=1e-6)
     assert got["rank"] == 2
+
+
+@dataclass
+class Part:
+    weights: Tensor
+    label: str = "part"
+
+
+@dataclass
+class Whole:
+    logits: Tensor
+    part: Part
+    missing: Tensor | None = None
+
+
+class Returning(nn.Module):
+    def forward(self, given: Part) -> Whole:
+        return Whole(given.weights * 2, Part(given.weights - 1))
+
+
+def test_dataclasses_are_inputs_and_outputs(tmp_path: Path) -> None:
+    x = torch.randn(3)
+    path = satchel.export(Returning().eval(), (Part(x),), tmp_path / "x.satchel")
+    method = satchel.load(path).method()
+    assert method.outputs == ["logits", "part.weights"]
+    np.testing.assert_allclose(method(x.numpy())["part.weights"], x.numpy() - 1, rtol=1e-6)
 
 
 def test_an_npu_has_no_states(tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ from torch._decomp import decomposition_table
 from satchel.errors import ImportModuleError
 from satchel.torch.assigned_buffers import AssignedBuffers
 from satchel.torch.attributes import Watch, answers_differ, tensors_as_buffers
+from satchel.torch.dataclass_trees import dataclasses_returned, know_dataclasses
 from satchel.torch.detectors import without_counting
 from satchel.torch.operators import OPERATORS
 from satchel.torch.tensor_indices import TensorIndices
@@ -60,11 +61,14 @@ def _followed(
     attributes are taken for buffers, and what else the next result depends on is refused.
     """
 
+    know_dataclasses((inputs, kwargs))
+
     def follow() -> tuple[torch.export.ExportedProgram, list[str]]:
         buffers = AssignedBuffers(module)
         with (
             Watch(module) as watch,
             buffers,
+            dataclasses_returned(module),
             TensorIndices(),
             without_counting(),
             _without_graphs(),

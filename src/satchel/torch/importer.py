@@ -123,7 +123,7 @@ class _Importer:
         taken: set[int] = set()
         returned = [value for spec, value in results if spec.kind == OutputKind.USER_OUTPUT]
         for name, value in zip(output_names(self.program, len(returned)), returned, strict=True):
-            if value is None:
+            if value is None or isinstance(value, str):
                 continue
             own = self.low.constant(np.asarray(value)) if isinstance(value, (int, float)) else value
             if isinstance(own, Pair):

@@ -51,6 +51,11 @@ def add(low: Lowering, a: Operand, b: Operand, *, alpha: Number = 1) -> Value:
     return _combine(low, "add", a, _scaled(low, b, alpha))
 
 
+@aten("lerp")
+def lerp(low: Lowering, start: Value, end: Value, weight: Operand) -> Value:
+    return _combine(low, "add", start, mul(low, low.sub(end, start), weight))
+
+
 @aten("sub")
 def sub(low: Lowering, a: Operand, b: Operand, *, alpha: Number = 1) -> Value:
     return _combine(low, "sub", a, _scaled(low, b, alpha))
