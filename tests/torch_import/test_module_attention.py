@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 import satchel
+from satchel.graph.passes import origins
 from support.compare import assert_close
 
 MOVES = ("transpose", "take", "slice", "concat")
@@ -125,3 +126,14 @@ def test_attention_is_one_op_and_rows_stay(case: Case, tmp_path: Path) -> None:
     if "attention_qkv" in case.ops or "attention_full" in case.ops:
         assert "softmax" not in found
         assert not any(op in found for op in MOVES if op not in case.ops), found
+
+
+def test_the_same_is_found_where_little_is_kept_in_mind(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of large graphs, where elements come from is forgotten and found again."""
+    monkeypatch.setattr(origins, "MOST_KEPT", 1)
+    for case in CASES:
+        folder = tmp_path / str(CASES.index(case))
+        folder.mkdir()
+        test_attention_is_one_op_and_rows_stay(case, folder)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -113,3 +114,24 @@ def test_examples_in_16_bits(tmp_path: Path) -> None:
     with torch.no_grad():
         wanted = module.float()(x.float()).numpy()
     assert np.abs(made - wanted).max() < 0.05 * np.abs(wanted).max()
+
+
+def test_ranges_are_the_same_where_little_is_seen_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Large graphs are run in parts, so that not all of their values are in memory."""
+    torch.manual_seed(0)
+    module = nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU(), nn.Conv2d(8, 4, 3), nn.Flatten())
+    examples = [torch.randn(1, 3, 9, 9) for _ in range(2)]
+    files = []
+    calibration = sys.modules["satchel.quantize.static.calibrate"]
+    for bytes_at_once in (1 << 29, 1000):
+        monkeypatch.setattr(calibration, "MOST_AT_ONCE", bytes_at_once)
+        path = tmp_path / f"{bytes_at_once}.satchel"
+        satchel.export(
+            module.eval(), (examples[0],), path, recipe="int8", calibration=examples, name="m"
+        )
+        program = satchel.load(path)
+        files.append((program.method()(examples[1].numpy()), program.metadata["layer_snr_db"]))
+    np.testing.assert_array_equal(files[0][0], files[1][0])
+    assert files[0][1] == files[1][1]

@@ -20,6 +20,7 @@ Array = NDArray[Any]
 MOVES = ops_with(Trait.moves)
 ROW_WISE = ops_with(Trait.row_wise)
 MOST_ELEMENTS = 1 << 24
+MOST_KEPT = 1 << 29  # bytes of numbers; what is dropped is found again when it is asked for
 
 
 @dataclass(frozen=True)
@@ -65,6 +66,11 @@ def elements(value: Value) -> int:
     return int(np.prod(known_shape(value), dtype=np.int64))
 
 
+def _itself(value: Value) -> Origin:
+    own = np.arange(elements(value), dtype=np.int32).reshape(known_shape(value))
+    return Origin(value, own)
+
+
 class Origins:
     """The origins of a graph's values.
 
@@ -82,15 +88,37 @@ class Origins:
                     self.readers.setdefault(id(value), []).append(node)
         self.outputs = {id(v) for v in graph.outputs}
         self.planned: dict[int, Node] = {}  # by the id of their result
-        self._found: dict[int, Origin | None] = {}
+        self._found: dict[int, Origin | None] = {}  # the latest last
+        self._own: set[int] = set()  # values that come from nowhere else
+        self._kept = 0
         self._stands_for: dict[int, Value] = {}  # by the id of a planned result
         self._names = 0
 
     def of(self, value: Value) -> Origin | None:
         """None where sizes are not known, or the value is too large to look at."""
-        if id(value) not in self._found:
-            self._found[id(value)] = self._find(value)
-        return self._found[id(value)]
+        if id(value) in self._own:
+            return _itself(value)
+        if id(value) in self._found:
+            return self._found[id(value)]
+        found = self._find(value)
+        if found is not None and found.source is value:
+            self._own.add(id(value))
+            return found
+        self._found[id(value)] = found
+        self._kept += found.numbers.nbytes if found is not None else 0
+        self._drop_oldest()
+        return found
+
+    def _drop_oldest(self) -> None:
+        """But for those whose source is planned: found again, there would be another."""
+        if self._kept <= MOST_KEPT:
+            return
+        for key, found in list(self._found.items()):
+            if found is not None and id(found.source) not in self._stands_for:
+                self._kept -= found.numbers.nbytes
+                del self._found[key]
+            if self._kept <= MOST_KEPT // 2:
+                return
 
     def _find(self, value: Value) -> Origin | None:
         if not is_known(value) or not 0 < elements(value) <= MOST_ELEMENTS:
@@ -104,8 +132,7 @@ class Origins:
             swapped = self._swapped(node, value)
             if swapped is not None:
                 return swapped
-        own = np.arange(elements(value), dtype=np.int64).reshape(known_shape(value))
-        return Origin(value, own)
+        return _itself(value)
 
     def _moved(self, node: Node) -> Origin | None:
         moved = node.inputs if node.op == "concat" else node.inputs[:1]
@@ -142,7 +169,7 @@ class Origins:
         result = self.node(node.op, [source, *node.inputs[1:]], dict(node.attrs)).outputs[0]
         self._stands_for[id(result)] = value
         numbers = rows[:, None] * after + np.arange(after)
-        return Origin(result, numbers.reshape(known_shape(value)))
+        return Origin(result, numbers.astype(np.int32).reshape(known_shape(value)))
 
     def node(self, op: str, inputs: list[Value | None], attrs: dict[str, Attribute]) -> Node:
         """A planned node."""
@@ -180,7 +207,7 @@ class Origins:
         original = self._stands_for[id(found.source)]
         own = self.of(original)
         assert own is not None
-        back = np.empty(own.numbers.size, np.int64)
+        back = np.empty(own.numbers.size, np.int32)
         back[own.numbers.reshape(-1)] = np.arange(back.size)
         return Origin(original, back[found.numbers])
 

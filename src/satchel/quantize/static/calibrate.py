@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -13,11 +14,13 @@ from numpy.typing import NDArray
 from satchel.encodings.encoding import Encoding
 from satchel.encodings.packing import pack_matrix
 from satchel.errors import RecipeError
-from satchel.graph.ir import DType, Graph, Node, Value, Weight
+from satchel.graph.ir import DType, Graph, Node, Value, Weight, largest
 from satchel.graph.reference import ReferenceInterpreter, WeightReader
 from satchel.quantize.static.encoding import ActivationEncoding
 from satchel.quantize.static.heads import HeadObserver, HeadSteps, attention_inputs
 from satchel.quantize.static.observers import Observer, make_observer
+
+MOST_AT_ONCE = 1 << 29  # bytes of values that are seen in one run
 
 Array = NDArray[Any]
 Example = Mapping[str, Array]  # a method's inputs by name
@@ -109,10 +112,8 @@ def native_runner(graph: Graph, read_weight: WeightReader, targets: Sequence[Val
     from satchel.program.writer import ProgramWriter
     from satchel.runtime.program import load
 
-    given = {id(v) for v in graph.inputs}
-    outputs = [v for v in targets if id(v) not in given]
-    whole = Graph(graph.name, graph.inputs, outputs, graph.nodes, graph.states, graph.initial)
-    weights = whole.weights()
+    parts = list(_parts(graph, targets))
+    weights = [w for part in parts for w in part.weights()]
     encodings = {w.name: Encoding("f32" if w.role == "vector" else "matrix_f32") for w in weights}
 
     def encode(weight: Weight, encoding: Encoding) -> Iterator[bytes]:
@@ -123,13 +124,39 @@ def native_runner(graph: Graph, read_weight: WeightReader, targets: Sequence[Val
 
     with TemporaryDirectory() as folder:
         path = Path(folder) / "calibrate.satchel"
-        ProgramWriter([whole], encodings).write(path, encode, lambda: {})
-        method = load(path).method(graph.name)  # mapped, so it outlives its folder
+        ProgramWriter(parts, encodings).write(path, encode, lambda: {})
+        program = load(path)  # mapped, so it outlives its folder
 
-    def run(example: Example) -> Iterable[tuple[str, Array]]:
-        return zip(method.outputs, method.run(**example), strict=True)
+    def run(example: Example) -> Iterator[tuple[str, Array]]:
+        for part in parts:
+            method = program.method(part.name)
+            needed = {name: example[name] for name in method.inputs}
+            yield from zip(method.outputs, method.run(**needed), strict=True)
 
     return run
+
+
+def _parts(graph: Graph, targets: Sequence[Value]) -> Iterator[Graph]:
+    """The graph up to some of the values, as many as memory may hold at once, and so on.
+
+    What a method has as outputs is all there when it ends. One with states runs once as a whole.
+    """
+    given = {id(v) for v in graph.inputs}
+    waiting = [v for v in targets if id(v) not in given]
+    makers = {id(v): place for place, node in enumerate(graph.nodes) for v in node.outputs}
+    sizes = {id(v): math.prod(largest(v.shape)) * v.dtype.size for v in waiting}
+    if graph.states or sum(sizes.values()) <= MOST_AT_ONCE:
+        yield Graph(graph.name, graph.inputs, waiting, graph.nodes, graph.states, graph.initial)
+        return
+    waiting.sort(key=lambda v: makers[id(v)])
+    number = 0
+    while waiting:
+        together = np.cumsum([sizes[id(v)] for v in waiting])
+        count = max(1, int(np.searchsorted(together, MOST_AT_ONCE, side="right")))
+        seen, waiting = waiting[:count], waiting[count:]
+        nodes = graph.nodes[: makers[id(seen[-1])] + 1]
+        yield Graph(f"{graph.name}_{number}", graph.inputs, seen, nodes)
+        number += 1
 
 
 def finite(name: str, array: Array) -> Array:
