@@ -44,6 +44,21 @@ Norms norms_of(const AttentionNodes& nodes, Work& work) {
   return {q, k, work.recorder.view(around(q, k))};
 }
 
+uint32_t window_of(const NodeCall& call) {
+  return word(std::min<int64_t>(call.params.integer[0], UINT32_MAX));
+}
+
+void join_blocks(const NodeCall& call, Work& work, const View& parts, const View& step,
+                 const View& y, uint32_t splits) {
+  const Tensor& q = call.in(0);
+  const struct {
+    uint32_t heads, splits, window, parts_first, step_first, y_first;
+  } push{word(q.shape[1]), splits, window_of(call), parts.first, step.first, y.first};
+  const Constants constants{0, 0, word(q.shape[2])};
+  work.recorder.dispatch("attention_join", constants, {parts, step, written(y)}, push,
+                         {push.heads, word(q.shape[0])});
+}
+
 class AttentionStep : public Step {
  public:
   explicit AttentionStep(const AttentionNodes& nodes) : nodes_(nodes) {}
@@ -56,11 +71,74 @@ class AttentionStep : public Step {
   uint64_t scratch(Work& work) const override { return attention_scratch(*nodes_.attention, work); }
 
   void record(Work& work) override {
+    if (is_for_one(work)) {
+      record_one(work);
+      return;
+    }
     record_heads(work);
     record_attention(*nodes_.attention, work);
   }
 
  private:
+  // Whether attention_one.glsl can do it: a single token, and caches of halves.
+  bool is_for_one(Work& work) const {
+    const NodeCall& call = *nodes_.attention;
+    const Tensor &q = call.in(0), &k = call.in(1);
+    const HostTables::Entry& entry = *work.tables.find(kKeysToSee, key_of(call, 3, k));
+    return q.shape[0] == 1 && (entry.shape & kOneLine) && k.dtype == DType::f16 && k.paged &&
+           q.shape[2] % 8 == 0 && q.shape[2] <= 256;
+  }
+
+  void record_one(Work& work) const {
+    const NodeCall& call = *nodes_.attention;
+    const Tensor &queries = call.in(0), &cache = nodes_.write_k->in(0);
+    const HostTables::Entry& entry = *work.tables.find(kKeysToSee, key_of(call, 3, call.in(1)));
+    const Place q = work.place(nodes_.queries()), k = work.place(nodes_.keys()),
+                v = work.place(nodes_.values());
+    const View x = work.recorder.view(around(around(q, k), v)), keys = work.view(cache),
+               values = work.view(nodes_.write_v->in(0)),
+               step = work.recorder.view(work.tables.place(entry)), y = work.view(*call.output),
+               table = nodes_.rope_q ? work.view(nodes_.rope_q->in(1)) : x;
+    Norms norms{{}, {}, x};
+    if (nodes_.norm_q) norms = norms_of(nodes_, work);
+    const uint32_t splits = splits_of(call, work);
+    const View to =
+        splits == 1 ? y : work.recorder.view(work.scratch(attention_scratch(call, work)));
+    const Rows rows(cache);
+    const struct {
+      uint32_t heads, heads_per_kv, splits, head_rows, block_rows, window, rotary;
+      uint32_t q_first, k_first, v_first, keys_first, values_first;
+      uint32_t table_first, q_norm, k_norm, step_first, y_first;
+      float scale, softcap, eps;
+    } push{word(queries.shape[1]),
+           word(queries.shape[1] / cache.shape[0]),
+           splits,
+           rows.head_rows,
+           rows.block_rows,
+           window_of(call),
+           nodes_.rope_q ? word(nodes_.rope_q->in(1).shape[1]) : 0,
+           word_in(q, x),
+           word_in(k, x),
+           word_in(v, x),
+           keys.first,
+           values.first,
+           table.first,
+           nodes_.norm_q ? word_in(norms.q, norms.both) : 0,
+           nodes_.norm_q ? word_in(norms.k, norms.both) : 0,
+           step.first,
+           to.first,
+           static_cast<float>(call.params.number[0]),
+           static_cast<float>(call.params.number[1]),
+           nodes_.norm_q ? static_cast<float>(nodes_.norm_q->params.number[0]) : 0.0f};
+    const Constants constants{kind_of(cache), call.params.number[1] > 0, word(queries.shape[2]),
+                              splits > 1,     nodes_.norm_q != nullptr,  nodes_.rope_q != nullptr};
+    work.recorder.dispatch(
+        "attention_one", constants,
+        {x, written(keys), written(values), step, written(to), table, norms.both}, push,
+        {push.heads * splits});
+    if (splits > 1) join_blocks(call, work, to, step, y, splits);
+  }
+
   void record_heads(Work& work) const {
     const Tensor &queries = nodes_.attention->in(0), &cache = nodes_.write_k->in(0);
     const HostTables::Entry& entry =
@@ -133,7 +211,7 @@ void record_attention(const NodeCall& call, Work& work) {
          in_blocks ? word(q.shape[0]) : splits,
          rows.head_rows,
          rows.block_rows,
-         word(std::min<int64_t>(call.params.integer[0], UINT32_MAX)),
+         window_of(call),
          from.first,
          keys.first,
          values.first,
@@ -152,12 +230,7 @@ void record_attention(const NodeCall& call, Work& work) {
   }
   work.recorder.dispatch("attention", constants, {from, keys, values, step, written(to)}, push,
                          {push.heads * splits, word(q.shape[0])});
-  if (splits == 1) return;
-  const struct {
-    uint32_t heads, splits, window, parts_first, step_first, y_first;
-  } joins{push.heads, splits, push.window, to.first, step.first, y.first};
-  work.recorder.dispatch("attention_join", constants, {to, step, written(y)}, joins,
-                         {push.heads, word(q.shape[0])});
+  if (splits > 1) join_blocks(call, work, to, step, y, splits);
 }
 
 std::unique_ptr<Step> make_attention_step(const AttentionNodes& nodes, Weights& weights) {

@@ -102,8 +102,10 @@ class VulkanPart : public Part, private Work {
     Device& device = executor_.device_;
     if (!tables_.publish() || chooses_) commands_ = nullptr;
     chooses_ = false;
-    if (!commands_ || recorded_with_ != device.buffers_made()) record();
-    device.submit({&commands_, 1}, method_.method().name.c_str());
+    do {
+      if (!commands_ || recorded_with_ != device.buffers_made()) record();
+      device.submit({&commands_, 1}, method_.method().name.c_str());
+    } while (has_waited_in_vain());
     if (tells_times()) print_times();
     if (executor_.profile_) note_times(*executor_.profile_);
   }
@@ -115,20 +117,24 @@ class VulkanPart : public Part, private Work {
     const size_t runs = tables.size();
     if (!tables_.publish() || !chooses_) commands_ = nullptr;
     chooses_ = true;
-    if (!commands_ || recorded_with_ != executor_.device_.buffers_made()) {
-      record();
-      feed_inputs();
-    }
-    std::vector<VkCommandBuffer> commands;
-    for (size_t run = 0; run < runs; ++run) {
-      inputs_.write(run, 0, tables[run].data());
-      for (size_t i = 0; i < info_.takes.size(); ++i)
-        inputs_.write(run, i + 1, method_.tensor(info_.takes[i]).data);
-      for (int32_t& position : chain.positions) ++position;
-      commands.insert(commands.end(), {inputs_.commands(run), commands_});
-    }
-    commands.push_back(inputs_.end());
-    executor_.device_.submit(commands, method_.method().name.c_str());
+    const std::vector<int32_t> first = chain.positions;
+    do {
+      if (!commands_ || recorded_with_ != executor_.device_.buffers_made()) {
+        record();
+        feed_inputs();
+      }
+      std::copy(first.begin(), first.end(), chain.positions.begin());
+      std::vector<VkCommandBuffer> commands;
+      for (size_t run = 0; run < runs; ++run) {
+        inputs_.write(run, 0, tables[run].data());
+        for (size_t i = 0; i < info_.takes.size(); ++i)
+          inputs_.write(run, i + 1, method_.tensor(info_.takes[i]).data);
+        for (int32_t& position : chain.positions) ++position;
+        commands.insert(commands.end(), {inputs_.commands(run), commands_});
+      }
+      commands.push_back(inputs_.end());
+      executor_.device_.submit(commands, method_.method().name.c_str());
+    } while (has_waited_in_vain());
     const auto* chosen = reinterpret_cast<const int32_t*>(choice_->chosen());
     return {chosen, chosen + runs * chain.tokens.size()};
   }
@@ -144,6 +150,23 @@ class VulkanPart : public Part, private Work {
            !executor_.profile_;
   }
   bool is_tokens(uint32_t id) const { return method_.tensor(id).info->name == "tokens"; }
+
+  // Of a single token's step: what takes turns relies on that.
+  bool wants_turns() {
+    return executor_.takes_turns_ && !is_timed_ &&
+           std::any_of(info_.takes.begin(), info_.takes.end(), [&](uint32_t id) {
+             return is_tokens(id) && method_.tensor(id).elements() == 1;
+           });
+  }
+
+  // Then everything is done again, with barriers, and stays so.
+  bool has_waited_in_vain() {
+    if (!turns_ || !turns_->waited_in_vain()) return false;
+    turns_->clear();
+    executor_.takes_turns_ = false;
+    commands_ = nullptr;
+    return true;
+  }
 
   // The tables of all runs: the host knows their positions. Where a run needs other commands, the
   // chain ends before it; where tables get other places, all are made again.
@@ -251,6 +274,8 @@ class VulkanPart : public Part, private Work {
       executor_.scratch_ = std::make_unique<Buffer>(executor_.device_, needed, Where::device);
     is_timed_ = tells_times() || executor_.profile_;
     recorder_.set_timed(is_timed_);
+    if (wants_turns() && !turns_) turns_ = std::make_unique<Turns>(executor_.device_);
+    recorder_.set_turns(wants_turns() ? turns_.get() : nullptr);
     recorder_.begin();
     for (const uint32_t id : info_.takes) {
       if (!is_input(method_.tensor(id)))
@@ -323,6 +348,7 @@ class VulkanPart : public Part, private Work {
   bool chooses_ = false;
   std::unique_ptr<Choice> choice_;
   RunInputs inputs_;
+  std::unique_ptr<Turns> turns_;  // null: none were taken yet
 };
 
 VulkanExecutor::VulkanExecutor(size_t device, std::string cache_folder, int64_t most_layers)
@@ -330,7 +356,8 @@ VulkanExecutor::VulkanExecutor(size_t device, std::string cache_folder, int64_t 
       pipelines_(device_, std::move(cache_folder)),
       transfers_(device_),
       weights_(device_, transfers_),
-      most_layers_(most_layers) {
+      most_layers_(most_layers),
+      takes_turns_(can_take_turns(device_, pipelines_)) {
   if (device > 0) name_ += ":" + std::to_string(device);
 }
 

@@ -10,6 +10,7 @@
 #include "../runtime/executor.h"
 #include "op.h"
 #include "transfers.h"
+#include "turns.h"
 
 namespace satchel::vulkan {
 
@@ -53,6 +54,7 @@ class VulkanExecutor : public Executor {
   int64_t most_layers_;
   std::unordered_set<const NodeCall*> beyond_;  // of layers that it does not take
   std::optional<Profile> profile_;
+  bool takes_turns_;  // until somebody has waited in vain
 };
 
 }  // namespace satchel::vulkan

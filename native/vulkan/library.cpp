@@ -21,12 +21,6 @@ namespace {
 
 constexpr uint32_t kVersion11 = 1u << 22 | 1u << 12, kVersion13 = 1u << 22 | 3u << 12;
 
-// SATCHEL_VULKAN_WITHOUT=integer_dot,cooperative_matrix leaves features unused, for tests.
-bool is_unwanted(const char* feature) {
-  const char* without = std::getenv("SATCHEL_VULKAN_WITHOUT");
-  return without && std::strstr(without, feature);
-}
-
 #ifdef _WIN32
 constexpr const char* kLibrary = "vulkan-1.dll";
 GetInstanceProcAddr find_entry() {
@@ -60,6 +54,11 @@ int rank_of(VkPhysicalDeviceType type) {
 }
 
 }  // namespace
+
+bool is_unwanted(const char* feature) {
+  const char* without = std::getenv("SATCHEL_VULKAN_WITHOUT");
+  return without && std::strstr(without, feature);
+}
 
 const char* DeviceInfo::type() const {
   constexpr const char* names[] = {"GPU", "integrated GPU", "virtual GPU", "other", "software"};

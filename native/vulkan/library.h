@@ -79,6 +79,9 @@ class Library {
   InstanceFunctions functions_;
 };
 
+// SATCHEL_VULKAN_WITHOUT=integer_dot,turns leaves features unused, for tests.
+bool is_unwanted(const char* feature);
+
 // Throws ExecutionError if something did not succeed.
 void require_success(VkResult result, const std::string& what);
 

@@ -12,6 +12,7 @@ constexpr int64_t kMostTogether = 4;     // tokens of a workgroup of linear_few.
 constexpr int64_t kMostFew = 8;          // tokens, where there are cooperative matrices for more
 constexpr int64_t kManyGroups = 128;     // workgroups that keep a large device busy
 constexpr int64_t kCores = 132;          // of a large device
+constexpr uint32_t kTilesAtOnce = 2 * kCores;
 constexpr int64_t kSplitColumns = 2048;  // the fewest of a workgroup that has not all of them
 
 int64_t tokens_of(const NodeCall& linear) { return linear.in(0).product(0, linear.in(0).rank - 1); }
@@ -78,7 +79,7 @@ class LinearStep : public Step {
       round_rows(work, x, aux);
     else if (nodes_.norm)
       aux = work.view(nodes_.norm->in(1));
-    record_few(work, x, aux, !rounds_itself() ? 0 : nodes_.norm ? 2 : 1);
+    record_few(work, x, aux);
   }
 
  private:
@@ -105,13 +106,6 @@ class LinearStep : public Step {
     return rows;
   }
   uint32_t group() const { return word(weight_of(first()).group); }
-  // Tiles of a workgroup of linear_few.comp: more where there are many, so that a row is rounded
-  // less often.
-  uint32_t tiles_together() const {
-    if (tokens() > 1) return 1;
-    const int64_t tiles = weight_of(first()).shape[0] / kTileRows;
-    return tiles >= 2048 ? 4 : tiles >= 384 ? 2 : 1;
-  }
   uint32_t encoding() const { return static_cast<uint32_t>(weight_of(first()).kind) - 16; }
   bool rounds_itself() const { return tokens() == 1 && cols() * digits() <= kMostRounded; }
   const Tensor& input() const { return nodes_.norm ? nodes_.norm->in(0) : first().in(0); }
@@ -155,7 +149,8 @@ class LinearStep : public Step {
     return work.recorder.view(all);
   }
 
-  void record_few(Work& work, const View& x, const View& aux, uint32_t prologue) const {
+  // By linear_one.glsl, which rounds a row itself, or linear_few.comp.
+  void record_few(Work& work, const View& x, const View& aux) const {
     std::vector<const Tensor*> results;
     for (const NodeCall* linear : nodes_.linears) {
       results.push_back(nodes_.sum       ? nodes_.sum->output
@@ -167,31 +162,36 @@ class LinearStep : public Step {
     struct {
       uint32_t cols, tokens, x_first, aux_first, residual_first;
       float eps;
-      uint32_t groups_0, groups_1;
+      uint32_t tiles_0, tiles_1;
       Matrix matrices[3];
+      uint32_t tiles;
     } push{word(cols()), word(tokens()), x.first,    aux.first, residual.first,
-           eps(),        UINT32_MAX,     UINT32_MAX, {}};
-    const uint32_t tiles = tiles_together();
-    const uint32_t groups = fill_matrices(work, y, results, kTileRows * tiles, push.matrices,
-                                          push.groups_0, push.groups_1);
+           eps(),        UINT32_MAX,     UINT32_MAX, {},        0};
+    push.tiles =
+        fill_matrices(work, y, results, kTileRows, push.matrices, push.tiles_0, push.tiles_1) /
+        (nodes_.product ? 2 : 1);
+    const bool is_one = rounds_itself();
     const auto together = word(std::min<int64_t>(tokens(), kMostTogether));
     const Constants constants{encoding(),
                               static_cast<uint32_t>(first().params.activation),
                               together,
-                              prologue,
+                              is_one && nodes_.norm != nullptr,
                               first().has(2),
                               nodes_.sum != nullptr,
                               !nodes_.product                                             ? 0u
                               : nodes_.product->info->op->name == std::string("silu_mul") ? 1u
                                                                                           : 2u,
-                              prologue > 0 ? push.cols / 4 : 1,
+                              is_one ? push.cols / 4 : 1,
                               digits(),
                               largest(),
-                              group(),
-                              tiles};
-    work.recorder.dispatch(
-        "linear_few", constants, {w, x, aux, residual, written(y)}, push,
-        {nodes_.product ? groups / 2 : groups, (push.tokens + together - 1) / together});
+                              group()};
+    if (is_one) {
+      work.recorder.dispatch("linear_one", constants, {w, x, aux, residual, written(y)}, push,
+                             {std::min(push.tiles, kTilesAtOnce)});
+    } else {
+      work.recorder.dispatch("linear_few", constants, {w, x, aux, residual, written(y)}, push,
+                             {push.tiles, (push.tokens + together - 1) / together});
+    }
   }
 
   void record_many(Work& work) const {

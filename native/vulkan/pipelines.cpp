@@ -98,14 +98,13 @@ void Pipelines::open_cache() {
   require_success(result, "a pipeline cache");
 }
 
-VkPipeline Pipelines::find(const char* name, const Constants& constants) {
+VkPipeline Pipelines::find(const std::string& name, const Constants& constants) {
   VkPipeline& pipeline = pipelines_[{name, constants}];
   if (pipeline) return pipeline;
-  const Shader* shader = std::find_if(kShaders, kShaders + kShaderCount, [&](const Shader& s) {
-    return std::strcmp(s.name, name) == 0;
-  });
+  const Shader* shader = std::find_if(kShaders, kShaders + kShaderCount,
+                                      [&](const Shader& s) { return s.name == name; });
   if (shader == kShaders + kShaderCount)
-    throw ExecutionError(std::string("on the GPU: there is no shader ") + name);
+    throw ExecutionError("on the GPU: there is no shader " + name);
   VkShaderModuleCreateInfo create;
   create.codeSize = shader->size;
   create.pCode = reinterpret_cast<const uint32_t*>(shader->code);
@@ -126,7 +125,7 @@ VkPipeline Pipelines::find(const char* name, const Constants& constants) {
   const VkResult result =
       device_->vkCreateComputePipelines(device_.handle(), cache_, 1, &info, nullptr, &pipeline);
   device_->vkDestroyShaderModule(device_.handle(), module, nullptr);
-  require_success(result, std::string("the shader ") + name);
+  require_success(result, "the shader " + name);
   is_new_ = true;
   return pipeline;
 }

@@ -22,6 +22,9 @@ extern const Shader kShaders[];
 extern const size_t kShaderCount;
 
 inline constexpr uint32_t kMostBindings = 8, kPushBytes = 128;
+// Where those of turns begin among the push constants; they and the last binding are
+// shaders/turns.glsl's.
+inline constexpr uint32_t kTurnConstants = 112;
 using Constants = std::array<uint32_t, 13>;  // what a shader is specialised with
 
 class Pipelines {
@@ -31,7 +34,7 @@ class Pipelines {
   ~Pipelines();
   Pipelines(const Pipelines&) = delete;
 
-  VkPipeline find(const char* shader, const Constants& constants);
+  VkPipeline find(const std::string& shader, const Constants& constants);
   VkDescriptorSetLayout set_layout() const { return set_layout_; }
   VkPipelineLayout layout() const { return layout_; }
   // Writes the pipelines that were made since the last time; what fails is no matter.

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <array>
+#include <cstring>
+#include <iterator>
 
 #include "../runtime/errors.h"
 
@@ -10,6 +12,15 @@ namespace satchel::vulkan {
 namespace {
 
 constexpr uint32_t kSetsInPool = 256, kMostTimes = 8192;
+
+// Those that have a form with turns, whose name ends so.
+bool can_take_a_turn(const char* shader) {
+  constexpr const char* names[] = {"embedding",     "linear_one",     "heads",    "attention",
+                                   "attention_one", "attention_join", "turns_try"};
+  return std::any_of(std::begin(names), std::end(names),
+                     [&](const char* name) { return std::strcmp(name, shader) == 0; });
+}
+constexpr const char* kInTurn = "_in_turn";
 
 }  // namespace
 
@@ -55,8 +66,9 @@ void Recorder::begin() {
   VkCommandBufferBeginInfo begin;
   begin.flags = VK_COMMAND_BUFFER_USAGE_SIMULTANEOUS_USE_BIT;
   require_success(device_->vkBeginCommandBuffer(commands_, &begin), "commands");
-  uses_.clear();
-  device_.barrier(commands_);
+  turn_ = 0;
+  has_turns_ = false;
+  place_barrier();
   timed_.clear();
   if (is_timed_) {
     VkQueryPoolCreateInfo create;
@@ -96,17 +108,53 @@ VkDescriptorSet Recorder::take_set() {
   return set;
 }
 
-void Recorder::wait_for(std::span<const Use> uses) {
-  const auto touches = [&](const Use& use) {
+bool Recorder::touches_earlier(std::span<const Use> uses) const {
+  return std::any_of(uses.begin(), uses.end(), [&](const Use& use) {
     return std::any_of(uses_.begin(), uses_.end(), [&](const Use& earlier) {
       return (use.is_written || earlier.is_written) && use.buffer == earlier.buffer &&
              use.begin < earlier.end && earlier.begin < use.end;
     });
-  };
-  if (std::any_of(uses.begin(), uses.end(), touches)) {
-    device_.barrier(commands_);
-    uses_.clear();
+  });
+}
+
+void Recorder::place_barrier() {
+  device_.barrier(commands_);
+  uses_.clear();
+  const uint32_t first = first_turn_, count = has_turns_ ? turn_ + 1 - first : 0;
+  turn_ += has_turns_ ? 1 : 0;
+  first_turn_ = turn_;
+  has_turns_ = has_others_ = false;
+  groups_ = groups_before_ = 0;
+  if (count > 0) {
+    // For the next time that these commands are run.
+    const struct {
+      uint32_t first, count;
+    } push{Turns::word_of(first), count};
+    dispatch("turns_clear", {}, {written(view(turns_->counters()))}, push, groups_for(count, 256));
   }
+}
+
+void Recorder::wait_for(std::span<const Use> uses) {
+  // What earlier turns touch is not known any more.
+  if (has_turns_ || touches_earlier(uses)) place_barrier();
+  has_others_ = true;
+  uses_.insert(uses_.end(), uses.begin(), uses.end());
+}
+
+// A turn begins behind all of the one before, and what touches nothing of its turn joins it.
+void Recorder::wait_in_turn(std::span<const Use> uses, Groups groups) {
+  if (touches_earlier(uses)) {
+    if (has_others_) {
+      place_barrier();
+    } else {
+      uses_.clear();
+      ++turn_;
+      groups_before_ = groups_;
+      groups_ = 0;
+    }
+  }
+  has_turns_ = true;
+  groups_ += groups.x * groups.y;
   uses_.insert(uses_.end(), uses.begin(), uses.end());
 }
 
@@ -126,14 +174,32 @@ void Recorder::dispatch(const char* shader, const Constants& constants,
     uses[count] = {view.buffer, view.offset, view.offset + view.range, view.is_written};
     ++count;
   }
-  wait_for({uses.data(), count});
-  device_->vkUpdateDescriptorSets(device_.handle(), count, writes.data(), 0, nullptr);
-  device_->vkCmdBindPipeline(commands_, VK_PIPELINE_BIND_POINT_COMPUTE,
-                             pipelines_.find(shader, constants));
+  const bool in_turn = turns_ && !is_timed_ && turn_ + 1 < Turns::kMost &&
+                       push_bytes <= kTurnConstants && can_take_a_turn(shader);
+  if (in_turn) {
+    const Place counters = turns_->counters();
+    infos[count] = {counters.buffer, counters.offset, counters.size};
+    writes[count].dstSet = set;
+    writes[count].dstBinding = kMostBindings - 1;
+    writes[count].pBufferInfo = &infos[count];
+    wait_in_turn({uses.data(), count}, groups);
+  } else {
+    wait_for({uses.data(), count});
+  }
+  device_->vkUpdateDescriptorSets(device_.handle(), count + (in_turn ? 1 : 0), writes.data(), 0,
+                                  nullptr);
+  device_->vkCmdBindPipeline(
+      commands_, VK_PIPELINE_BIND_POINT_COMPUTE,
+      pipelines_.find(in_turn ? shader + std::string(kInTurn) : shader, constants));
   device_->vkCmdBindDescriptorSets(commands_, VK_PIPELINE_BIND_POINT_COMPUTE, pipelines_.layout(),
                                    0, 1, &set, 0, nullptr);
   device_->vkCmdPushConstants(commands_, pipelines_.layout(), VK_SHADER_STAGE_COMPUTE_BIT, 0,
                               push_bytes, push);
+  if (in_turn) {
+    const uint32_t turn[] = {turn_, groups_before_};
+    device_->vkCmdPushConstants(commands_, pipelines_.layout(), VK_SHADER_STAGE_COMPUTE_BIT,
+                                kTurnConstants, sizeof turn, turn);
+  }
   device_->vkCmdDispatch(commands_, groups.x, groups.y, 1);
   if (is_timed_) {
     write_time(std::string(shader) + " " + std::to_string(groups.x) + "x" +
@@ -143,8 +209,7 @@ void Recorder::dispatch(const char* shader, const Constants& constants,
 
 void Recorder::write_time(std::string shader) {
   if (timed_.size() == kMostTimes) return;
-  device_.barrier(commands_);
-  uses_.clear();
+  place_barrier();
   device_->vkCmdWriteTimestamp(commands_, VK_PIPELINE_STAGE_BOTTOM_OF_PIPE_BIT, times_,
                                static_cast<uint32_t>(timed_.size()));
   timed_.push_back(std::move(shader));
@@ -174,6 +239,7 @@ void Recorder::copy(const Place& from, const Place& to) {
 }
 
 VkCommandBuffer Recorder::finish(const char* what, bool for_host) {
+  if (has_turns_) place_barrier();
   device_.finish(commands_, what, for_host);
   return commands_;
 }

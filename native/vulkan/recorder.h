@@ -8,6 +8,7 @@
 
 #include "buffer.h"
 #include "pipelines.h"
+#include "turns.h"
 
 namespace satchel::vulkan {
 
@@ -51,6 +52,9 @@ class Recorder {
     dispatch(shader, constants, views, &push, sizeof push, groups);
   }
   void copy(const Place& from, const Place& to);
+  // From the next begin() on, shaders that can wait for one another do so, and commands have
+  // barriers only around the others. Null: they have barriers between all.
+  void set_turns(Turns* turns) { turns_ = turns; }
   VkCommandBuffer finish(const char* what, bool for_host = true);
 
   // From the next begin() on dispatches are timed, one after the other.
@@ -72,7 +76,10 @@ class Recorder {
 
   void dispatch(const char* shader, const Constants& constants, std::initializer_list<View> views,
                 const void* push, uint32_t push_bytes, Groups groups);
+  bool touches_earlier(std::span<const Use> uses) const;
   void wait_for(std::span<const Use> uses);
+  void wait_in_turn(std::span<const Use> uses, Groups groups);
+  void place_barrier();
   VkDescriptorSet take_set();
 
   const Device& device_;
@@ -83,7 +90,12 @@ class Recorder {
   size_t sets_used_ = 0;
   void write_time(std::string shader);
 
-  std::vector<Use> uses_;  // since the last barrier
+  std::vector<Use> uses_;  // since the last barrier, or of the turn
+  // Turns since the last barrier, and dispatches that are in none.
+  Turns* turns_ = nullptr;
+  bool has_turns_ = false, has_others_ = false;
+  uint32_t first_turn_ = 0, turn_ = 0;
+  uint32_t groups_ = 0, groups_before_ = 0;  // workgroups of this turn and the last one
   bool is_timed_ = false;
   VkQueryPool times_ = nullptr;
   std::vector<std::string> timed_;  // the shaders between two times

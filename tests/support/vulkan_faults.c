@@ -59,6 +59,20 @@ static int is_wait(const char* name) { return strcmp(name, "vkWaitForFences") ==
   }
 FUNCTIONS(WRAP)
 
+// Turns (native/vulkan/turns.h) have two push constants of their own: a number, and for how many
+// workgroups to wait. Asked to, this makes them wait for one that there is not.
+static long turns_taken, more_to_wait_for;
+static void (*real_push)(void*, void*, uint32_t, uint32_t, uint32_t, const uint32_t*);
+static void own_push(void* commands, void* layout, uint32_t stages, uint32_t offset, uint32_t size,
+                     const uint32_t* words) {
+  if (offset != 112 || size != 8) return real_push(commands, layout, stages, offset, size, words);
+  ++turns_taken;
+  const uint32_t turn[2] = {words[0], words[1] > 0 ? words[1] + (uint32_t)more_to_wait_for : 0};
+  real_push(commands, layout, stages, offset, size, turn);
+}
+long turns(void) { return turns_taken; }
+void make_turns_wait_in_vain(long yes) { more_to_wait_for = yes; }
+
 // How often a function was called; -1 if it cannot be made to fail.
 long calls_of(const char* name) {
 #define TELL(n) \
@@ -72,6 +86,10 @@ const char* names(void) {
 }
 
 static Function own_or(const char* name, Function real) {
+  if (real && strcmp(name, "vkCmdPushConstants") == 0) {
+    real_push = (void (*)(void*, void*, uint32_t, uint32_t, uint32_t, const uint32_t*))real;
+    return (Function)own_push;
+  }
 #define CHOOSE(n)                      \
   if (real && strcmp(name, #n) == 0) { \
     real_##n = (Call)real;             \

@@ -59,15 +59,23 @@ def _export(folder: Path, **options: Any) -> Path:
     )
 
 
-def test_the_validation_layers_have_nothing_to_say(device: dict[str, Any], tmp_path: Path) -> None:
+@pytest.mark.parametrize("takes_turns", [False, True])
+def test_the_validation_layers_have_nothing_to_say(
+    takes_turns: bool, device: dict[str, Any], tmp_path: Path
+) -> None:
+    """With turns the layers do not see what shaders wait for, and look at all the rest."""
     if not any(list(Path(folder).glob("VkLayer_khronos_validation*")) for folder in _LAYERS):
         pytest.skip("there are no validation layers: apt-get install vulkan-validationlayers")
     programs = [_export(tmp_path, recipe=r, kv_bits=b) for r, b in (("fp16", 16), ("8da4w", 8))]
     environment = {
         **os.environ,
         "VK_INSTANCE_LAYERS": LAYER,
-        "VK_LAYER_ENABLES": "VK_VALIDATION_FEATURE_ENABLE_SYNCHRONIZATION_VALIDATION_EXT",
     }
+    if not takes_turns:
+        environment["SATCHEL_VULKAN_WITHOUT"] = "turns"
+        environment["VK_LAYER_ENABLES"] = (
+            "VK_VALIDATION_FEATURE_ENABLE_SYNCHRONIZATION_VALIDATION_EXT"
+        )
     command = [sys.executable, "-c", _SESSION, *map(str, programs)]
     done = subprocess.run(
         command, env=environment, capture_output=True, text=True, timeout=300, check=False

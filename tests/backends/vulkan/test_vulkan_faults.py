@@ -111,6 +111,27 @@ assert (again == Session(Program(sys.argv[1], target="vulkan")).feed(PROMPT)).al
 print("done")
 """
 
+_IN_VAIN = """
+want = answer("vulkan")
+taken = faults.turns()
+assert taken > 0
+# From the beginning: the device is tried, and not trusted.
+faults.make_turns_wait_in_vain(1)
+assert same(answer("vulkan"), want)
+tried = faults.turns() - taken
+assert 0 < tried < taken
+# In the middle: what has waited in vain is done again, and then without turns.
+faults.make_turns_wait_in_vain(0)
+session = Session(Program(sys.argv[1], target="vulkan"))
+faults.make_turns_wait_in_vain(1)
+logits = session.feed(PROMPT)
+assert (logits == want[0]).all() and session.chain(5, 0.0, [0.0] * 3) == want[1]
+taken = faults.turns()
+again = session.fork(len(PROMPT))
+assert again.chain(5, 0.0, [0.0] * 3) == want[1] and faults.turns() == taken
+print("done")
+"""
+
 _HANGS = """
 import os, time
 session = Session(Program(sys.argv[1], target="vulkan"))
@@ -179,6 +200,7 @@ def run_script(script: str, program: Path, environment: dict[str, str]) -> None:
         pytest.param(_LOST, id="lost"),
         pytest.param(_FULL, id="full"),
         pytest.param(_HANGS, id="hangs"),
+        pytest.param(_IN_VAIN, id="waits_in_vain"),
     ],
 )
 def test_faults_are_told_and_nothing_else_breaks(

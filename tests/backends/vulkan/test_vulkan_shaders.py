@@ -62,8 +62,13 @@ MATRICES |= {"GroupNonUniform": 61, "GroupNonUniformShuffle": 65, "Int8": 39}
 # Devices are asked for these before such a shader is used; all others run on any.
 NEEDED = {
     "attention": SUMS,
+    "attention_in_turn": SUMS,
+    "attention_one": SUMS,
+    "attention_one_in_turn": SUMS,
     "quantize_packed": SUMS,
     "linear_few": BYTES,
+    "linear_one": BYTES,
+    "linear_one_in_turn": BYTES,
     "conv_tile_bytes": BYTES,
     "peak_dot": BYTES,
     "peak_matrix": MATRICES,

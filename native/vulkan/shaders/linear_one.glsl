@@ -1,0 +1,110 @@
+// y = x * wT + bias for one token: see linear_bytes.glsl. The row is normed and rounded here, by each
+// workgroup for itself: that is cheaper than waiting for another dispatch. A workgroup does one tile
+// after the other, so that it rounds once, and the next weights are always on their way.
+layout(constant_id = 3) const bool HAS_NORM = false;
+layout(constant_id = 7) const uint X_WORDS = 1;  // of four columns
+layout(constant_id = 9) const uint LARGEST = 127;
+
+#include "linear_bytes.glsl"
+#include "row_sums.glsl"
+#include "quantized_row.glsl"
+
+const uint OWN_WORDS = (X_WORDS + 255) / 256;  // of a thread
+const uint MATRICES = PRODUCT > 0 ? 2 : 1;     // whose tiles are done together
+// Pieces of a tile that a thread has, and of how many the weights are on their way: of all, where
+// they fit into registers.
+const uint STEPS = (X_WORDS + TOGETHER * 8 - 1) / (TOGETHER * 8);
+const uint MOST_AHEAD = (EIGHT_BITS ? 3 : 6) / MATRICES;
+const uint AHEAD = STEPS <= MOST_AHEAD ? STEPS : 1;
+
+shared uint x_words[DIGITS][X_WORDS];
+float x_scale;
+
+uint x_word(uint token, uint digit, uint word) { return x_words[digit][word]; }
+
+void round_row() {
+  const uint thread = gl_LocalInvocationID.x;
+  vec4 numbers[OWN_WORDS];
+  float squares = 0.0, largest = 0.0;
+  [[unroll]] for (uint i = 0; i < OWN_WORDS; ++i) {
+    const uint word = i * 256 + thread;
+    numbers[i] = vec4(0.0);
+    if (word >= X_WORDS) continue;
+    numbers[i] = x4[c.x_first / 4 + word];
+    squares += squares_of(numbers[i]);
+    if (HAS_NORM) numbers[i] *= aux4[c.aux_first / 4 + word];
+    largest = max(largest, largest_of(abs(numbers[i])));
+  }
+  const vec2 all = sum_and_largest(0, squares, largest);
+  const RowScale row = row_scale(all.x, all.y);
+  x_scale = row.scale;
+  [[unroll]] for (uint i = 0; i < OWN_WORDS; ++i) {
+    const uint word = i * 256 + thread;
+    if (word >= X_WORDS) continue;
+    const ivec4 code = ivec4(roundEven(numbers[i] * row.inverse));
+    x_words[0][word] = bytes_of(DIGITS == 2 ? high_digits(code) : code);
+    if (DIGITS == 2) x_words[DIGITS - 1][word] = bytes_of(code);
+  }
+  barrier();
+}
+
+// The matrix and its tile that a tile among all is.
+uvec2 place_of(uint tile) {
+  const uint which = PRODUCT > 0 ? 0u : uint(tile >= c.tiles_0) + uint(tile >= c.tiles_1);
+  return uvec2(which, tile - (which == 0 ? 0 : which == 1 ? c.tiles_0 : c.tiles_1));
+}
+
+Piece ahead[AHEAD * MATRICES];
+
+void read_ahead(uint slot, uvec2 place, uint step) {
+  const uint chunk = min(step * TOGETHER + gl_LocalInvocationID.x / 4, c.cols / CHUNK - 1);
+  [[unroll]] for (uint i = 0; i < MATRICES; ++i)
+    ahead[slot * MATRICES + i] = read_piece(c.matrices[place.x + i], place.y, chunk);
+}
+
+void main() {
+  const uint thread = gl_LocalInvocationID.x;
+  uint tile = gl_WorkGroupID.x, slot = 0;
+  uvec2 place = place_of(tile);
+  [[unroll]] for (uint step = 0; step < AHEAD; ++step) read_ahead(step, place, step);
+  WAIT_FOR_TURN;
+  round_row();
+  while (tile < c.tiles) {
+    const Matrix m = c.matrices[place.x];
+    const uint row = place.y * 16 + thread;
+    const bool has_row = thread < 16 && row < m.rows;
+    precise float sum = 0.0;
+    if (HAS_RESIDUAL && has_row) sum = residual[c.residual_first + row];
+    const uvec2 here = place;
+    tile += gl_NumWorkGroups.x;
+    const bool has_next = tile < c.tiles;
+    if (has_next) place = place_of(tile);
+    vec4 total[MATRICES];
+    [[unroll]] for (uint i = 0; i < MATRICES; ++i) total[i] = vec4(0.0);
+    [[unroll]] for (uint step = 0; step < STEPS; ++step) {
+      const uint chunk = step * TOGETHER + thread / 4, at = step % AHEAD, later = step + AHEAD;
+      Piece now[MATRICES];
+      [[unroll]] for (uint i = 0; i < MATRICES; ++i) now[i] = ahead[at * MATRICES + i];
+      if (later < STEPS)
+        read_ahead(at, here, later);
+      else if (has_next)
+        read_ahead(at, place, later - STEPS);
+      if (chunk < c.cols / CHUNK) {
+        [[unroll]] for (uint i = 0; i < MATRICES; ++i) add_piece(now[i], 0, chunk, total[i]);
+      }
+    }
+    float result = add_up(slot, total[0]);
+    if (PRODUCT > 0) {
+      const float right = add_up(1, total[MATRICES - 1]);
+      if (has_row)
+        result = product_of(finished(m, row, result, x_scale), finished(c.matrices[1], row, right, x_scale));
+    } else {
+      slot = 1 - slot;
+      if (has_row) result = finished(m, row, result, x_scale);
+    }
+    if (!has_row) continue;
+    sum = HAS_RESIDUAL ? sum + result : result;
+    y[m.y + row] = sum;
+  }
+  END_TURN;
+}
