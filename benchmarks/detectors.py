@@ -52,7 +52,8 @@ def _spread(model: nn.Module, image: torch.Tensor) -> None:
 
     Untrained, all scores are the same but for rounding, and it is chance which boxes are found.
     Layers of scores that read several levels of features are judged by the level that differs
-    most: where scores are as large as they can be, they are all the same again.
+    most: where scores are as large as they can be, they are all the same again. So they would be
+    where each of a million places has a score of its own, were these spread as far.
     """
 
     def once(layer: Any, inputs: Any, output: torch.Tensor) -> Any:
@@ -66,12 +67,14 @@ def _spread(model: nn.Module, image: torch.Tensor) -> None:
         layer.weight.mul_(1 / spread)
         return layer(*inputs)
 
-    scores = {
-        layer: 0.0
+    of_places = "classification_head.cls_logits"
+    far = {
+        layer: 1 if of_places in name else 2
         for name, layer in model.named_modules()
         if isinstance(layer, (nn.Conv2d, nn.Linear))
         and ("cls_" in name or "classification_head.module_list" in name)
     }
+    scores = dict.fromkeys(far, 0.0)
     handles = {
         layer: layer.register_forward_hook(once)
         for layer in model.modules()
@@ -81,7 +84,7 @@ def _spread(model: nn.Module, image: torch.Tensor) -> None:
         model([image])
         for layer, spread in scores.items():
             handles.pop(layer).remove()
-            layer.weight.mul_(2 / spread if spread > 0 else 1)
+            layer.weight.mul_(far[layer] / spread if spread > 0 else 1)
 
 
 def _spread_of(output: torch.Tensor) -> float:

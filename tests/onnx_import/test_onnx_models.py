@@ -123,7 +123,9 @@ def test_sizes_that_the_model_names(tmp_path: Path, capsys: pytest.CaptureFixtur
     with pytest.raises(ImportModuleError, match="leaves the size sequence .* open"):
         satchel.export(path, tmp_path / "m.satchel")
     with pytest.raises(ImportModuleError, match="no input has the size 'length'"):
-        satchel.export(path, tmp_path / "m.satchel", sizes={"sequence": 7, "length": 3})
+        satchel.export(path, tmp_path / "m.satchel", sizes={"length": 3})
+    with pytest.raises(ImportModuleError, match="the size sequence is -7"):
+        satchel.export(path, tmp_path / "m.satchel", sizes={"sequence": -7})
     output = tmp_path / "m.satchel"
     arguments = ["export", str(path), "-o", str(output), "--size", "batch=3", "--size"]
     assert main([*arguments, "sequence"]) == 1

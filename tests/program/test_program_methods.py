@@ -59,7 +59,7 @@ def _resize_state(f: Model, number: int, shape: list[int], dtype: int = 5) -> No
 
 
 def _many_symbols(m: Method) -> None:
-    m.symbols += [(f"T{i}", 2) for i in range(64)]
+    m.symbols += [(f"T{i}", 2) for i in range(1024)]
 
 
 def _computed(name: str, maximum: int = 1 << 20) -> Change:

@@ -106,3 +106,10 @@ NUMBERS = {
 @pytest.mark.parametrize("name", NUMBERS)
 def test_a_number_comes_around_in_the_tensors_own_width(name: str, tmp_path: Path) -> None:
     _check(NUMBERS[name], (torch.tensor([1, 7, 2**30, -3], dtype=torch.int32),), tmp_path)
+
+
+def test_whole_numbers_are_taken_where_the_module_has_floats(tmp_path: Path) -> None:
+    x = torch.tensor([1.0, 2.5])
+    method = satchel.load(satchel.export(nn.ReLU().eval(), (x,), tmp_path / "x.satchel")).method()
+    for dtype in (np.int64, np.int32, np.int16, np.uint8):
+        np.testing.assert_array_equal(method(np.array([3, 7], dtype)), [3.0, 7.0])

@@ -106,13 +106,10 @@ class _Importer:
 
     def run(self) -> Graph:
         self._store(self.graph.initializer)
+        self._check_sizes()
         for value in self.graph.input:
             if value.name not in self.values:
                 self.values[value.name] = self._input(value)
-        unused = [name for name in self.sizes if name not in self._named_sizes()]
-        if unused:
-            known = ", ".join(self._named_sizes()) or "none"
-            raise ImportModuleError(f"no input has the size {unused[0]!r}", f"There are: {known}.")
         if self.unsized:
             remark(f"Sizes that the model leaves open are 1: {', '.join(self.unsized)}.")
         self._nodes(self.graph.node, {o.name for o in self.graph.output})
@@ -122,6 +119,16 @@ class _Importer:
         return self.builder.finish()
 
     # --- inputs and outputs ---
+
+    def _check_sizes(self) -> None:
+        """Those that were given."""
+        unused = [name for name in self.sizes if name not in self._named_sizes()]
+        if unused:
+            known = ", ".join(self._named_sizes()) or "none"
+            raise ImportModuleError(f"no input has the size {unused[0]!r}", f"There are: {known}.")
+        for name, size in self.sizes.items():
+            if size < 1:
+                raise ImportModuleError(f"the size {name} is {size}", "Give one of 1 or more.")
 
     def _named_sizes(self) -> list[str]:
         dims = (d for v in self.graph.input for d in v.type.tensor_type.shape.dim)

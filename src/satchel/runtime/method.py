@@ -108,7 +108,8 @@ def _convert(name: str, value: ArrayLike, dtype: np.dtype[Any]) -> NDArray[Any]:
         return array
     if array.dtype != dtype and not np.can_cast(array.dtype, dtype, "same_kind"):
         raise ExecutionError(f"the input {name!r} must be {dtype}, not {array.dtype}")
-    if array.dtype.kind in "iu" and not np.can_cast(array.dtype, dtype, "safe") and array.size:
+    both_whole = array.dtype.kind in "iu" and dtype.kind in "iu"
+    if both_whole and not np.can_cast(array.dtype, dtype, "safe") and array.size:
         limits = np.iinfo(dtype)
         for extreme in (int(array.min()), int(array.max())):
             if not limits.min <= extreme <= limits.max:
