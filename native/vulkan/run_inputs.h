@@ -34,7 +34,6 @@ class RunInputs {
     VkCommandBuffer commands = nullptr;  // null: to be recorded
   };
 
-  bool record_regions(Recorder& recorder, size_t run) const;
   uint64_t place_of(size_t run, size_t target) const { return run * bytes_ + offsets_[target]; }
 
   const Device& device_;
