@@ -7,6 +7,7 @@ code.
 from __future__ import annotations
 
 import importlib
+import re
 from typing import Any
 
 import numpy as np
@@ -67,13 +68,14 @@ def _spread(model: nn.Module, image: torch.Tensor) -> None:
         layer.weight.mul_(1 / spread)
         return layer(*inputs)
 
-    of_places = "classification_head.cls_logits"
-    far = {
-        layer: 1 if of_places in name else 2
+    last = {  # of the layers of a head's level, where it has several
+        re.sub(r"(module_list\.\d+)\..*", r"\1", name): (name, layer)
         for name, layer in model.named_modules()
         if isinstance(layer, (nn.Conv2d, nn.Linear))
         and ("cls_" in name or "classification_head.module_list" in name)
     }
+    of_places = "classification_head.cls_logits"
+    far = {layer: 1 if of_places in name else 2 for name, layer in last.values()}
     scores = dict.fromkeys(far, 0.0)
     handles = {
         layer: layer.register_forward_hook(once)

@@ -60,11 +60,17 @@ def _detector(kind: str) -> nn.Module:
     options |= {"rpn_anchor_generator": anchors, "box_roi_pool": _pooler(3)}
     if kind == "MaskRCNN":
         options["mask_roi_pool"] = _pooler(6)
-    module: nn.Module = getattr(detection, kind)(Backbone(), 5, **options).eval()
+    if kind == "FasterRCNN v2":  # whose head is convolutional
+        head = detection.faster_rcnn.FastRCNNConvFCHead((16, 3, 3), [16], [32], nn.BatchNorm2d)
+        options["box_head"] = head
+        options["box_predictor"] = detection.faster_rcnn.FastRCNNPredictor(32, 5)
+    classes = None if "box_predictor" in options else 5
+    name = kind.split()[0]
+    module: nn.Module = getattr(detection, name)(Backbone(), classes, **options).eval()
     return module
 
 
-@pytest.mark.parametrize("kind", ["FasterRCNN", "MaskRCNN"])
+@pytest.mark.parametrize("kind", ["FasterRCNN", "FasterRCNN v2", "MaskRCNN"])
 def test_what_is_found_is_torchvisions(kind: str, helpers: ModuleType, tmp_path: Path) -> None:
     torch.manual_seed(3)
     model, images = _detector(kind), [torch.rand(3, 40, 52)]

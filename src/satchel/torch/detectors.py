@@ -76,7 +76,9 @@ def nms_of_kinds(
 def _as_many_as_are_kept(
     boxes: torch.Tensor, scores: torch.Tensor, kinds: torch.Tensor, threshold: float
 ) -> torch.Tensor:
-    return boxes.new_empty(torch.library.get_ctx().new_dynamic_size(), dtype=torch.int64)
+    # Two or more, as torchvision's own says: so no layer asks whether there are none.
+    count = torch.library.get_ctx().new_dynamic_size(min=2)
+    return boxes.new_empty(count, dtype=torch.int64)
 
 
 def _pool_levels(
