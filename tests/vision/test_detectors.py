@@ -65,7 +65,7 @@ def _detector(kind: str) -> nn.Module:
         options["box_head"] = head
         options["box_predictor"] = detection.faster_rcnn.FastRCNNPredictor(32, 5)
     classes = None if "box_predictor" in options else 5
-    name = kind.split()[0]
+    name = kind.split(maxsplit=1)[0]
     module: nn.Module = getattr(detection, name)(Backbone(), classes, **options).eval()
     return module
 
