@@ -4,7 +4,8 @@
 // no barrier of the commands stands between them.
 //
 // What one turn writes and another reads is declared IN_TURNS, and TURN_CONSTANTS ends the push
-// constants, which are `c` or CONSTANTS. A shader is compiled with and without IN_TURN; without it nothing of this is there.
+// constants, which are `c` or CONSTANTS. A shader is compiled with and without IN_TURN; without it
+// nothing of this is there.
 #ifdef IN_TURN
 #define IN_TURNS coherent
 #define TURN_CONSTANTS              \
