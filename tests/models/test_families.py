@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import warnings
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+import transformers
 from safetensors.torch import load_file, save_file
 
 import satchel
@@ -58,6 +60,48 @@ def test_codegen2_has_eight_blocks(
     program = satchel.export(folder, tmp_path / "codegen2.satchel", **FP32)
     got = prefill_then_decode(satchel.load(program))
     np.testing.assert_allclose(got, logits_of(oracle, TOKENS), rtol=0, atol=TOLERANCE)
+
+
+@pytest.mark.parametrize("said", [True, None])
+def test_a_head_of_its_own_is_used_though_the_configuration_ties_it(
+    tmp_path: Path, said: bool | None
+) -> None:
+    """As transformers reads such a folder; Gemma's head is tied where nothing is said."""
+    folder = write_checkpoint(tmp_path / "gemma", tiny_model("gemma", head_dim=16))
+    config = json.loads((folder / "config.json").read_text())
+    del config["tie_word_embeddings"]
+    more = {} if said is None else {"tie_word_embeddings": said}
+    (folder / "config.json").write_text(json.dumps(config | more))
+    oracle = transformers.AutoModelForCausalLM.from_pretrained(folder).eval()
+    with warnings.catch_warnings(record=True) as heard:
+        warnings.simplefilter("always")
+        program = satchel.export(folder, tmp_path / "gemma.satchel", **FP32)
+    assert any("head of its own" in str(one.message) for one in heard) == bool(said)
+    got = prefill_then_decode(satchel.load(program))
+    np.testing.assert_allclose(got, logits_of(oracle, TOKENS), rtol=0, atol=TOLERANCE)
+
+
+def test_a_tied_matrix_that_is_stored_twice_is_one_in_the_program(tmp_path: Path) -> None:
+    model = tiny_model("llama", tie_word_embeddings=True)
+    folder = write_checkpoint(tmp_path / "llama", model)
+    once = satchel.export(folder, tmp_path / "once.satchel", **FP32)
+    tensors = load_file(folder / "model.safetensors")
+    tensors["lm_head.weight"] = tensors["model.embed_tokens.weight"].clone()
+    save_file(tensors, folder / "model.safetensors")
+    twice = satchel.export(folder, tmp_path / "twice.satchel", **FP32)
+    assert twice.stat().st_size == once.stat().st_size
+
+
+@pytest.mark.parametrize("architecture", ["qwen3", "llama"])
+def test_a_base_model_is_saved_under_names_of_its_own(tmp_path: Path, architecture: str) -> None:
+    """Qwen3-Embedding is such a folder: no head, and names that begin behind 'model.'."""
+    model = tiny_model(architecture, head_dim=16, tie_word_embeddings=True)
+    folder = write_checkpoint(tmp_path / "base", model)
+    model.model.save_pretrained(folder)
+    assert "embed_tokens.weight" in load_file(folder / "model.safetensors")
+    program = satchel.export(folder, tmp_path / "base.satchel", **FP32)
+    got = prefill_then_decode(satchel.load(program))
+    np.testing.assert_allclose(got, logits_of(model, TOKENS), rtol=0, atol=TOLERANCE)
 
 
 def test_longrope_is_short_in_a_program_of_a_short_context(tmp_path: Path) -> None:

@@ -10,11 +10,14 @@ from typing import Any
 import numpy as np
 import pytest
 import transformers
+from huggingface_hub.errors import StrictDataclassError
 
-from satchel.errors import ConfigError, UnsupportedModelError
+from models.model_rows import ROWS, ModelRow
+from satchel.errors import ConfigError, SatchelError, UnsupportedModelError
 from satchel.models import architectures, build_model
 from satchel.sources import CATALOG
 from support.real_configs import REAL_CONFIGS, real_config
+from support.tiny_models import BASE
 
 SHARED = Path(__file__).resolve().parents[2].parent / "shared" / "data" / "model_configs"
 # Fields that a toolkit added to its copies of the configurations.
@@ -24,6 +27,13 @@ ADDED = {"tokenizer", "mask_value"}
 def graph_text(config: dict[str, Any], context: int = 8192) -> str:
     """The whole graph of a configuration; a constant's name tells its content."""
     return str(build_model(config).method("kv_forward", 1, context))
+
+
+def filled_config(config: dict[str, Any], folder: Path) -> dict[str, Any]:
+    """What transformers writes when it has read this."""
+    transformers.AutoConfig.for_model(**deepcopy(config)).save_pretrained(folder)
+    filled: dict[str, Any] = json.loads((folder / "config.json").read_text())
+    return filled
 
 
 def parameters(config: dict[str, Any]) -> int:
@@ -53,9 +63,7 @@ OLDER: dict[str, dict[str, Any]] = {
 @pytest.mark.parametrize("name", OLDER)
 def test_older_configs_mean_what_transformers_makes_of_them(tmp_path: Path, name: str) -> None:
     """Old fields (rope_theta, sliding_window_pattern, …) against the new ones that it writes."""
-    transformers.AutoConfig.for_model(**deepcopy(OLDER[name])).save_pretrained(tmp_path)
-    newer = json.loads((tmp_path / "config.json").read_text())
-    assert graph_text(OLDER[name]) == graph_text(newer)
+    assert graph_text(OLDER[name]) == graph_text(filled_config(OLDER[name], tmp_path))
 
 
 def test_configs_found_elsewhere_are_understood() -> None:
@@ -147,3 +155,29 @@ def test_a_longrope_factor_of_zero_is_refused() -> None:
 def test_an_unknown_architecture_gives_those_there_are() -> None:
     with pytest.raises(UnsupportedModelError, match=r"'mamba'.*codegen, ernie4_5, gemma, gemma2"):
         build_model({"model_type": "mamba"})
+
+
+# Where a default differs, the tensors do not fit, and the export says so.
+TOLD_BY_TENSORS = {
+    *("attention_bias", "mlp_bias", "use_bias", "use_qkv_bias", "tie_word_embeddings"),
+    *("head_dim", "num_key_value_heads", "decoder_sparse_step", "mlp_only_layers"),
+}
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.id)
+def test_a_field_that_is_left_out_means_what_transformers_takes(
+    tmp_path: Path, row: ModelRow
+) -> None:
+    """A tiny configuration without one field, and what transformers writes when it reads that."""
+    given = filled_config({"model_type": row.model_type, **BASE, **row.config}, tmp_path)
+    compared = []
+    for field in given.keys() - TOLD_BY_TENSORS - {"model_type"}:
+        without = {name: value for name, value in given.items() if name != field}
+        try:
+            filled = filled_config(without, tmp_path)
+            graph = graph_text(without, 64)
+        except (ValueError, StrictDataclassError, SatchelError):  # it must be there, for either
+            continue
+        assert graph == graph_text(filled, 64), field
+        compared.append(field)
+    assert compared

@@ -94,6 +94,7 @@ def _open(
                 f"{folder} lacks tensors that its index names: {', '.join(missing)}",
                 "Index and shards are not of one checkpoint: fetch it again",
             )
+        stored = _whole_names(stored)
         return StoredCheckpoint(
             format=format,
             path=folder,
@@ -104,6 +105,14 @@ def _open(
             tokenizer=tokenizer_in_folder(folder),
             quantized_by=form.method if form else "",
         )
+
+
+def _whole_names(stored: dict[str, StoredTensor]) -> dict[str, StoredTensor]:
+    """Names as the whole model has them, of a base model that was saved without its head."""
+    for prefix, embedding in (("model.", "embed_tokens.weight"), ("transformer.", "wte.weight")):
+        if embedding in stored and not any(name.startswith(prefix) for name in stored):
+            return {f"{prefix}{name}": tensor for name, tensor in stored.items()}
+    return stored
 
 
 # Where older tools said what config.json says today, and which they were.

@@ -23,6 +23,7 @@ from satchel.exporter.context import chosen_context, tell_context
 from satchel.exporter.hadamard import rotate_inputs
 from satchel.exporter.option_values import METADATA
 from satchel.exporter.options import ExportOptions
+from satchel.exporter.own_head import untie_own_head
 from satchel.exporter.pipeline import Errors, Export, Portable
 from satchel.exporter.prequantized import (
     PrequantizedTensors,
@@ -172,6 +173,7 @@ def open_model(
     adapters = Adapters.open(options.lora, options.adapters, checkpoint, recipe, source)
     whole = adapters.over(checkpoint)
     check_sizes(whole)
+    untie_own_head(whole)
     model = build_model(without_fields(whole.config, options.ignore_config))
     # With the weights given apart, SOURCE is only a name: llama3_2 may be of any size.
     name = model_name(source, path) if options.checkpoint is None else plain_name(source, path)

@@ -12,6 +12,7 @@ from satchel.models.config import ConfigReader
 
 class Model(Decoder):
     window = 0  # of a sliding attention; 0: none
+    theta = 10000.0  # of the rotary embedding, where a configuration has none
     interleaved = False  # rotated pairs lie side by side in a checkpoint's queries and keys
     defaults: ClassVar[
         dict[str, Any]
@@ -27,7 +28,7 @@ class Model(Decoder):
         self.read_sizes(fields, **self.defaults)
         self.attention_bias = fields.boolean("attention_bias", False)
         self.mlp_bias = fields.boolean("mlp_bias", False)
-        self.rope = self.read_rope(fields)
+        self.rope = self.read_rope(fields, default_theta=self.theta)
         self.activation = fields.activation("hidden_act", "silu")
 
     def layer(self, step: Step, x: Value, index: int) -> Value:

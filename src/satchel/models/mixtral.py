@@ -12,6 +12,7 @@ from satchel.models.experts import Experts
 
 
 class Model(llama.Model):
+    theta = 1e6
     defaults: ClassVar[dict[str, Any]] = {"eps": 1e-5, "context": 131072}
 
     def read(self, fields: ConfigReader) -> None:
