@@ -117,6 +117,29 @@ def test_a_mask_that_is_known_chooses_as_many_as_are_known(kept: int, tmp_path: 
         np.testing.assert_allclose(mine, theirs.numpy(), 1e-5, 1e-6)
 
 
+class AskedTwice(nn.Module):
+    """Rows that the same mask chooses, in two layers, of which torch knows two sizes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.one, self.two = nn.Linear(4, 4), nn.Linear(4, 4)
+
+    def forward(self, x: torch.Tensor, mask: torch.Tensor) -> Any:
+        first = self.one(x[mask])
+        second = self.two(x[mask])
+        return second[: first.shape[0]], x @ second.T @ first, (x @ second.T)[:, :1].sum()
+
+
+@pytest.mark.parametrize("count", [0, 1, 3, 5])
+def test_a_mask_that_is_asked_twice_is_of_one_size(count: int, tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    module, x, mask = AskedTwice().eval(), torch.randn(5, 4), torch.arange(5) > 2
+    method = satchel.load(satchel.export(module, (x, mask), tmp_path / "m.satchel")).method()
+    mask = torch.arange(5) < count
+    for mine, theirs in zip(method.run(x.numpy(), mask.numpy()), module(x, mask), strict=True):
+        np.testing.assert_allclose(mine, theirs.detach().numpy(), 1e-5, 1e-5)
+
+
 def test_of_nothing_there_is_no_greatest(tmp_path: Path) -> None:
     class Greatest(nn.Module):
         def forward(self, x: torch.Tensor) -> torch.Tensor:
@@ -328,6 +351,26 @@ def test_the_noise_of_results_that_a_run_counts(tmp_path: Path) -> None:
     facts = satchel.load(path).metadata
     assert facts["output_snr_db"] == facts["layer_snr_db"]["last.weight"]
     assert 20 < facts["output_snr_db"] < 60
+
+
+def test_layers_that_no_example_reaches_stay_in_floats(tmp_path: Path) -> None:
+    """Nothing is known of their numbers: a range would be a guess."""
+
+    class Chosen(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first, self.last = nn.Linear(8, 16), nn.Linear(8, 5)
+
+        def forward(self, x: torch.Tensor) -> Any:
+            return self.first(x), self.last(x[x[:, 0] > 1])
+
+    torch.manual_seed(0)
+    module, x = Chosen().eval(), torch.rand(40, 8)
+    path = satchel.export(module, (x,), tmp_path / "m.satchel", recipe="int8", calibration=[(x,)])
+    program = satchel.load(path)
+    assert program.metadata["kept_in_float"] == ["last.weight (its input has no range)"]
+    _, made = program.method().run((x * 3).numpy())
+    np.testing.assert_allclose(made, module(x * 3)[1].detach().numpy(), 1e-5, 1e-5)
 
 
 class Looked(nn.Module):

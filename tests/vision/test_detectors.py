@@ -17,6 +17,7 @@ from torch import nn
 import satchel
 from satchel.errors import ConfigError
 from satchel.torch.detectors import _paste_masks
+from satchel.torch.keypoints import heatmaps_to_keypoints
 from satchel.torch.vision_models import torchvision_models
 
 try:
@@ -60,6 +61,10 @@ def _detector(kind: str) -> nn.Module:
     options |= {"rpn_anchor_generator": anchors, "box_roi_pool": _pooler(3)}
     if kind == "MaskRCNN":
         options["mask_roi_pool"] = _pooler(6)
+    if kind == "KeypointRCNN":
+        options["keypoint_roi_pool"] = _pooler(6)
+        options["keypoint_head"] = detection.keypoint_rcnn.KeypointRCNNHeads(16, (16,))
+        options["keypoint_predictor"] = detection.keypoint_rcnn.KeypointRCNNPredictor(16, 5)
     if kind == "FasterRCNN v2":  # whose head is convolutional
         head = detection.faster_rcnn.FastRCNNConvFCHead((16, 3, 3), [16], [32], nn.BatchNorm2d)
         options["box_head"] = head
@@ -70,7 +75,7 @@ def _detector(kind: str) -> nn.Module:
     return module
 
 
-@pytest.mark.parametrize("kind", ["FasterRCNN", "FasterRCNN v2", "MaskRCNN"])
+@pytest.mark.parametrize("kind", ["FasterRCNN", "FasterRCNN v2", "MaskRCNN", "KeypointRCNN"])
 def test_what_is_found_is_torchvisions(kind: str, helpers: ModuleType, tmp_path: Path) -> None:
     torch.manual_seed(3)
     model, images = _detector(kind), [torch.rand(3, 40, 52)]
@@ -117,3 +122,18 @@ def test_masks_are_pasted_as_torchvision_pastes_them() -> None:
     masks = torch.rand(30, 1, 7, 7)
     mine = _paste_masks(masks, boxes, (33, 29))
     np.testing.assert_allclose(mine.numpy(), paste(masks, boxes, (33, 29)).numpy(), atol=1e-5)
+
+
+def test_keypoints_are_found_where_torchvision_finds_them() -> None:
+    heads = importlib.import_module("torchvision.models.detection.roi_heads")
+    torch.manual_seed(0)
+    corners = torch.rand(30, 2, 2) * 60
+    boxes = torch.cat([corners.amin(1), corners.amax(1)], 1)
+    boxes[0, 2:] = boxes[0, :2]  # without an area
+    maps = torch.randn(30, 5, 14, 12)
+    for mine, theirs in zip(
+        heatmaps_to_keypoints(maps, boxes, (60, 60)),
+        heads.heatmaps_to_keypoints(maps, boxes),
+        strict=True,
+    ):
+        np.testing.assert_allclose(mine.numpy(), theirs.numpy(), atol=1e-5)

@@ -164,7 +164,14 @@ const OpDef kOps[] = {
     {{"linear", 2, 3, false, {"activations", "activation"}, check_linear},
      {run_linear, linear_scratch, joins_linear}},
     {{"embedding", 2, 2, false, {}, check_embedding}, {run_embedding, embedding_scratch}},
-    {{"matmul", 2, 2, false, {}, check_matmul}, {run_matmul}},
+    {{.name = "matmul",
+      .min_inputs = 2,
+      .max_inputs = 2,
+      .writes_state = false,
+      .attributes = {},
+      .check = check_matmul,
+      .takes_empty = true},
+     {run_matmul}},
 };
 
 }  // namespace

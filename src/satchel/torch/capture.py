@@ -17,8 +17,8 @@ from satchel.errors import ImportModuleError
 from satchel.torch.assigned_buffers import AssignedBuffers
 from satchel.torch.attributes import Watch, answers_differ, tensors_as_buffers
 from satchel.torch.dataclass_trees import dataclasses_returned, know_dataclasses
-from satchel.torch.detectors import without_counting
 from satchel.torch.operators import OPERATORS
+from satchel.torch.other_forms import without_questions
 from satchel.torch.tensor_indices import TensorIndices
 
 
@@ -70,7 +70,7 @@ def _followed(
             buffers,
             dataclasses_returned(module),
             TensorIndices(),
-            without_counting(),
+            without_questions(),
             _without_graphs(),
         ):
             exported = torch.export.export(module, inputs, kwargs, dynamic_shapes=dynamic_shapes)

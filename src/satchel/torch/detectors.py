@@ -7,46 +7,28 @@ a loop over boxes, one that gives each box to one level of features.
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
 from torch.nn.functional import pad
 
-
-@contextmanager
-def without_counting() -> Iterator[None]:
-    """While it is on, torchvision's functions on boxes are those below, if it has been imported."""
-    places = [
-        (owner, name, getattr(owner, name), function)
-        for owner, name, function in _replaced()
-        if hasattr(owner, name)
-    ]
-    try:
-        for owner, name, _, function in places:
-            setattr(owner, name, function)
-        yield
-    finally:
-        for owner, name, own, _ in places:
-            setattr(owner, name, own)
+from satchel.torch.keypoints import keypoint_forms
 
 
-def _replaced() -> list[tuple[Any, str, Any]]:
-    """(module or class, name, what to do instead); None where it has not been imported."""
+def detector_forms() -> Iterator[tuple[Any, str, Callable[..., Any]]]:
+    """(module or class, name, what to do instead), of what has been imported."""
     modules = sys.modules
     coders = modules.get("torchvision.models.detection._utils")
-    return [
-        (modules.get("torchvision.ops"), "batched_nms", _batched_nms),
-        (modules.get("torchvision.ops.boxes"), "batched_nms", _batched_nms),
-        (modules.get("torchvision.ops.poolers"), "_multiscale_roi_align", _pool_levels),
-        (
-            modules.get("torchvision.models.detection.transform"),
-            "paste_masks_in_image",
-            _paste_masks,
-        ),
-        (getattr(coders, "BoxCoder", None), "decode", _decode),
-    ]
+    heads = modules.get("torchvision.models.detection.roi_heads")
+    yield modules.get("torchvision.ops"), "batched_nms", _batched_nms
+    yield modules.get("torchvision.ops.boxes"), "batched_nms", _batched_nms
+    yield modules.get("torchvision.ops.poolers"), "_multiscale_roi_align", _pool_levels
+    transform = modules.get("torchvision.models.detection.transform")
+    yield transform, "paste_masks_in_image", _paste_masks
+    yield getattr(coders, "BoxCoder", None), "decode", _decode
+    if heads is not None:
+        yield from keypoint_forms(heads)
 
 
 def _batched_nms(

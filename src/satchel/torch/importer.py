@@ -217,6 +217,8 @@ class _Importer:
             result = self._empty(example) or of_nothing(self.low, name, positional)
             if result is None:
                 result = function(self.low, *positional, **_renamed(function, keywords))
+                if most is not None:
+                    self.sizes.decided(first, result[0] if isinstance(result, list) else result)
             if isinstance(result, Value) and isinstance(first, torch.Tensor):
                 result = come_around(self.low, name, result, first.dtype)
             return result

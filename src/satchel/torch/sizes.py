@@ -39,6 +39,12 @@ class Sizes:
                 name = str(size.node.expr)
                 self._symbols.setdefault(name, Sym(name, most) if known is None else known)
 
+    def decided(self, tensor: torch.Tensor, made: Value) -> None:
+        """The same, of a mask that was asked before: both sizes are one."""
+        for size, own in zip(tensor.shape, made.shape, strict=True):
+            if not isinstance(size, int) and size.node.expr.is_symbol:
+                self._symbols[str(size.node.expr)] = own
+
     def number(self, value: torch.SymFloat) -> Value | float:
         """What is computed from sizes in floats: a number, or a tensor without dimensions."""
         return self._float(value.node.expr)

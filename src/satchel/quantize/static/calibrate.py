@@ -48,6 +48,8 @@ def calibrate(
 ) -> dict[str, ActivationEncoding]:
     """The encoding of every float activation that is finite, by the value's name.
 
+    One that has no numbers in any example, as the boxes of an image without any, has no range.
+
     The reference interpreter runs the graph, or the CPU backend, which is faster. ``view`` gives
     what of a value, by its name, counts for its range. ``heads`` takes the steps of what attention
     could read in 8 bits, by the value's name.
@@ -57,6 +59,7 @@ def calibrate(
     watched: dict[str, Observer] = {v.name: make() for v in targets}
     by_head = {name: HeadObserver(make, n) for name, n in attention_inputs(graph).items()}
     inputs = [v for v in graph.inputs if v.name in watched]
+    seen: set[str] = set()
     count = 0
     run = (
         native_runner(graph, read_weight, targets)
@@ -70,11 +73,15 @@ def calibrate(
                 watched.pop(value.name, None)
             elif value.name in watched:
                 watched[value.name].observe(finite(value.name, array))
+                seen.add(value.name)
         for name, array in run(example):
+            if not array.size:
+                continue
             if name in watched and np.isinf(array).any():
                 del watched[name]  # a mask: it has no range, and stays in floats
             elif name in watched:
                 watched[name].observe(finite(name, view(name, array)))
+                seen.add(name)
             if heads is not None and name in by_head:
                 by_head[name].observe(array)
         count += 1
@@ -83,8 +90,8 @@ def calibrate(
             "there is nothing to calibrate on", "Give some examples of the model's input."
         )
     if heads is not None:
-        heads |= {name: seen.steps() for name, seen in by_head.items()}
-    return {name: seen.encoding(bits, signed) for name, seen in watched.items()}
+        heads |= {name: one.steps() for name, one in by_head.items() if name in seen}
+    return {name: one.encoding(bits, signed) for name, one in watched.items() if name in seen}
 
 
 Runner = Callable[[Example], Iterable[tuple[str, Array]]]  # values by name

@@ -24,6 +24,7 @@ from satchel.quantize.static import (
     own_noise,
     plan_integers,
 )
+from satchel.quantize.static.plan import LAYERS
 
 Array = NDArray[Any]
 Example = Mapping[str, Array]
@@ -70,9 +71,17 @@ def quantize_static(
     if noise.outputs != snr:  # the best was not the last
         output_snr(noisy)
     kept = [n if n not in heads else f"{attention_name(graph, n)} (attention)" for n in noisy]
+    kept += [f"{name} (its input has no range)" for name in _unseen(graph, encodings)]
     lowered = lower_integers(graph, plan, read_weight)
     ordered = dict(sorted(noise.layers.items(), key=lambda item: item[1]))
     return StaticResult(lowered.graph, lowered.codes, ordered, kept, snr)
+
+
+def _unseen(graph: Graph, encodings: Collection[str]) -> list[str]:
+    """The weights of layers whose input had no range in any example."""
+    layers = (node.inputs for node in graph.nodes if node.op in LAYERS)
+    read = ((x, w) for x, w, *_ in layers if x is not None and w is not None and w.weight)
+    return [w.name for x, w in read if x.constant is None and x.name not in encodings]
 
 
 def calibration_examples(graph: Graph, given: Any) -> list[Example]:

@@ -14,10 +14,12 @@ from satchel.graph.ir import Dim, DType, Sym, Value, largest
 from satchel.torch.lowering import Lowering
 from satchel.torch.operators.registry import OperatorError, aten, of_namespace
 
+_OF_MASKS = ("nonzero", "places_of", "masked_select")
+
 
 def most_chosen(name: str, arguments: Sequence[Any]) -> int | None:
     """How many an operator can choose at most; None if the number of its results is known."""
-    if name in ("nonzero", "masked_select") or (name == "where" and len(arguments) == 1):
+    if name in _OF_MASKS or (name == "where" and len(arguments) == 1):
         shapes = [largest(v.shape) for v in arguments if isinstance(v, Value)]
         return math.prod(np.broadcast_shapes(*shapes))
     if name in ("nms", "nms_of_kinds"):
@@ -30,7 +32,7 @@ def most_chosen(name: str, arguments: Sequence[Any]) -> int | None:
 
 def known_count(name: str, arguments: Sequence[Any]) -> int | None:
     """How many a mask chooses that is a constant; None where only a run finds it out."""
-    if name in ("nonzero", "where"):
+    if name in ("nonzero", "places_of", "where"):
         mask = arguments[0]
     elif name in ("index", "_unsafe_index"):
         mask = next(v for v in arguments[1] if v is not None and v.dtype == DType.boolean)
@@ -90,6 +92,7 @@ def chosen_columns(low: Lowering, mask: Value, size: Dim) -> list[Value]:
     return columns
 
 
+@of_namespace("satchel")("places_of")
 @aten("nonzero")
 def nonzero(low: Lowering, x: Value) -> Value:
     size = low.shape[0]

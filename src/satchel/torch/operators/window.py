@@ -92,12 +92,23 @@ def as_strided(
 def strided_places(
     low: Lowering, x: Value, size: Sequence[int], stride: Sequence[int], offset: Any
 ) -> NDArray[np.int64]:
-    """Of memory in order; what else a view may see is not known here."""
-    if not low.examples or not low.examples[0].is_contiguous():
-        raise OperatorError("a view by strides of memory that is not in order")
-    places = np.asarray(int(offset or 0))
-    for count, step in zip(size, stride, strict=True):
-        places = places[..., None] + np.arange(low.known(count, low.operator)) * step
-    if places.size and int(places.max()) >= size_of(low, x):
+    """The number of x that each entry of a view of its memory sees."""
+    example = low.examples[0]
+    own = _memory(low, example.size(), example.stride(), example.storage_offset())
+    start = example.storage_offset() if offset is None else int(offset)
+    wanted = _memory(low, size, stride, start)
+    numbers = np.full(max(own.max(initial=0), wanted.max(initial=0)) + 1, -1)
+    numbers[own] = np.arange(own.size).reshape(own.shape)
+    places: NDArray[np.int64] = numbers[wanted]
+    if (places < 0).any():
         raise OperatorError("a view by strides that leaves its tensor")
+    return places
+
+
+def _memory(low: Lowering, size: Any, stride: Any, offset: Any) -> NDArray[np.int64]:
+    """Where in memory each entry lies."""
+    places = np.asarray(low.known(offset, low.operator))
+    for count, step in zip(size, stride, strict=True):
+        reach = np.arange(low.known(count, low.operator)) * low.known(step, low.operator)
+        places = places[..., None] + reach
     return places
