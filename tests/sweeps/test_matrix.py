@@ -139,6 +139,14 @@ def test_a_file_is_read_with_paths_relative_to_it(tmp_path: Path) -> None:
             "two different models in the experiment are called tiny-llama",
         ),
         (
+            {"models": [TINY], "export": {"target": "vulkan"}},
+            r"target in the experiment is an axis of the matrix. Write targets: \[vulkan\]",
+        ),
+        ({"models": [{"source": TINY, "mode": "kv"}]}, r"Write modes: \[kv\]"),
+        ({"models": [TINY], "export": {"recipe": "fp16"}}, r"Write recipes: \[fp16\]"),
+        ({"models": [{"source": TINY, "name": "a\nb"}]}, "must be a text of one line"),
+        ({"models": [TINY], "name": ["a"]}, "name in the experiment must be a text of one line"),
+        (
             {"models": [TINY], "recipes": ["fp16", {"name": "fp16", "recipe": "fp32"}]},
             "two different recipes in the experiment are called fp16",
         ),
@@ -169,6 +177,20 @@ def test_an_exclude_that_matches_nothing_is_told() -> None:
     given = {"models": [TINY], "exclude": [{"recipes": ["fb16", "fb32"], "targets": "cpu"}]}
     with pytest.warns(Remark, match=r"exclude {recipes: fb16\|fb32, targets: cpu} matches no cell"):
         assert len(labels(given)) == 1
+
+
+def test_a_part_that_is_not_there_is_told() -> None:
+    read = read_experiment({"models": [TINY], "recipes": ["fp16"]})
+    with pytest.warns(Remark, match=r"--only models=tinny matches no cell"):
+        cells_of(replace(read, only={"models": ["tiny*", "tinny"], "peers": [""]}))
+
+
+def test_paths_of_a_home_are_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    text = tmp_path / "te xt é.txt"
+    text.write_text("words")
+    given = {"models": [TINY], "quality": {"text": "~/te xt é.txt"}}
+    assert read_experiment(given).quality["text"] == str(text)
 
 
 def test_a_part_of_the_matrix_may_be_chosen() -> None:

@@ -11,10 +11,12 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterable
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
 
+import numpy as np
 import pytest
 import yaml
 
@@ -23,6 +25,7 @@ from satchel.cli.main import main
 from satchel.errors import SatchelError
 from satchel.sources.cache import locked
 from satchel.sweeps.jobs import Export, Surroundings, program_of, run_job
+from satchel.sweeps.report.tables import tables_of
 from satchel.sweeps.results import Results
 
 
@@ -114,6 +117,62 @@ def test_a_killed_sweep_goes_on_where_it_was(tiny: dict[str, Any], tmp_path: Pat
     assert {name: after[name] for name in before} == before  # nothing was done twice
 
 
+def test_an_export_that_was_deleted_is_made_again_if_it_is_needed(
+    tiny: dict[str, Any], tmp_path: Path
+) -> None:
+    output = tmp_path / "results"
+    [first] = satchel.sweep(tiny, output)
+    shutil.rmtree(output / "artefacts")
+    assert measured(satchel.sweep(tiny, output)) == measured(
+        [first]
+    )  # all is measured: nothing is needed
+    assert not list((output / "artefacts").glob("*.satchel"))
+    rows = satchel.sweep({**tiny, "prompts": [*tiny["prompts"], 6]}, output)
+    assert [row["status"] for row in rows] == ["ok", "ok"]
+    assert rows[1]["checksum"] == first["checksum"] and rows[0]["started"] == first["started"]
+
+
+def test_other_bytes_of_a_checkpoint_are_another_export(
+    tiny: dict[str, Any], tmp_path: Path
+) -> None:
+    source = shutil.copytree(tiny["models"][0], tmp_path / "checkpoint")
+    given = {**tiny, "models": [str(source)]}
+    [first] = satchel.sweep(given, tmp_path / "results")
+    [weights] = source.glob("*.safetensors")
+    before, content = weights.stat(), bytearray(weights.read_bytes())
+    content[-1] ^= 1  # of the same size and age, as archives leave files
+    weights.write_bytes(content)
+    os.utime(weights, ns=(before.st_atime_ns, before.st_mtime_ns))
+    [second] = satchel.sweep(given, tmp_path / "results")
+    assert second["status"] == "ok"
+    assert second["source_digest"] != first["source_digest"]
+    assert second["checksum"] != first["checksum"]
+
+
+def test_modules_have_no_prompts_and_their_latency_is_in_the_tables(tmp_path: Path) -> None:
+    program = tmp_path / "one.satchel"
+    onnx = pytest.importorskip("onnx")
+    weights = np.eye(4, dtype=np.float32)
+    graph = onnx.helper.make_graph(
+        [onnx.helper.make_node("MatMul", ["x", "w"], ["y"])],
+        "g",
+        [onnx.helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, [1, 4])],
+        [onnx.helper.make_tensor_value_info("y", onnx.TensorProto.FLOAT, [1, 4])],
+        [onnx.numpy_helper.from_array(weights, "w")],
+    )
+    opset = [onnx.helper.make_opsetid("", 17)]
+    onnx.save(onnx.helper.make_model(graph, opset_imports=opset, ir_version=8), tmp_path / "m.onnx")
+    satchel.export(tmp_path / "m.onnx", program)
+    models = [str(program), str(tmp_path / "m.onnx")]
+    rows = satchel.sweep({"models": models, "recipes": ["fp32"], "runs": 2}, tmp_path / "results")
+    assert [(row["status"], row["kind"], row["prompt"]) for row in rows] == [
+        ("ok", "vision", "")
+    ] * 2
+    [latency] = [table for table in tables_of(rows) if table.name == "latency"]
+    assert [row[0].text for row in latency.rows] == ["one", "m.onnx"]
+    assert all(any(entry.value for entry in row) for row in latency.rows)
+
+
 def test_the_plan_runs_nothing(
     tiny: dict[str, Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -148,6 +207,9 @@ def test_a_text_that_is_not_there_is_told_before_anything_is_done(
 ) -> None:
     with pytest.raises(SatchelError, match=r"quality: text: nowhere\.txt is no file"):
         satchel.sweep({**tiny, "quality": {"text": "nowhere.txt"}}, tmp_path / "results")
+    if find_spec("lm_eval") is None:
+        with pytest.raises(SatchelError, match="tasks need lm-eval"):
+            satchel.sweep({**tiny, "quality": {"tasks": ["arc_easy"]}}, tmp_path / "results")
     assert not (tmp_path / "results" / "records").exists()
 
 
@@ -186,6 +248,10 @@ def test_results_that_cannot_be_written_are_told_before_anything_is_done(
     (tmp_path / "file").touch()
     with pytest.raises(SatchelError, match="file is not a folder"):
         satchel.sweep(tiny, tmp_path / "file")
+    with pytest.raises(SatchelError, match="file is not a folder"):
+        satchel.sweep(tiny, tmp_path / "results", store=str(tmp_path / "file"))
+    with pytest.raises(SatchelError, match="nowhere://x cannot be opened|needs fsspec"):
+        satchel.sweep(tiny, tmp_path / "results", store="nowhere://x")
     monkeypatch.setattr("os.access", lambda *_: False)  # root may write anywhere
     with pytest.raises(SatchelError, match="is not writable"):
         satchel.sweep(tiny, tmp_path / "results")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import shlex
 import shutil
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
@@ -117,7 +118,6 @@ def execute(arguments: argparse.Namespace) -> int:
     from satchel import __version__
     from satchel.sweeps.experiment import read_experiment
     from satchel.sweeps.public import Sweep
-    from satchel.sweeps.results import Results
     from satchel.sweeps.watching import watcher_for
 
     chosen = {
@@ -136,7 +136,7 @@ def execute(arguments: argparse.Namespace) -> int:
     with sweep.alone():
         plan = sweep.plan(fetch=True, tell=say)
         say(_summary(plan))
-        results = Results(sweep.folder)
+        results = sweep.results(plan, arguments.retry)
         if wrote := results.other_version(__version__):
             say(f"{sweep.folder} is of Satchel {wrote}: all is exported and measured again")
         watcher = watcher_for(plan, results, arguments.retry, arguments.json)
@@ -165,7 +165,7 @@ def execute(arguments: argparse.Namespace) -> int:
         f"{sweep.folder}: {counts['ok']} of {len(rows)} cells measured, {counts['failed']} failed, "
         f"{counts['impossible']} not possible"
     )
-    emit(f"satchel report {arguments.output} shows them on a page.")
+    emit(f"satchel report {shlex.quote(arguments.output)} shows them on a page.")
     return 0
 
 

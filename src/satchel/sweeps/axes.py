@@ -7,16 +7,19 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from satchel.errors import ConfigError
+from satchel.errors import ConfigError, SatchelError
 from satchel.exporter.options import MODES
 from satchel.exporter.options_file import all_options
 from satchel.options import check_keys, read_yaml_value
 from satchel.runtime.instance import MOST_THREADS
+from satchel.runtime.program import Program
 from satchel.sources.names import VISION_PREFIX, vision_source
-from satchel.sweeps.values import absolute, as_count, as_list, as_text, in_short
+from satchel.sweeps.values import absolute, as_count, as_list, as_name, as_text, in_short
 
 AXES = ("models", "recipes", "targets", "modes", "prompts", "devices", "threads", "peers")
 _MODEL_KEYS = ("source", "name", "weights", "classes")
+_MODULES = (".onnx", ".pt2")
+_AXIS_OF = {"recipe": "recipes", "target": "targets", "mode": "modes"}  # options that are axes
 _PROMPT_KEYS = ("tokens", "file", "new_tokens")
 USUAL_PROMPT, USUAL_ANSWER = 256, 64
 
@@ -43,6 +46,16 @@ class Model:
     @property
     def is_program(self) -> bool:
         return self.source.endswith(".satchel")
+
+    @property
+    def is_language_model(self) -> bool:
+        """Whether it reads prompts; what cannot be opened is told when it is planned."""
+        if self.is_program:
+            try:
+                return Program(self.source).is_language_model
+            except (SatchelError, OSError):
+                return True
+        return not self.is_vision and not self.source.endswith(_MODULES)
 
 
 @dataclass(frozen=True)
@@ -151,7 +164,9 @@ def _model(given: Any, folder: Path, where: str, shared: Mapping[str, Sequence[A
     axes = {key: given[key] for key in AXES[1:] if key in given}
     own = {k: v for k, v in given.items() if k not in (*_MODEL_KEYS, *AXES)}
     plain = source.removeprefix("hf:").removeprefix("random:").removeprefix(VISION_PREFIX)
-    name = str(given.get("name") or Path(plain).name.removesuffix(".satchel"))
+    name = Path(plain).name.removesuffix(".satchel")
+    if given.get("name") is not None:
+        name = as_name(given["name"], "the name of a model", where)
     own_axes = read_axes(axes, f"the model {name}", folder, where, shared)
     return Model(name, source, export_options(own, folder, where), tuple(flags), own_axes)
 
@@ -169,19 +184,25 @@ def _recipe(given: Any, folder: Path, where: str) -> Recipe:
         raise ConfigError(f"a recipe in {where} {told}")
     check_keys(given, {"name": None, **all_options()}, f"a recipe in {where}")
     options = {key: value for key, value in given.items() if key != "name"}
-    name = given.get("name") or " ".join(
-        str(v) if k == "recipe" else f"{k}={v}" for k, v in options.items()
-    )
-    return Recipe(str(name), export_options(options, folder, where))
+    name = " ".join(str(v) if k == "recipe" else f"{k}={v}" for k, v in options.items())
+    if given.get("name") is not None:
+        name = as_name(given["name"], "the name of a recipe", where)
+    return Recipe(name, export_options(options, folder, where, ("recipe",)))
 
 
-def export_options(given: Any, folder: Path, where: str) -> dict[str, Any]:
-    """Options of an export; paths are made absolute, so that they mean the same anywhere."""
+def export_options(given: Any, folder: Path, where: str, own: Sequence[str] = ()) -> dict[str, Any]:
+    """Options of an export; paths are made absolute, so that they mean the same anywhere. What is
+    an axis of the matrix would be hidden by it, unless it is ``own``.
+    """
     if not isinstance(given, Mapping):
         raise ConfigError(f"export in {where} must hold options, not {in_short(given)}")
     options = all_options()
     check_keys(given, options, f"an export in {where}")
     for key, value in given.items():
+        if key in _AXIS_OF and key not in own:
+            axis = _AXIS_OF[key]
+            told = f"Write {axis}: [{in_short(value).strip(chr(39))}]."
+            raise ConfigError(f"{key} in {where} is an axis of the matrix", told)
         read_yaml_value(options[key], value, where)  # refuses what the export itself would
     return {
         key: absolute(value, folder) if isinstance(value, str) else value

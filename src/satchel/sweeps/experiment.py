@@ -16,6 +16,7 @@ from satchel.sweeps.values import (
     absolute,
     as_count,
     as_list,
+    as_name,
     as_number,
     as_switch,
     as_text,
@@ -89,7 +90,7 @@ def read_experiment(given: str | os.PathLike[str] | Mapping[str, Any]) -> Experi
     if not speed and not quality:
         raise ConfigError(f"{where} measures nothing", "Add quality:, or leave out speed: false.")
     return Experiment(
-        name=str(document.get("name") or name),
+        name=as_name(document.get("name", name), "name", where),
         axes=axes,
         folder=folder,
         export=export_options(document.get("export") or {}, folder, where),

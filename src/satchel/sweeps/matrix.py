@@ -12,6 +12,7 @@ from satchel.errors import ConfigError
 from satchel.remarks import remark
 from satchel.sweeps.axes import Model, Prompt, Recipe
 from satchel.sweeps.experiment import Experiment
+from satchel.units import counted
 
 OURS = ""  # who runs a cell, if not a peer
 PEER_PRECISIONS = ("fp32", "int8")  # in which peers run vision models; language models have one
@@ -36,7 +37,7 @@ class Cell:
         parts = [self.program_label]
         parts += [self.prompt.name] if self.prompt else []
         parts += [self.device] if self.device != "local" else []
-        parts += [f"{self.threads} threads"] if self.threads else []
+        parts += [counted(self.threads, "thread")] if self.threads else []
         return " ".join(part for part in parts if part)
 
     @property
@@ -77,6 +78,10 @@ def cells_of(experiment: Experiment) -> list[Cell]:
     for more in experiment.include:
         kept += _expanded({**experiment.axes, **more})
     if experiment.only:
+        for axis, pattern in ((a, p) for a, patterns in experiment.only.items() for p in patterns):
+            # An empty one keeps what has no place on the axis, whether or not there is any.
+            if pattern and not any(_matches(cell, {axis: [pattern]}) for cell in kept):
+                remark(f"--only {axis}={pattern} matches no cell.")
         kept = [cell for cell in kept if _matches(cell, experiment.only)]
     unique: list[Cell] = []
     seen: set[tuple[Any, ...]] = set()
@@ -96,14 +101,15 @@ def _expanded(axes: Mapping[str, Sequence[Any]]) -> Iterator[Cell]:
         own = {**axes, **model.axes}
         recipes = [Recipe("")] if model.is_program else own["recipes"]
         targets = [""] if model.is_program else own["targets"]
-        modes = [""] if model.is_vision or model.is_program else own["modes"]
-        prompts = [None] if model.is_vision else own["prompts"]
+        reads = model.is_language_model
+        modes = [""] if model.is_program or not reads else own["modes"]
+        prompts = own["prompts"] if reads else [None]
         places = list(product(own["devices"], own["threads"]))
         for recipe, target, mode, prompt in product(recipes, targets, modes, prompts):
             for device, threads in places:
                 yield Cell(model, recipe, target, mode, prompt, device, threads)
         precisions = [Recipe("")]
-        if model.is_vision:
+        if not reads:
             precisions = [recipe for recipe in recipes if recipe.name in PEER_PRECISIONS]
         for peer, recipe, prompt in product(own["peers"], precisions, prompts):
             for threads in own["threads"]:

@@ -78,10 +78,10 @@ def label_of(name: str) -> str:
 def find_peer(cell: Cell, source: str, folder: Path, work: Path) -> dict[str, Any]:
     """How a peer's cell is prepared and measured; raises what makes it impossible."""
     model = cell.model
-    kind = VISION if model.is_vision else LANGUAGE
+    kind = LANGUAGE if cell.prompt else VISION
     if cell.peer not in kind:
         listed = ", ".join(kind)
-        what = "vision models" if model.is_vision else "language models"
+        what = "language models" if cell.prompt else "vision models"
         raise ConfigError(f"no peer {cell.peer!r} runs {what}", f"Those that do: {listed}.")
     peer, scripts = kind[cell.peer], _scripts(folder)
     python = _python(peer.environment or cell.peer)
@@ -90,14 +90,15 @@ def find_peer(cell: Cell, source: str, folder: Path, work: Path) -> dict[str, An
     if cell.threads:
         variables["OMP_NUM_THREADS"] = str(cell.threads)
     found = {"python": python, "script": str(scripts / peer.script), "variables": variables}
-    if not model.is_vision:
+    if cell.prompt:
         path = Path(source)
         if model.is_program or not path.exists():
             raise ConfigError(f"{source} is no checkpoint that a peer reads")
         place = work / f"{owner}-{digest_of(content_digest(path))}"
         return {**found, "folder": str(place), "prepare": [source, str(place), "--json"]}
     if "--random-weights" not in model.flags:
-        raise ConfigError("peers run vision models with random weights", "Add weights: random.")
+        told = "peers run vision models of torchvision's with random weights"
+        raise ConfigError(told, "Add weights: random.")
     name = model.source.removeprefix(VISION_PREFIX)
     onnx, place = work / f"{_ONNX}-{name}-fp32", work / f"{owner}-{name}-{cell.recipe.name}"
     first = []

@@ -6,10 +6,12 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from functools import cache
 from importlib.metadata import version
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 from satchel.errors import ConfigError, SatchelError
+from satchel.eval.lm_eval_package import import_harness
 from satchel.llm.named_prompts import PREFIX, named_prompt
 from satchel.runtime.program import Program
 from satchel.sweeps import peers
@@ -55,7 +57,7 @@ class PlannedCell:
             "label": self.cell.label,
             **{axis.rstrip("s"): name for axis, name in self.cell.names().items()},
             "source": self.cell.model.source,
-            "kind": "vision" if self.cell.model.is_vision else "language",
+            "kind": "vision" if self.cell.prompt is None else "language",
             "measurements": [f"cell-{self.key}-{m.repeat}" for m in self.measurements],
             "export": self.export.key if self.export else None,
             "source_digest": self.export.source_digest if self.export else None,
@@ -129,6 +131,8 @@ def make_plan(experiment: Experiment, fetch: bool, work: Path, tell: Tell = lamb
     for key in QUALITY_FILES:
         if (text := experiment.quality.get(key)) and not Path(text).is_file():
             raise ConfigError(f"quality: {key}: {text} is no file", "Relative paths begin at FILE.")
+    if experiment.quality.get("tasks") and find_spec("lm_eval") is None:
+        import_harness()  # says what is missing
     sources = Sources(fetch, tell)
     exports: dict[tuple[Any, ...], Export | Error] = {}
     for cell in cells:
@@ -189,7 +193,7 @@ def _cell(
     prompt = cell.prompt
     call = bench_call(cell, experiment)
     quality = None
-    if experiment.quality and not cell.model.is_vision:
+    if experiment.quality and cell.prompt is not None:
         key = digest_of([export.key, with_contents(experiment.quality)])
         checkpoint = str(export.settings.get("source", ""))
         quality = Quality(key, f"quality of {export.label}", export, checkpoint, experiment.quality)

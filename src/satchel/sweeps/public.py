@@ -14,11 +14,12 @@ from satchel.sources.cache import locked
 from satchel.sweeps.devices import open_device
 from satchel.sweeps.estimates import Tell
 from satchel.sweeps.experiment import Experiment, read_experiment
-from satchel.sweeps.jobs import Job, Record, Surroundings
+from satchel.sweeps.jobs import Job, Record, Surroundings, name_of
 from satchel.sweeps.planning import Plan, make_plan
 from satchel.sweeps.progress import Watcher
 from satchel.sweeps.results import Results, Row
 from satchel.sweeps.serial import run_serial
+from satchel.sweeps.store import open_store
 
 
 def sweep(
@@ -89,7 +90,7 @@ class Sweep:
         """Do what is left to do."""
         with self.alone():
             planned = plan or self.plan(fetch=True)
-            results = Results(self.folder)
+            results = self.results(planned, retry)
             results.write_plan(planned.to_dict())
             around = self._surroundings(planned, results)
             watching = watcher or Nobody()
@@ -104,6 +105,21 @@ class Sweep:
             finally:
                 results.write_tables()
             return results.rows()
+
+    def results(self, plan: Plan, retry: bool = False) -> Results:
+        """What is done already. An export whose program somebody has deleted is not, as long as
+        anything needs it."""
+        results, store = Results(self.folder), open_store(self.store)
+        for cell in plan.possible:
+            export = cell.export
+            if export is None or export.program is not None:
+                continue
+            jobs: list[Job] = [*cell.measurements, *([cell.quality] if cell.quality else [])]
+            is_needed = not all(results.is_done(name_of(job), retry) for job in jobs)
+            record = results.records.get(name_of(export))
+            if is_needed and record is not None and record["ok"] and not store.has(export.file):
+                results.forget(name_of(export))
+        return results
 
     def _surroundings(self, plan: Plan, results: Results) -> Surroundings:
         rest = self.experiment.cool_down
@@ -122,6 +138,7 @@ class Sweep:
         if self.folder.exists() and not self.folder.is_dir():
             raise OutputExistsError(f"{self.folder} is not a folder", "Give another one with -o.")
         check_free_space(self.folder, 0)
+        open_store(self.store)  # one that cannot be is told before anything is done
         with locked(self.folder, wait=False) as held:
             if not held:
                 raise SatchelError(

@@ -97,6 +97,11 @@ class Results:
         with atomic_write(self.folder / "records" / f"{record['name']}.json") as file:
             file.write(json.dumps(record, ensure_ascii=False).encode())
 
+    def forget(self, name: str) -> None:
+        """Its work is to be done again."""
+        self.records.pop(name, None)
+        (self.folder / "records" / f"{name}.json").unlink(missing_ok=True)
+
     def is_done(self, name: str, retry: bool = False) -> bool:
         """Whether there is a record; with ``retry``, one of success."""
         record = self.records.get(name)

@@ -18,6 +18,9 @@ class Store(Protocol):
 
     address: str
 
+    def has(self, name: str) -> bool:
+        """Whether there is a file of that name."""
+
     def find(self, name: str) -> Path | None:
         """A file as one of this machine, or None if there is none of that name."""
 
@@ -34,7 +37,12 @@ class FolderStore:
     def __init__(self, folder: Path) -> None:
         self.folder = folder.absolute()
         self.address = str(self.folder)
+        if self.folder.exists() and not self.folder.is_dir():
+            raise ConfigError(f"{folder} is not a folder", "Give another one with --store.")
         self.folder.mkdir(parents=True, exist_ok=True)
+
+    def has(self, name: str) -> bool:
+        return (self.folder / name).exists()
 
     def find(self, name: str) -> Path | None:
         path = self.folder / name
@@ -64,6 +72,9 @@ class ObjectStore:
             raise ConfigError(f"{address} cannot be opened: {error}") from None
         place = address.replace("://", "-").replace("/", "-").strip("-")
         self.local = FolderStore(cache_folder() / "stores" / place)
+
+    def has(self, name: str) -> bool:
+        return self.local.has(name) or bool(self.files.exists(f"{self.root}/{name}"))
 
     def find(self, name: str) -> Path | None:
         here = self.local.find(name)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -44,6 +45,14 @@ def as_text(value: Any, key: str, where: str) -> str:
     return value
 
 
+def as_name(value: Any, key: str, where: str) -> str:
+    """A text, or a number, that can stand in a line of a table."""
+    text = str(value) if isinstance(value, int) and not isinstance(value, bool) else value
+    if not isinstance(text, str) or not text.strip() or not text.isprintable():
+        raise ConfigError(f"{key} in {where} must be a text of one line, not {in_short(value)}")
+    return text
+
+
 def in_short(value: Any) -> str:
     """For a message."""
     try:
@@ -56,7 +65,7 @@ def absolute(name: str, folder: Path) -> str:
     """A path that is there, from the folder of the experiment; any other text as it is."""
     if not name or len(name) > _LONGEST_PATH or "\0" in name:
         return name
-    path = folder / name
+    path = folder / os.path.expanduser(name)
     try:
         return str(path.resolve()) if path.exists() else name
     except OSError:  # a part of it is longer than names may be
