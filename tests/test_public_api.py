@@ -100,6 +100,9 @@ def test_logprobs_are_those_of_the_logits(program: Path) -> None:
 
 
 def test_bench_and_evaluate(program: Path, tmp_path: Path) -> None:
+    for wrong in ({"new_tokens": -1}, {"prompt_tokens": 0}, {"runs": 0}, {"runs": "3"}):
+        with pytest.raises(satchel.SatchelError, match="must be a whole number above 0"):
+            satchel.bench(program, **wrong)  # type: ignore[arg-type]
     result = satchel.bench(program, runs=1, warmup=0)
     assert result["prompt_tokens"] + result["new_tokens"] <= 64
     assert result["decode_tok_s"] > 0

@@ -149,3 +149,23 @@ def test_progress_is_a_bar_on_a_terminal(checkpoint: Path, tmp_path: Path) -> No
     assert b"\r" in shown
     assert "█".encode() in shown
     assert b"100%" in shown
+
+
+def test_an_interruption_while_the_commands_are_loaded_is_no_traceback() -> None:
+    """The modules of all commands take seconds where the disk is slow."""
+    code = (
+        "import sys, time, satchel.cli.main as main\n"
+        "def slow(command):\n"
+        "    print('loading', flush=True); time.sleep(30)\n"
+        "main._module = slow\n"
+        "sys.exit(main.main(['doctor']))"
+    )
+    process = subprocess.Popen(
+        [sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline() == "loading\n"
+    process.send_signal(signal.SIGINT)
+    _, errors = process.communicate(timeout=30)
+    assert process.returncode == 130
+    assert errors == "\nsatchel: interrupted; nothing half-done was left behind\n"

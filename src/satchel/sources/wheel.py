@@ -123,5 +123,8 @@ def _reason(log: Path) -> str:
     # Without a network, pip ends by saying that the package does not exist.
     if any(line.startswith("WARNING: Retrying") for line in lines):
         return "no connection to the package index"
-    errors = [line for line in lines if line.startswith("ERROR:")] or list(filter(None, lines))
+    lines = [line for line in lines if line and not line.startswith("WARNING:")]
+    errors = [line for line in lines if line.startswith("ERROR:")] or lines
+    if errors and errors[-1] == "ERROR: Exception:":  # a traceback of pip's own, which follows
+        errors = lines
     return errors[-1].removeprefix("ERROR:").strip() if errors else "it gave no reason"
