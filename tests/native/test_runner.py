@@ -21,6 +21,7 @@ from safetensors.torch import load_file
 
 import satchel
 from support import program_file as fm
+from support.tiny_llm import write_tiny_llm, write_tokenizer
 
 RunJson = Callable[..., dict[str, Any]]
 
@@ -191,7 +192,10 @@ def test_lines_may_end_as_on_windows(program: Path, runner: Any, tmp_path: Path)
         assert found["prompt_tokens"] == wanted.stats.prompt_tokens
 
 
-def test_an_interrupt_ends_an_answer_and_not_the_conversation(device: Path, program: Path) -> None:
+def test_an_interrupt_ends_an_answer_and_not_the_conversation(device: Path, tmp_path: Path) -> None:
+    checkpoint = write_tiny_llm(tmp_path / "endless")
+    write_tokenizer(checkpoint, end=None)  # nothing else ends an answer before the interrupt comes
+    program = satchel.export(checkpoint, tmp_path / "endless.satchel", context=512)
     flags = ["--repetition-penalty", "1", "--max-new-tokens", "100000000"]
     command = [str(device / "bin" / "satchel-run"), "chat", str(program), *flags]
     with subprocess.Popen(command, stdin=-1, stdout=-1, stderr=-1, bufsize=0) as process:

@@ -33,8 +33,10 @@ TEMPLATE = (
 SPECIAL = ["<s>", "<|end|>", "<|system|>", "<|user|>", "<|assistant|>"]
 
 
-def write_tokenizer(folder: Path, template: str | None = TEMPLATE) -> None:
-    """Every byte is a token, then the special ones."""
+def write_tokenizer(
+    folder: Path, template: str | None = TEMPLATE, end: str | None = "<|end|>"
+) -> None:
+    """Every byte is a token, then the special ones; without an end answers go on for ever."""
     alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
     vocabulary = {token: number for number, token in enumerate([*alphabet, *SPECIAL])}
     tokenizer = Tokenizer(models.BPE(vocabulary, []))
@@ -42,7 +44,7 @@ def write_tokenizer(folder: Path, template: str | None = TEMPLATE) -> None:
     tokenizer.decoder = decoders.ByteLevel()
     tokenizer.add_special_tokens(SPECIAL)
     tokenizer.save(str(folder / "tokenizer.json"))
-    settings = {"bos_token": "<s>", "eos_token": "<|end|>", "chat_template": template}
+    settings = {"bos_token": "<s>", "eos_token": end, "chat_template": template}
     (folder / "tokenizer_config.json").write_text(json.dumps(settings))
 
 
