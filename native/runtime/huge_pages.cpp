@@ -11,6 +11,8 @@
 #include <string>
 #include <system_error>
 
+#include "process.h"
+
 namespace satchel {
 
 namespace {
@@ -108,7 +110,12 @@ void move_chunk(const MappedFile& file, uint64_t offset, uint64_t size) {
 
 HugePageMover::~HugePageMover() {
   stop_.store(true);
-  if (thread_.joinable()) thread_.join();
+  if (!thread_.joinable()) return;
+  if (process_ == this_process()) {
+    thread_.join();
+  } else {
+    thread_.detach();
+  }
 }
 
 void HugePageMover::start(const MappedFile& file, uint64_t offset, uint64_t size) {
@@ -122,6 +129,7 @@ void HugePageMover::start(const MappedFile& file, uint64_t offset, uint64_t size
     }
   };
   try {
+    process_ = this_process();
     thread_ = std::thread(move);
   } catch (const std::system_error&) {  // no more threads: small pages do as well, only slower
   }

@@ -26,6 +26,7 @@ class HugePageMover {
 
  private:
   std::thread thread_;
+  int process_ = 0;  // that the thread is of
   std::atomic<bool> stop_{false};
 };
 

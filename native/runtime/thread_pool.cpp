@@ -2,10 +2,13 @@
 
 #include <algorithm>
 #include <map>
+#include <utility>
 
 #if defined(__linux__)
 #include <sched.h>
 #endif
+
+#include "process.h"
 
 namespace satchel {
 
@@ -33,10 +36,17 @@ int default_threads() {
 
 std::shared_ptr<ThreadPool> ThreadPool::shared(int threads) {
   static std::mutex mutex;
-  static std::map<int, std::weak_ptr<ThreadPool>> pools;
+  static std::map<std::pair<int, int>, std::weak_ptr<ThreadPool>> pools;
   const std::lock_guard<std::mutex> lock(mutex);
-  std::shared_ptr<ThreadPool> pool = pools[threads].lock();
-  if (!pool) pools[threads] = pool = std::make_shared<ThreadPool>(threads);
+  const int process = this_process();
+  std::weak_ptr<ThreadPool>& kept = pools[{process, threads}];
+  std::shared_ptr<ThreadPool> pool = kept.lock();
+  if (!pool) {
+    // A forked process leaves its parent's pool as it is: there is nobody to wait for.
+    kept = pool = {new ThreadPool(threads), [process](const ThreadPool* own) {
+                     if (process == this_process()) delete own;
+                   }};
+  }
   return pool;
 }
 

@@ -138,7 +138,7 @@ void Device::destroy(const Task& task) const {
 Device::~Device() { close(); }
 
 void Device::close() {
-  if (abandoned_) return;
+  if (is_abandoned()) return;
   if (!lost_) functions_.vkDeviceWaitIdle(device_);
   destroy(own_);
   functions_.vkDestroyDevice(device_, nullptr);
@@ -150,6 +150,7 @@ void Device::run(const Record& record, const char* what) {
 }
 
 void Device::start(const Task& task, const Record& record, const char* what) {
+  require_no_fork();
   if (lost_) require_success(VK_ERROR_DEVICE_LOST, what);
   require_success(functions_.vkResetCommandPool(device_, task.pool, 0), what);
   const VkCommandBufferBeginInfo begin;
@@ -177,6 +178,7 @@ void Device::submit(std::span<const VkCommandBuffer> commands, const char* what)
 }
 
 void Device::start(std::span<const VkCommandBuffer> commands, VkFence fence, const char* what) {
+  require_no_fork();
   if (lost_) require_success(VK_ERROR_DEVICE_LOST, what);
   VkSubmitInfo submit;
   submit.commandBufferCount = static_cast<uint32_t>(commands.size());

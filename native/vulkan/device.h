@@ -41,9 +41,9 @@ class Device {
   // for the host, it need not wait for these.
   void finish(VkCommandBuffer commands, const char* what, bool for_host = true) const;
   void submit(std::span<const VkCommandBuffer> commands, const char* what);  // one by one
-  // Whether it may still be at work that nobody waits for any more: what it uses is then left as it
-  // is, for good.
-  bool is_abandoned() const { return abandoned_; }
+  // Whether it may still be at work that nobody waits for any more, or is the parent's of a forked
+  // process: what it uses is then left as it is, for good.
+  bool is_abandoned() const { return abandoned_ || is_forked(); }
   // What was written so far can be read by what follows.
   void barrier(VkCommandBuffer commands) const;
 

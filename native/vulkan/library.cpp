@@ -1,6 +1,7 @@
 #include "library.h"
 
 #include <algorithm>
+#include <atomic>
 #include <cstdlib>
 #include <cstring>
 
@@ -14,6 +15,7 @@
 #endif
 
 #include "../runtime/errors.h"
+#include "../runtime/process.h"
 
 namespace satchel::vulkan {
 
@@ -37,6 +39,9 @@ GetInstanceProcAddr find_entry() {
                  : nullptr;
 }
 #endif
+
+// The process that opened Vulkan first; 0: none.
+std::atomic<int> opened_by{0};
 
 int rank_of(VkPhysicalDeviceType type) {
   switch (type) {
@@ -95,7 +100,21 @@ uint64_t DeviceInfo::largest_binding() const {
   return bytes;
 }
 
+bool is_forked() {
+  const int process = opened_by;
+  return process != 0 && process != this_process();
+}
+
+void require_no_fork() {
+  if (is_forked()) {
+    throw ExecutionError(
+        "the GPU cannot be used in a process that was forked from one that uses it. Start it anew "
+        "(multiprocessing's \"spawn\"), or use --target cpu");
+  }
+}
+
 const Library& Library::get() {
+  require_no_fork();
   // Never closed: drivers keep threads of their own that must not find it gone.
   static const Library* library = new Library();
   return *library;
@@ -128,6 +147,7 @@ Library::Library() {
                          "). Install your GPU's (Debian: mesa-vulkan-drivers), or use "
                          "--target cpu");
   }
+  opened_by = this_process();
 #define LOAD(result, name, parameters)                                                   \
   functions_.name = reinterpret_cast<decltype(functions_.name)>(find(instance_, #name)); \
   if (!functions_.name) throw ExecutionError("this Vulkan has no " #name ": it is too old");

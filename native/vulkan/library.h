@@ -82,6 +82,12 @@ class Library {
 // SATCHEL_VULKAN_WITHOUT=integer_dot,turns leaves features unused, for tests.
 bool is_unwanted(const char* feature);
 
+// Whether this process was forked from one that uses Vulkan: drivers have threads, which are not
+// here, so that nothing of theirs can be used or taken down.
+bool is_forked();
+// Throws ExecutionError if it was.
+void require_no_fork();
+
 // Throws ExecutionError if something did not succeed.
 void require_success(VkResult result, const std::string& what);
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import subprocess
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -69,3 +70,32 @@ def test_who_waits_burns_no_core(program: Program) -> None:
     before = time.process_time()
     time.sleep(0.5)
     assert time.process_time() - before < 0.1
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork")
+def test_a_forked_process_computes_and_ends(program: Program) -> None:
+    """It has none of the threads that its parent's pool and instances are used to."""
+    script = """
+import os, sys
+import numpy as np
+from satchel.runtime.program import Instance, Program
+
+program = Program(sys.argv[1])
+before = Instance(program, threads=3)
+x = np.random.default_rng(0).standard_normal((20, 256), np.float32)
+want = before.method("forward")(x)
+child = os.fork()
+if child == 0:
+    threads = lambda: len(os.listdir("/proc/self/task")) if sys.platform == "linux" else 3
+    assert threads() in (1, 3)
+    after = Instance(program, threads=3)
+    assert threads() == 3
+    for instance in (before, after):
+        assert (instance.method("forward")(x) == want).all()
+    sys.exit()  # with all that it has inherited
+assert os.waitpid(child, 0)[1] == 0
+print("done")
+"""
+    command = [sys.executable, "-c", script, str(program.path)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "done\n", "")
