@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -24,3 +25,14 @@ def own_cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.Monk
     folder = tmp_path_factory.getbasetemp() / "vulkan_cache"
     monkeypatch.setenv("SATCHEL_CACHE", str(folder))
     return folder
+
+
+@pytest.fixture
+def weak() -> Path:
+    """Chromium's driver in software: no halves, no bytes, workgroups of 256, subgroups of 4."""
+    manifest = Path(
+        os.environ.get("SATCHEL_TEST_SWIFTSHADER", "/usr/lib/chromium/vk_swiftshader_icd.json")
+    )
+    if not manifest.is_file():
+        pytest.skip("there is no SwiftShader: apt-get install chromium-common")
+    return manifest
