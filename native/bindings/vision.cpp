@@ -43,17 +43,41 @@ void bind_vision(nb::module_& m) {
   nb::register_exception_translator(translate);
   m.def(
       "read_image",
-      [](const nb::bytes& file, const std::string& name) {
+      [](const nb::bytes& file, const std::string& name, bool on_white) {
         Image image;
         {
           nb::gil_scoped_release release;
-          image = read_image({static_cast<const uint8_t*>(file.data()), file.size()}, name);
+          image = read_image({static_cast<const uint8_t*>(file.data()), file.size()}, name,
+                             on_white ? Alpha::on_white : Alpha::dropped);
         }
         const auto height = static_cast<size_t>(image.height);
         const auto width = static_cast<size_t>(image.width);
         return given(std::move(image.rgb), {height, width, size_t{3}});
       },
-      nb::arg("file"), nb::arg("name"), "The pixels of a PNG or a JPEG, [height, width, 3].");
+      nb::arg("file"), nb::arg("name"), nb::arg("on_white") = false,
+      "The pixels of a PNG or a JPEG, [height, width, 3].");
+  m.def(
+      "resize_part",
+      [](const Pixels& pixels, std::pair<int64_t, int64_t> size, std::array<int64_t, 4> area,
+         const std::string& interpolation) {
+        const auto named = interpolation_named(interpolation);
+        const auto [left, top, width, height] = area;
+        const bool inside = left >= 0 && top >= 0 && width > 0 && height > 0 &&
+                            width <= size.first - left && height <= size.second - top;
+        if (pixels.shape(2) != 3 || pixels.size() == 0 || !named || !inside)
+          throw nb::value_error("an area of [height, width, 3] must lie inside");
+        Image made;
+        {
+          nb::gil_scoped_release release;
+          Image image(static_cast<int64_t>(pixels.shape(1)), static_cast<int64_t>(pixels.shape(0)));
+          std::copy_n(pixels.data(), pixels.size(), image.rgb.begin());
+          made = resize_part(image, size.first, size.second, *named, {left, top, width, height});
+        }
+        return given(std::move(made.rgb),
+                     {static_cast<size_t>(height), static_cast<size_t>(width), size_t{3}});
+      },
+      nb::arg("pixels"), nb::arg("size"), nb::arg("area"), nb::arg("interpolation"),
+      "An area (left, top, width, height) of a picture that is resized to (width, height).");
   m.def(
       "prepare_image",
       [](const Pixels& pixels, int64_t resize, std::pair<int64_t, int64_t> crop,

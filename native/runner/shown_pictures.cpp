@@ -14,7 +14,8 @@ vision::Image open_picture_file(const std::string& path) {
   if (stat(path.c_str(), &found) != 0 || !S_ISREG(found.st_mode))
     throw ConfigError(path + " is not there", "Give the path of an image.");
   const std::string data = read_file(path);
-  return vision::read_image({reinterpret_cast<const uint8_t*>(data.data()), data.size()}, path);
+  return vision::read_image({reinterpret_cast<const uint8_t*>(data.data()), data.size()}, path,
+                            vision::Alpha::on_white);  // as the models' processors have it
 }
 
 ShownPictures::ShownPictures(llm::Session& session)

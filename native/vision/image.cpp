@@ -56,13 +56,13 @@ void check_size(uint64_t width, uint64_t height) {
   }
 }
 
-Image read_image(Bytes file, const std::string& name) {
+Image read_image(Bytes file, const std::string& name, Alpha alpha) {
   static constexpr uint8_t kPng[] = {0x89, 'P', 'N', 'G', '\r', '\n', 0x1A, '\n'};
   static constexpr uint8_t kJpeg[] = {0xFF, 0xD8, 0xFF};
   try {
     int orientation = 1;
     if (begins(file, kPng)) {
-      Image image = read_png(file, orientation);
+      Image image = read_png(file, orientation, alpha);
       return upright(std::move(image), orientation);
     }
     if (begins(file, kJpeg)) {

@@ -33,12 +33,15 @@ struct Image {
 
 using Bytes = std::span<const uint8_t>;
 
+// What becomes of transparency: what lies under it is seen, or white.
+enum class Alpha { dropped, on_white };
+
 // A PNG or a JPEG as it is meant to be seen, turned as its EXIF or XMP orientation says; `name` is
 // for the message. Throws ImageError.
-Image read_image(Bytes file, const std::string& name);
+Image read_image(Bytes file, const std::string& name, Alpha alpha = Alpha::dropped);
 
 // One format each, not turned yet; `orientation` is 1 to 8, as EXIF numbers it.
-Image read_png(Bytes file, int& orientation);
+Image read_png(Bytes file, int& orientation, Alpha alpha);
 Image read_jpeg(Bytes file, int& orientation);
 
 // Throws ImageError for a size that is none or too large.

@@ -98,9 +98,35 @@ void unfilter(int filter, std::span<uint8_t> row, std::span<const uint8_t> above
 // Colours that a damaged picture names and does not have are black.
 using Palette = std::array<std::array<uint8_t, 3>, 256>;
 
-// One pixel of a row, without its transparency.
-void give_pixel(const Header& header, const Palette& colours, const uint8_t* row, size_t x,
-                uint8_t* to) {
+// What a picture has besides the alpha of its pixels: that of the palette's colours, or one colour
+// that nothing is seen of.
+struct Transparency {
+  std::array<uint8_t, 256> of_palette;
+  std::array<int, 3> nothing{-1, -1, -1};
+
+  Transparency() { of_palette.fill(255); }
+
+  // As Pillow understands the chunk, which compares 8 bits.
+  void read(const Header& header, Bytes chunk) {
+    if (header.colour == palette) {
+      std::copy_n(chunk.begin(), std::min<size_t>(chunk.size(), 256), of_palette.begin());
+    } else if (header.colour == grey && header.depth < 16 && chunk.size() >= 2) {
+      nothing.fill(chunk[1]);
+    } else if (header.colour == rgb && chunk.size() >= 6) {
+      for (size_t c = 0; c < 3; ++c) nothing[c] = chunk[2 * c + 1];
+    }
+  }
+};
+
+// A channel over opaque white, in the steps in which Pillow puts pictures over one another.
+uint8_t over_white(uint32_t value, uint32_t alpha) {
+  const uint32_t sum = ((value * alpha + 255 * (255 - alpha)) << 7) + (0x80 << 7);
+  return static_cast<uint8_t>((((sum >> 8) + sum) >> 8) >> 7);
+}
+
+// One pixel of a row; white shines through where it is transparent, if that is not null.
+void give_pixel(const Header& header, const Palette& colours, const Transparency* transparency,
+                const uint8_t* row, size_t x, uint8_t* to) {
   const size_t bytes = static_cast<size_t>(header.depth) / 8;  // of a channel, 0 for small ones
   const uint8_t* place = row + x * bytes * static_cast<size_t>(header.channels());
   uint32_t value = place[0];
@@ -109,23 +135,31 @@ void give_pixel(const Header& header, const Palette& colours, const uint8_t* row
     value =
         row[bit / 8] >> (8 - header.depth - static_cast<int>(bit % 8)) & ((1u << header.depth) - 1);
   }
+  uint32_t alpha = 255;
   switch (header.colour) {
     case palette:
       std::copy_n(colours[value].begin(), 3, to);
-      return;
+      if (transparency != nullptr) alpha = transparency->of_palette[value];
+      break;
     case rgb:
     case rgb_alpha:
       for (size_t c = 0; c < 3; ++c) to[c] = place[c * bytes];  // of 16 bits the upper ones
-      return;
+      if (header.colour == rgb_alpha) alpha = place[3 * bytes];
+      break;
     case grey:
       if (bytes == 0) value = value * 255 / ((1u << header.depth) - 1);
       if (bytes == 2)
         value = static_cast<uint32_t>(std::nearbyint((place[0] << 8 | place[1]) / 65535.0 * 255));
+      std::fill_n(to, 3, static_cast<uint8_t>(value));
       break;
     case grey_alpha:
+      std::fill_n(to, 3, static_cast<uint8_t>(value));
+      alpha = place[bytes];
       break;
   }
-  std::fill_n(to, 3, static_cast<uint8_t>(value));
+  if (transparency == nullptr) return;
+  if (std::equal(transparency->nothing.begin(), transparency->nothing.end(), to)) alpha = 0;
+  for (size_t c = 0; c < 3; ++c) to[c] = over_white(to[c], alpha);
 }
 
 struct Pass {
@@ -135,7 +169,8 @@ constexpr Pass kWhole[] = {{0, 0, 1, 1}};
 constexpr Pass kInterlaced[] = {{0, 0, 8, 8}, {4, 0, 8, 8}, {0, 4, 4, 8}, {2, 0, 4, 4},
                                 {0, 2, 2, 4}, {1, 0, 2, 2}, {0, 1, 1, 2}};
 
-Image read_rows(const Header& header, const Palette& colours, Bytes data) {
+Image read_rows(const Header& header, const Palette& colours, const Transparency* transparency,
+                Bytes data) {
   Inflater inflater(data);
   Image image(header.width, header.height);
   const size_t pixel =
@@ -152,7 +187,8 @@ Image read_rows(const Header& header, const Palette& colours, Bytes data) {
       inflater.read(row);
       unfilter(filter, row, above, pixel);
       for (uint32_t x = 0; x < columns; ++x)
-        give_pixel(header, colours, row.data(), x, image.pixel(pass.left + x * pass.across, y));
+        give_pixel(header, colours, transparency, row.data(), x,
+                   image.pixel(pass.left + x * pass.across, y));
       row.swap(above);
     }
   }
@@ -170,9 +206,10 @@ Bytes xmp_of(Bytes chunk) {
 
 }  // namespace
 
-Image read_png(Bytes file, int& orientation) {
+Image read_png(Bytes file, int& orientation, Alpha alpha) {
   std::vector<uint8_t> data;
   Palette colours{};
+  Transparency transparency;
   Header header{};
   bool has_header = false, has_palette = false;
   int turned = 0, turned_by_xmp = 0;
@@ -197,6 +234,8 @@ Image read_png(Bytes file, int& orientation) {
       const size_t count = std::min<size_t>(256, length / 3);
       for (size_t i = 0; i < count; ++i) std::copy_n(&chunk[i * 3], 3, colours[i].begin());
       has_palette = true;
+    } else if (name == "tRNS") {
+      transparency.read(header, chunk);
     } else if (name == "IDAT") {
       data.insert(data.end(), chunk.begin(), chunk.end());
     } else if (name == "eXIf") {
@@ -212,7 +251,7 @@ Image read_png(Bytes file, int& orientation) {
   }
   if (header.colour == palette && !has_palette) throw ImageError("its colours are missing");
   orientation = turned != 0 ? turned : turned_by_xmp;
-  return read_rows(header, colours, data);
+  return read_rows(header, colours, alpha == Alpha::on_white ? &transparency : nullptr, data);
 }
 
 }  // namespace satchel::vision

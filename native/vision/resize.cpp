@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <utility>
 
 namespace satchel::vision {
 
@@ -119,17 +120,39 @@ Image in_two_passes(const Image& image, int64_t width, int64_t height, Interpola
       weights_of(image.width, box[0], box[2], width, filter, part.left, part.width);
   const Weights down =
       weights_of(image.height, box[1], box[3], height, filter, part.top, part.height);
-  // Rows first, and of these only what the columns need.
-  const int64_t first = down.spans.front().first;
-  const int64_t last = down.spans.back().first + down.spans.back().count;
-  Image rows(part.width, last - first);
+  const auto needed = [](const Weights& weights) {
+    const Weights::Span& last = weights.spans.back();
+    const int64_t first = weights.spans.front().first;
+    return std::pair{first, last.first + last.count - first};
+  };
+  Image made(part.width, part.height);
+  // Pillow's rule (13): columns first where a picture becomes lower by more than twice as many
+  // pixels as narrower. Of what is made first, only what is needed then.
+  const int64_t lower = image.height - height, narrower = image.width - width;
+  if (lower > 0 && lower > 2 * narrower) {
+    const auto [first, count] = needed(across);
+    Image columns(count, part.height);
+    for (int64_t y = 0; y < part.height; ++y) {
+      const Weights::Span& span = down.spans[static_cast<size_t>(y)];
+      for (int64_t x = 0; x < count; ++x) {
+        add_up(down, span, image.pixel(first + x, span.first), static_cast<size_t>(image.width) * 3,
+               columns.pixel(x, y));
+      }
+      for (int64_t x = 0; x < part.width; ++x) {
+        const Weights::Span& beside = across.spans[static_cast<size_t>(x)];
+        add_up(across, beside, columns.pixel(beside.first - first, y), 3, made.pixel(x, y));
+      }
+    }
+    return made;
+  }
+  const auto [first, count] = needed(down);
+  Image rows(part.width, count);
   for (int64_t y = 0; y < rows.height; ++y) {
     for (int64_t x = 0; x < part.width; ++x) {
       const Weights::Span& span = across.spans[static_cast<size_t>(x)];
       add_up(across, span, image.pixel(span.first, first + y), 3, rows.pixel(x, y));
     }
   }
-  Image made(part.width, part.height);
   for (int64_t y = 0; y < part.height; ++y) {
     const Weights::Span& span = down.spans[static_cast<size_t>(y)];
     for (int64_t x = 0; x < part.width; ++x) {

@@ -18,8 +18,7 @@ using vision::Image;
 
 constexpr int64_t kMostTiles = 64;  // of a side
 constexpr int64_t kMostGrids = 4096;
-constexpr double kSlack = 1.1;                             // so much more than the most is let be
-constexpr uint64_t kMostPixels = 4 * vision::kMostPixels;  // of a picture that is made on the way
+constexpr double kSlack = 1.1;  // so much more than the most is let be
 
 double ratio_of(int64_t a, int64_t b) { return static_cast<double>(a) / static_cast<double>(b); }
 
@@ -35,13 +34,6 @@ int64_t times_in(int64_t number, double step) {
   const auto value = static_cast<double>(number);
   const double times = (value - std::fmod(value, step)) / step, whole = std::floor(times);
   return static_cast<int64_t>(times - whole > 0.5 ? whole + 1 : whole);
-}
-
-void require_possible(int64_t width, int64_t height) {
-  if (static_cast<uint64_t>(width) * static_cast<uint64_t>(height) > kMostPixels)
-    throw vision::ImageError("a picture would have " + std::to_string(width) + " by " +
-                                 std::to_string(height) + " pixels on its way to the model",
-                             "Shrink it.");
 }
 
 // Rows that lie on a map, [height, width, hidden].
@@ -194,20 +186,6 @@ class GridPreprocessing final : public Preprocessing {
   }
 
   // In the middle of a square of the mean colour.
-  Image in_square(const Image& picture) const {
-    const int64_t side = std::max(picture.width, picture.height);
-    require_possible(side, side);
-    Image made(side, side);
-    std::array<uint8_t, 3> colour{};
-    for (size_t c = 0; c < 3; ++c)
-      colour[c] = static_cast<uint8_t>(std::clamp(mean_[c] * 255, 0.0, 255.0));
-    for (size_t i = 0; i < made.rgb.size(); ++i) made.rgb[i] = colour[i % 3];
-    const int64_t top = (side - picture.height) / 2, left = (side - picture.width) / 2;
-    for (int64_t y = 0; y < picture.height; ++y)
-      std::copy_n(picture.pixel(0, y), picture.width * 3, made.pixel(left, top + y));
-    return made;
-  }
-
   // Where the picture lies among the patches of all tiles.
   Area unpadded(const Layout& layout) const {
     const int64_t lines = layout.rows * side_, columns = layout.columns * side_;

@@ -1,5 +1,6 @@
 #include "preprocessing.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 
@@ -11,6 +12,7 @@ using vision::Image;
 using vision::Interpolation;
 
 constexpr int64_t kMostRows = 1 << 20;
+constexpr uint64_t kMostPixels = 4 * vision::kMostPixels;  // of a picture that is made on the way
 
 // By Pillow's number.
 Interpolation interpolation_of(const llm::Json& value) {
@@ -46,6 +48,27 @@ std::unique_ptr<Preprocessing> Preprocessing::read(const llm::Json& about) {
 Image Preprocessing::resized(const Image& picture, int64_t width, int64_t height) const {
   if (width == picture.width && height == picture.height) return picture;
   return vision::resize(picture, width, height, interpolation_);
+}
+
+void require_possible(int64_t width, int64_t height) {
+  if (static_cast<uint64_t>(width) * static_cast<uint64_t>(height) > kMostPixels)
+    throw vision::ImageError("a picture would have " + std::to_string(width) + " by " +
+                                 std::to_string(height) + " pixels on its way to the model",
+                             "Shrink it.");
+}
+
+Image Preprocessing::in_square(const Image& picture) const {
+  const int64_t side = std::max(picture.width, picture.height);
+  require_possible(side, side);
+  Image made(side, side);
+  std::array<uint8_t, 3> colour{};
+  for (size_t c = 0; c < 3; ++c)
+    colour[c] = static_cast<uint8_t>(std::clamp(mean_[c] * 255, 0.0, 255.0));
+  for (size_t i = 0; i < made.rgb.size(); ++i) made.rgb[i] = colour[i % 3];
+  const int64_t top = (side - picture.height) / 2, left = (side - picture.width) / 2;
+  for (int64_t y = 0; y < picture.height; ++y)
+    std::copy_n(picture.pixel(0, y), picture.width * 3, made.pixel(left, top + y));
+  return made;
 }
 
 std::vector<float> Preprocessing::normalized(const Image& frame) const {

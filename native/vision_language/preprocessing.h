@@ -58,6 +58,8 @@ class Preprocessing {
   explicit Preprocessing(const llm::Json& about);
 
   vision::Image resized(const vision::Image& picture, int64_t width, int64_t height) const;
+  // In the middle of a square of the mean colour.
+  vision::Image in_square(const vision::Image& picture) const;
 
   int64_t rows_;
   int64_t frame_height_ = 0, frame_width_ = 0;
@@ -66,6 +68,10 @@ class Preprocessing {
 };
 
 inline constexpr int64_t kLongestSide = 4096;  // of a frame
+
+// Pictures that are made on the way to the model may be larger than what they are made of. Throws
+// vision::ImageError.
+void require_possible(int64_t width, int64_t height);
 
 // A part of a picture; what lies outside of it is black.
 vision::Image cut_out(const vision::Image& picture, const vision::Area& area);

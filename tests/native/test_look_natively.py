@@ -14,7 +14,7 @@ from PIL import Image
 import satchel
 from native.conftest import Runner
 from support import program_file as fm
-from support.tiny_llava import ROWS, tiny_llava
+from support.tiny_llava import ROWS, SIZE, tiny_llava
 from support.tiny_smolvlm import tiny_smolvlm
 from vision_language.test_llava import photo
 
@@ -122,6 +122,27 @@ def test_rounded_models(recipe: str, tmp_path: Path, photos: list[Path], run_jso
     agree(satchel.LLM(path, threads=2), path, run_json, "What is this?", photos[:2])
 
 
+def test_processors_of_other_kinds(tmp_path: Path, photos: list[Path], run_json: RunJson) -> None:
+    """Both sides are given, or a square is made first; white shines through what is transparent."""
+    clear = photo(50, 30, mode="RGB")
+    clear.putalpha(photo(50, 30, 1, "L"))
+    clear.save(tmp_path / "clear.png")
+    sides = {"height": SIZE, "width": SIZE}
+    for number, processor in enumerate(
+        (
+            {"image_processor_type": "SiglipImageProcessor", "size": sides},
+            {"image_processor_type": "LlavaImageProcessor", "crop_size": sides, "do_pad": True},
+        )
+    ):
+        folder = tmp_path / str(number)
+        _, checkpoint = tiny_llava(folder)
+        (checkpoint / "preprocessor_config.json").write_text(json.dumps(processor))
+        path = satchel.export(checkpoint, folder / "a.satchel", recipe="fp32", context=256)
+        llm = satchel.LLM(path, threads=2)
+        for image in (*photos[:3], tmp_path / "clear.png"):
+            agree(llm, path, run_json, "What is it?", [image], raw=True)
+
+
 def test_very_long_pictures(tmp_path: Path, llava: Path, run_json: RunJson) -> None:
     """Of which the middle alone is resized: the rest would be 100 MB of pixels."""
     pixels = np.random.default_rng(0).integers(0, 256, (3, 120_000, 3), dtype=np.uint8)
@@ -205,6 +226,8 @@ DAMAGE: dict[str, list[dict[str, Any]]] = {
         {"preprocessing": None},
         {"preprocessing.resize": 0},
         {"preprocessing.resize": 1 << 60},
+        {"preprocessing.resize": [28]},
+        {"preprocessing.square": 1},
         {"preprocessing.crop": [28]},
         {"preprocessing.crop": [56, 56]},
         {"preprocessing.mean": [0, 0]},

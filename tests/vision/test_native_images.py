@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 from PIL import Image
+from transformers.image_transforms import convert_to_rgb
 
 from satchel import _native
 from satchel.errors import InputError
@@ -27,6 +28,8 @@ def check(data: bytes) -> NDArray[np.uint8]:
     wanted = np.asarray(open_image(data, "it").convert("RGB"))
     found = _native.read_image(data, "it")
     np.testing.assert_array_equal(found, wanted)
+    on_white = convert_to_rgb(open_image(data, "it"), return_numpy=True)
+    np.testing.assert_array_equal(_native.read_image(data, "it", on_white=True), on_white)
     return found
 
 
@@ -100,6 +103,15 @@ def test_pngs_of_every_kind(depth: int, colour: int, level: int, interlaced: int
         palette = rng.integers(0, 256, 3 * (200 if depth == 8 else 2**depth), np.uint8).tobytes()
         more = {"palette": palette, "level": level, "interlaced": interlaced}
         check(png(rows, width, height, depth, colour, **more))
+        if colour in (0, 2, 3):  # what is transparent: a colour, or each of the palette's
+            size = {0: 2, 2: 6, 3: int(rng.integers(1, len(palette) // 3 + 1))}[colour]
+            for clear in (
+                bytes([0, 7] * (size // 2)),
+                rng.integers(0, 256, size, np.uint8).tobytes(),
+            ):
+                if len(clear) == size:
+                    more["chunks"] = [(b"tRNS", clear)]
+                    check(png(rows, width, height, depth, colour, **more))
 
 
 @pytest.mark.parametrize("subsampling", [0, 1, 2])
@@ -233,3 +245,22 @@ def test_what_a_model_sees_is_pillows(interpolation: str) -> None:
         one = Preprocessing(64, (56, 48), interpolation=interpolation)
         assert np.prod(one.scaled_size(*size)) > 1 << 24
         np.testing.assert_array_equal(one.prepare(image), by_pillow(one, image, 1 << 24))
+
+
+@pytest.mark.parametrize("interpolation", ["bilinear", "bicubic", "lanczos"])
+def test_sides_are_made_in_pillows_order(interpolation: str) -> None:
+    """A picture that becomes much lower is made lower first, and that rounds apart."""
+    resampling = getattr(Image.Resampling, interpolation.upper())
+    for size in ((47, 64), (64, 47), (50, 50), (40, 90), (9, 40)):
+        image = Image.fromarray(pixels(*size))
+        for wanted in ((36, 40), (28, 38), (36, 20), (20, 45), (60, 80), (20, 80), (80, 20), size):
+            whole = np.asarray(image.resize(wanted, resampling))
+            found = _native.resize_part(np.asarray(image), wanted, (0, 0, *wanted), interpolation)
+            np.testing.assert_array_equal(found, whole)
+            area = (wanted[0] // 4, wanted[1] // 3, wanted[0] // 2, wanted[1] // 4)
+            found = _native.resize_part(np.asarray(image), wanted, area, interpolation)
+            left, top, width, height = area
+            np.testing.assert_array_equal(found, whole[top : top + height, left : left + width])
+    for area in ((0, 0, 37, 1), (-1, 0, 2, 2), (0, 0, 0, 1)):
+        with pytest.raises(ValueError, match="must lie inside"):
+            _native.resize_part(pixels(4, 4), (36, 36), area, interpolation)

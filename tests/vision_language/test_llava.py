@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
-from transformers import CLIPImageProcessorPil
+from transformers import CLIPImageProcessorPil, LlavaImageProcessorPil, SiglipImageProcessorPil
 
 import satchel
 from satchel.backends import find_targets
@@ -18,6 +19,8 @@ from satchel.cli.conversation import Conversation
 from satchel.cli.main import main
 from satchel.errors import CheckpointError, ConfigError, InputError
 from satchel.exporter import ExportOptions, prepare_export
+from satchel.remarks import Remark
+from satchel.vision_language.pictures import read_picture
 from satchel.vision_language.preprocess import ClipPreprocessing
 from support.tiny_llava import ROWS, SIZE, tiny_llava
 
@@ -47,12 +50,104 @@ def test_preprocessing_is_the_processors(size: int, width: int, height: int) -> 
         np.testing.assert_array_equal(ours.prepare(image), wanted)
 
 
+PLACES = [(64, 48), (47, 64), (20, 21), (1, 1), (300, 9)]  # width, height
+
+
+@pytest.mark.parametrize(("width", "height"), PLACES)
+@pytest.mark.parametrize("mode", ["RGBA", "LA", "P", "RGB", "L"])
+def test_white_shines_through_what_is_transparent(mode: str, width: int, height: int) -> None:
+    """Also where a palette, or one colour, says what that is."""
+    theirs = CLIPImageProcessorPil(
+        size={"shortest_edge": 28}, crop_size={"height": 28, "width": 28}
+    )
+    ours = ClipPreprocessing.from_processor(json.loads(theirs.to_json_string()), 28)
+    image = photo(width, height, mode="L" if mode == "LA" else "RGB").convert(mode)
+    if mode.endswith("A"):
+        image.putalpha(photo(width, height, 1, "L"))
+        file = io.BytesIO()
+        image.save(file, "PNG")
+    else:
+        seen = image.getpixel((0, 0))
+        file = io.BytesIO()
+        image.save(file, "PNG", transparency=seen)
+    opened = read_picture(file.getvalue())
+    wanted = theirs(opened, return_tensors="np").pixel_values[0].transpose(1, 2, 0)
+    np.testing.assert_array_equal(ours.prepare(opened), wanted)
+
+
+@pytest.mark.parametrize(("width", "height"), PLACES)
+def test_sides_that_are_given_and_squares(width: int, height: int) -> None:
+    """As SigLIP's processor has them, which LLaVA on Qwen2 comes with, and LLaVA's own."""
+    sides = {"height": 28, "width": 28}
+    theirs: list[Any] = [SiglipImageProcessorPil(size=sides)]
+    theirs.append(LlavaImageProcessorPil(size={"shortest_edge": 28}, crop_size=sides, do_pad=True))
+    theirs.append(CLIPImageProcessorPil(size={"height": 40, "width": 36}, crop_size=sides))
+    theirs.append(CLIPImageProcessorPil(size=28, crop_size=28))
+    theirs.append(CLIPImageProcessorPil(size=sides, do_center_crop=False))
+    for processor in theirs:
+        ours = ClipPreprocessing.from_processor(json.loads(processor.to_json_string()), 28)
+        ours = ClipPreprocessing.from_dict(json.loads(json.dumps(ours.to_dict())))
+        image = photo(width, height)
+        wanted = processor(image, return_tensors="np").pixel_values[0].transpose(1, 2, 0)
+        np.testing.assert_array_equal(ours.prepare(image), wanted)
+
+
+def test_processors_that_are_not_as_the_model_wants() -> None:
+    for fields, message in (
+        ({"do_normalize": False}, "do_normalize is false"),
+        ({"rescale_factor": 1.0}, "rescale_factor is 1.0"),
+        ({"do_center_crop": False}, "cuts out the whole"),
+        ({"crop_size": {"height": 30, "width": 28}}, r"cuts out \(30, 28\)"),
+        ({"size": "large"}, "size is 'large'"),
+        ({"size": {"shortest_edge": "28"}}, "size is {'shortest_edge': '28'}"),
+    ):
+        with pytest.raises(CheckpointError, match=message):
+            ClipPreprocessing.from_processor({"size": {"shortest_edge": 28}, **fields}, 28)
+    # Without any, towers are seen through the processor that they were published with.
+    assert ClipPreprocessing.from_processor({}, 28).resize == 28
+    assert ClipPreprocessing.from_processor({}, 28, is_clip=False).resize == (28, 28)
+
+
 @pytest.fixture(scope="module")
 def llava(tmp_path_factory: pytest.TempPathFactory) -> tuple[Any, Path, satchel.LLM]:
     folder = tmp_path_factory.mktemp("llava")
     model, checkpoint = tiny_llava(folder)
     path = satchel.export(checkpoint, folder / "llava.satchel", recipe="fp32", context=256)
     return model, path, satchel.LLM(path, threads=1)
+
+
+def test_memory_for_a_long_image_is_that_of_its_middle() -> None:
+    """Scaled as a whole, this one would have 5.6 billion pixels."""
+    import resource
+
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    seen = ClipPreprocessing(336, (336, 336)).prepare(Image.new("RGB", (50_000, 1), "red"))
+    assert seen.shape == (336, 336, 3)
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 200_000
+    with pytest.raises(InputError, match="50000 by 50000 pixels on its way"):
+        ClipPreprocessing(336, (336, 336), square=True).prepare(Image.new("RGB", (50_000, 1)))
+
+
+def test_how_images_are_prepared_may_lie_in_processor_config(tmp_path: Path) -> None:
+    """Where transformers 5 writes it; it goes before the older file."""
+    _, checkpoint = tiny_llava(tmp_path)
+    older = checkpoint / "preprocessor_config.json"
+    sides = {"height": SIZE, "width": SIZE}
+    inner = {"image_processor_type": "SiglipImageProcessor", "size": sides, "image_mean": [0.5] * 3}
+    newer = checkpoint / "processor_config.json"
+    for whole, wanted in (
+        ({"processor_class": "LlavaProcessor", "patch_size": 7}, SIZE),
+        ({"processor_class": "LlavaProcessor", "image_processor": inner}, [SIZE, SIZE]),
+    ):
+        newer.write_text(json.dumps(whole))
+        path = satchel.export(checkpoint, tmp_path / "a.satchel", overwrite=True, recipe="fp32")
+        about = satchel.load(path).metadata["images"]["preprocessing"]
+        assert about["resize"] == wanted
+    assert about["mean"] == [0.5] * 3
+    newer.unlink()
+    older.unlink()
+    with pytest.warns(Remark, match="has no preprocessor_config.json"):
+        satchel.export(checkpoint, tmp_path / "b.satchel", recipe="fp32")
 
 
 def pixels_of(*images: Image.Image) -> torch.Tensor:

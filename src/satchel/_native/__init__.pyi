@@ -11,7 +11,13 @@ from satchel._native import kernels, vulkan
 __all__ = ["Executor", "Instance", "Program", "Tokenizer", "kernels", "vulkan"]
 
 def ops() -> list[str]: ...
-def read_image(file: bytes, name: str) -> NDArray[np.uint8]: ...
+def read_image(file: bytes, name: str, on_white: bool = False) -> NDArray[np.uint8]: ...
+def resize_part(
+    pixels: NDArray[np.uint8],
+    size: tuple[int, int],
+    area: tuple[int, int, int, int],
+    interpolation: str,
+) -> NDArray[np.uint8]: ...
 def prepare_image(
     pixels: NDArray[np.uint8],
     resize: int,

@@ -11,7 +11,17 @@ import numpy as np
 
 from satchel.errors import CheckpointError, ProgramFormatError
 from satchel.vision_language.encoder import VisionEncoder
-from satchel.vision_language.preprocess import CLIP_MEAN, CLIP_STD, Frames, normalized
+from satchel.vision_language.preprocess import (
+    CLIP_MEAN,
+    CLIP_STD,
+    Frames,
+    edges,
+    in_rgb,
+    in_square,
+    normalized,
+    require_usual,
+    resized,
+)
 from satchel.vision_language.shown import Rows, View
 
 _BICUBIC = 3  # Pillow's number
@@ -45,12 +55,8 @@ class GridPreprocessing:
         processor: Mapping[str, Any], config: Mapping[str, Any], encoder: VisionEncoder
     ) -> GridPreprocessing:
         """From preprocessor_config.json, whose fields may be absent, and the model's own."""
-        for name in ("do_resize", "do_rescale", "do_normalize"):
-            if processor.get(name) is False:
-                raise CheckpointError(
-                    f"preprocessor_config.json: {name} is false, and must be true"
-                )
-        size = processor.get("size") or {}
+        require_usual(processor, ("do_resize", "do_rescale", "do_normalize"))
+        size = edges(processor, "size")
         tile = size.get("shortest_edge", size.get("height", encoder.size))
         if tile != encoder.size:
             raise CheckpointError(
@@ -89,13 +95,13 @@ class GridPreprocessing:
 
     def frames(self, image: Any, among: int = 1) -> Frames:
         """The whole first, and then tiles line by line; of several images the whole only."""
-        picture, tile = image.convert("RGB"), self.tile
+        picture, tile = in_rgb(image), self.tile
         width, height = picture.size
         if among > 1 and self.most is not None:
-            whole = self._in_square(picture).resize((tile, tile), self.resample)
+            whole = resized(in_square(picture, self.mean), (tile, tile), self.resample)
             return Frames([self._normalized(whole)], size=(height, width))
         rows, columns = self._grid(height, width)
-        parts = [picture.resize((tile, tile), self.resample)]
+        parts = [resized(picture, (tile, tile), self.resample)]
         large = self._padded(picture, rows * tile, columns * tile)
         for top in range(0, rows * tile, tile):
             for left in range(0, columns * tile, tile):
@@ -147,19 +153,9 @@ class GridPreprocessing:
             size = (width, min(math.ceil(have_height * across), height))
         else:
             size = (min(math.ceil(have_width * down), width), height)
-        scaled = picture.resize(size, self.resample)
+        scaled = resized(picture, size, self.resample)
         place = ((width - size[0]) // 2, (height - size[1]) // 2)
         return scaled.crop((-place[0], -place[1], width - place[0], height - place[1]))
-
-    def _in_square(self, picture: Any) -> Any:
-        """In the middle of a square of the mean colour."""
-        width, height = picture.size
-        most = max(width, height)
-        pixels = np.empty((most, most, 3), np.uint8)
-        pixels[:] = [int(channel * 255) for channel in self.mean]
-        top, left = (most - height) // 2, (most - width) // 2
-        pixels[top : top + height, left : left + width] = np.asarray(picture)
-        return _image(pixels)
 
     def _normalized(self, picture: Any) -> Rows:
         return normalized(np.asarray(picture), self.mean, self.std)
@@ -182,12 +178,6 @@ class GridPreprocessing:
             return height, width
         ratio = math.sqrt(height * width / (self.most * self.side**2))
         return (int(height // ratio), int(width // ratio)) if ratio > _SLACK else (height, width)
-
-
-def _image(pixels: Any) -> Any:
-    from PIL import Image
-
-    return Image.fromarray(pixels)
 
 
 def _scaled(rows: Rows, count: int, axis: int) -> Rows:

@@ -20,7 +20,16 @@ from satchel.graph.ir import Graph, Value
 from satchel.models.base import layer_norm, linear
 from satchel.models.config import ConfigReader
 from satchel.vision_language.encoder import finished_graph, siglip
-from satchel.vision_language.preprocess import Frames, normalized, one_by_one
+from satchel.vision_language.preprocess import (
+    HALF,
+    Frames,
+    edges,
+    in_rgb,
+    normalized,
+    one_by_one,
+    require_usual,
+    resized,
+)
 from satchel.vision_language.shown import View
 from satchel.vision_language.text_checkpoint import TextCheckpoint, configs, read_processor
 
@@ -42,8 +51,8 @@ class TilePreprocessing:
     longest: int
     tile: int
     split: bool = True
-    mean: tuple[float, ...] = (0.5, 0.5, 0.5)
-    std: tuple[float, ...] = (0.5, 0.5, 0.5)
+    mean: tuple[float, ...] = HALF
+    std: tuple[float, ...] = HALF
     resample: int = _LANCZOS
 
     def __post_init__(self) -> None:
@@ -55,24 +64,19 @@ class TilePreprocessing:
     @staticmethod
     def from_processor(config: Mapping[str, Any], size: int) -> TilePreprocessing:
         """From preprocessor_config.json, whose fields may be absent; ``size`` is the model's."""
-        for name in ("do_resize", "do_rescale", "do_normalize"):
-            if config.get(name) is False:
-                raise CheckpointError(
-                    f"preprocessor_config.json: {name} is false, and must be true"
-                )
-        longest = (config.get("size") or {}).get("longest_edge", 4 * size)
-        tile = (config.get("max_image_size") or {}).get("longest_edge", size)
+        require_usual(config, ("do_resize", "do_rescale", "do_normalize"))
+        longest = edges(config, "size").get("longest_edge", 4 * size)
+        tile = edges(config, "max_image_size").get("longest_edge", size)
         if tile != size:
             raise CheckpointError(
                 f"preprocessor_config.json has tiles of {tile}, and the model sees {size} x {size}"
             )
-        half = (0.5, 0.5, 0.5)
         return TilePreprocessing(
             longest,
             tile,
             config.get("do_image_splitting", True) is not False,
-            tuple(config.get("image_mean") or half),
-            tuple(config.get("image_std") or half),
+            tuple(config.get("image_mean") or HALF),
+            tuple(config.get("image_std") or HALF),
             config.get("resample", _LANCZOS),
         )
 
@@ -91,7 +95,7 @@ class TilePreprocessing:
 
     def frames(self, image: Any, among: int = 1) -> Frames:
         """All tiles of an image, and the whole of it in the size of one."""
-        picture = image.convert("RGB")
+        picture = in_rgb(image)
         picture = self._resized(picture, *self._scaled(*picture.size))
         tile, rows, columns = self.tile, 0, 0
         parts = []
@@ -126,7 +130,7 @@ class TilePreprocessing:
         return one_by_one(frames, rows)
 
     def _resized(self, picture: Any, width: int, height: int) -> Any:
-        return picture.resize((width, height), resample=self.resample)
+        return resized(picture, (width, height), self.resample)
 
     def _scaled(self, width: int, height: int) -> tuple[int, int]:
         """The longer side is ``longest``; the other is even."""

@@ -33,10 +33,10 @@ class LlavaTower:
 
     def __init__(self, config: Mapping[str, Any], processor: Mapping[str, Any]) -> None:
         vision, text = configs(config)
-        read = _ENCODERS.get(str(vision.get("model_type")))
+        seeing = str(vision.get("model_type", "clip_vision_model"))
+        read = _ENCODERS.get(seeing)
         if read is None:
-            known = "CLIP or SigLIP"
-            raise ConfigError(f"images are seen by {known}, not by {vision.get('model_type')!r}")
+            raise ConfigError(f"images are seen by CLIP or SigLIP, not by {seeing!r}")
         self.kind = str(config.get("model_type", LLAVA))
         one = self.kind == LLAVA_ONEVISION
         chosen = config.get("vision_feature_layer", -1 if one else -2)
@@ -56,7 +56,8 @@ class LlavaTower:
         self.token = token
         self.preprocessing: ClipPreprocessing | GridPreprocessing
         if self.kind == LLAVA:
-            self.preprocessing = ClipPreprocessing.from_processor(processor, self.encoder.size)
+            seen, is_clip = self.encoder.size, self.encoder.is_clip
+            self.preprocessing = ClipPreprocessing.from_processor(processor, seen, is_clip)
         else:
             if self.rows != self.encoder.patches:
                 raise ConfigError("tiles with a row of their own are not supported")

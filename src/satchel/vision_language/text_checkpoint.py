@@ -14,6 +14,7 @@ from satchel.checkpoints.jsonfile import read_json_if_there
 from satchel.checkpoints.overlay import FloatTensor
 from satchel.errors import CheckpointError, ConfigError
 from satchel.quantize.superblocks import KeptRows
+from satchel.remarks import remark
 
 
 @dataclass(frozen=True)
@@ -92,6 +93,16 @@ def configs(config: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
 
 
 def read_processor(checkpoint: Checkpoint) -> dict[str, Any]:
-    """preprocessor_config.json beside the weights; empty if there is none."""
+    """How images are prepared, from beside the weights; empty if nothing says it.
+
+    processor_config.json has it among the rest of a processor, and goes before
+    preprocessor_config.json, as transformers reads them.
+    """
     folder = checkpoint.path if checkpoint.path.is_dir() else checkpoint.path.parent
-    return read_json_if_there(folder / "preprocessor_config.json") or {}
+    inner = read_json_if_there(folder / "processor_config.json").get("image_processor")
+    if isinstance(inner, dict):
+        return inner
+    found = read_json_if_there(folder / "preprocessor_config.json")
+    if not found:
+        remark(f"{folder} has no preprocessor_config.json: images are prepared as is usual.")
+    return found
