@@ -53,14 +53,14 @@ def test_transcriptions_and_translations(hearing: Running) -> None:
         language="de",
         timestamp_granularities=["word", "segment"],
     )
-    assert (whole.language, whole.task, whole.duration) == ("de", "transcribe", 3.0)
+    assert (whole.language, whole.task, whole.duration) == ("german", "transcribe", 3.0)
     assert whole.segments is not None and isinstance(whole.words, list)
     vtt: Any = audio.transcriptions.create(model="ears", file=recording(), response_format="vtt")
     assert vtt.startswith("WEBVTT")
     told: Any = audio.translations.create(
         model="ears", file=recording(), response_format="verbose_json"
     )
-    assert told.task == "translate"
+    assert (told.task, told.language) == ("translate", "english")
     assert [m.id for m in hearing.client.models.list()] == ["ears"]
     assert hearing.client.models.retrieve("ears").meta["speech"] is True
 
@@ -69,6 +69,9 @@ def test_a_stream_tells_segments_as_they_are_heard(hearing: Running) -> None:
     audio: Any = hearing.client.audio.transcriptions
     whole = audio.create(model="ears", file=recording(40), response_format="verbose_json")
     assert len(whole.segments) > 1
+    seeks = [segment.seek for segment in whole.segments]
+    assert seeks[0] == 0 and seeks == sorted(seeks)
+    assert all(segment.seek / 100 <= segment.start for segment in whole.segments)
     *deltas, done = audio.create(model="ears", file=recording(40), stream=True)
     assert [event.type for event in deltas] == ["transcript.text.delta"] * len(whole.segments)
     assert [event.delta for event in deltas] == [segment.text for segment in whole.segments]
@@ -116,6 +119,39 @@ def test_what_is_wrong_is_told(hearing: Running) -> None:
     assert httpx.post(place, files={"other": b"x"}).json()["error"]["param"] == "file"
     large = httpx.post(place, files={"file": b"x" * (33 << 20)})
     assert large.status_code == 413
+
+
+def test_what_is_damaged_is_told_with_the_text(hearing: Running) -> None:
+    cut = recording().getvalue()[:50_000]
+    audio: Any = hearing.client.audio.transcriptions
+    for format in ("json", "verbose_json"):
+        said = audio.create(model="ears", file=cut, response_format=format)
+        assert said.remarks == ["the file is cut off: 52% of it is there, and is transcribed."]
+    *_, done = audio.create(model="ears", file=cut, stream=True)
+    assert len(done.remarks) == 1
+    assert not hasattr(audio.create(model="ears", file=recording()), "remarks")
+
+
+def test_forms_as_other_clients_write_them(hearing: Running) -> None:
+    """.NET's writes names without quotation marks."""
+    parts = [b"Content-Disposition: form-data; name=model\r\n\r\nears"]
+    parts += [b"Content-Disposition: form-data; name=response_format\r\n\r\nvtt"]
+    named = b"form-data; name=file; filename=a.wav; filename*=utf-8''a.wav"
+    parts += [b"Content-Disposition: " + named + b"\r\n\r\n" + recording().getvalue()]
+    body = b"".join(b"--b\r\n" + part + b"\r\n" for part in parts) + b"--b--\r\n"
+    kind = {"content-type": 'multipart/form-data; boundary="b"'}
+    place = f"{hearing.url}/v1/audio/transcriptions"
+    assert httpx.post(place, content=body, headers=kind, timeout=60).text.startswith("WEBVTT")
+    audio: Any = hearing.client.audio.transcriptions
+    for wanted, format in (("char", "verbose_json"), ("word", "json")):
+        with pytest.raises(openai.BadRequestError) as told:
+            audio.create(
+                model="ears",
+                file=recording(),
+                response_format=format,
+                timestamp_granularities=[wanted],
+            )
+        assert told.value.param == "timestamp_granularities"
 
 
 def test_servers_without_ears_say_so(server: Running) -> None:

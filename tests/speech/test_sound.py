@@ -5,7 +5,9 @@ from __future__ import annotations
 import io
 import os
 import struct
+import threading
 import tracemalloc
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -160,6 +162,80 @@ def test_bad_sound_is_told(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe.wav")
     with pytest.raises(InputError, match="is a device or a pipe"):
         open_sound(tmp_path / "pipe.wav")
+
+
+@pytest.mark.parametrize("told", [0, 1000])
+@pytest.mark.parametrize("before", [b"", b"LIST" + struct.pack("<I", 5) + b"hello\0"])
+def test_a_header_that_was_never_finished(told: int, before: bytes, tmp_path: Path) -> None:
+    """A recorder that is killed leaves its header as it was: the samples are there all the same."""
+    file = io.BytesIO()
+    soundfile.write(file, voice(3), RATE, "PCM_16", format="WAV")
+    data = file.getvalue()
+    wanted = np.concatenate(list(open_sound(data).blocks()))
+    at = data.index(b"data")
+    data = data[:at] + before + b"data" + struct.pack("<I", told) + data[at + 8 :]
+    path = tmp_path / "killed.wav"
+    path.write_bytes(data)
+    for source in (path, io.BytesIO(data), data):
+        with pytest.warns(Remark, match="has a header that"):
+            opened = open_sound(source)
+        assert opened.seconds == 3 and len(opened.told) == 1
+        np.testing.assert_array_equal(np.concatenate(list(opened.blocks())), wanted)
+    # Other chunks behind the samples are no sound.
+    path.write_bytes(file.getvalue() + b"LIST" + struct.pack("<I", 6) + b"after\0")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert open_sound(path).seconds == 3
+
+
+def test_whole_compressed_files_are_not_called_damaged(tmp_path: Path) -> None:
+    for kind, subtype in (("MP3", None), ("OGG", "VORBIS"), ("OGG", "OPUS"), ("FLAC", None)):
+        for seconds in (0.5, 3.3):
+            soundfile.write(tmp_path / "a", voice(seconds), RATE, subtype, format=kind)
+            with warnings.catch_warnings():
+                warnings.simplefilter("error")
+                heard = sum(map(len, open_sound(tmp_path / "a").blocks()))
+            assert heard == pytest.approx(seconds * RATE, abs=0.1 * RATE)
+
+
+def test_open_files_of_all_kinds(tmp_path: Path) -> None:
+    """Also those that can be read once only."""
+    path = tmp_path / "a.wav"
+    soundfile.write(path, voice(1), RATE, "FLOAT")
+    data = path.read_bytes()
+    out, into = os.pipe()
+    writing = threading.Thread(target=lambda: (os.write(into, data), os.close(into)))
+    writing.start()
+    with os.fdopen(out, "rb") as pipe, path.open("rb") as file:
+        for source in (data, io.BytesIO(data), file, pipe):
+            made = np.concatenate(list(open_sound(source).blocks()))
+            np.testing.assert_array_equal(made, voice(1))
+    writing.join()
+    with pytest.raises(InputError, match="the open file cannot be read"):
+        open_sound(file)
+    with path.open(errors="replace") as text, pytest.raises(InputError, match="has text in it"):
+        open_sound(text)  # type: ignore[arg-type]
+    with pytest.raises(InputError, match="is empty"):
+        open_sound(b"")
+    with pytest.raises(InputError, match="cannot be opened .File name too long"):
+        open_sound("a" * 5000)
+    (tmp_path / "a.raw").write_bytes(bytes(1000))
+    with pytest.raises(InputError, match="has no header that tells its rate"):
+        open_sound(tmp_path / "a.raw")
+
+
+def test_arrays_that_are_not_as_they_should_be() -> None:
+    sound = voice(0.1)
+    np.testing.assert_array_equal(sound_of(sound, 16000.0).samples, sound)
+    for wrong, rate, message in (
+        (sound, 44100.5, "44100.5 samples a second"),
+        (sound, "16000", "'16000' samples a second"),
+        (np.stack([sound, sound]), RATE, "has 1,600 channels"),
+        ((sound * 32767).astype(int).tolist(), RATE, "whole numbers of 64 bits"),
+        ((sound, 16000), RATE, "not an array of samples"),
+    ):
+        with pytest.raises(InputError, match=message):
+            sound_of(wrong, rate)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("kind", ["FLAC", "OGG", "MP3", "AIFF", "W64", "AU", "RF64"])

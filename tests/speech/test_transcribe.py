@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import threading
+import types
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -18,6 +22,7 @@ import satchel
 from satchel import _native
 from satchel.cli.main import main
 from satchel.errors import ConfigError, InputError
+from satchel.speech.result import Segment
 from satchel.speech.transcriber import SegmentStream
 from speech.test_sound import voice
 from support.tiny_whisper import ENGLISH, export_tiny
@@ -179,6 +184,82 @@ def test_what_cannot_be_done_is_told(program: Path, recording: Path, tmp_path: P
         only.transcribe(recording, task="translate")
     with pytest.raises(ConfigError, match="English only"):
         only.transcribe(recording, language="de")
+
+
+@pytest.mark.parametrize(
+    "choices",
+    [
+        {"temperatures": "0"},
+        {"language": 5},
+        {"prompt": ["a"]},
+        {"patience": float("nan")},
+        {"patience": float("inf"), "beams": 2},
+        {"beams": 2.5},
+        {"beams": True},
+        {"seed": -1},
+        {"length_penalty": "a"},
+        {"compression_limit": "none"},
+    ],
+)
+def test_options_of_a_wrong_kind(choices: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError, match="must be"):
+        satchel.SpeechOptions(**choices)
+
+
+def test_one_temperature_is_all_of_them(program: Path) -> None:
+    assert satchel.SpeechOptions(temperatures=0.5).temperatures == (0.5,)  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match="options is {'beams': 2}"):
+        satchel.Transcriber(program, 1, {"beams": 2})  # type: ignore[arg-type]
+
+
+def test_what_the_model_cannot_do_is_told_before_a_recording_is_read(tmp_path: Path) -> None:
+    class Long:
+        name, seconds = "hours", None
+
+        def blocks(self) -> Iterator[np.ndarray]:
+            raise AssertionError("it was read")
+
+    _, english = export_tiny(tmp_path, vocab_size=ENGLISH)
+    for choices in ({"language": "de"}, {"task": "translate"}):
+        with pytest.raises(ConfigError, match="English only"):
+            satchel.Transcriber(english, 1).transcribe(Long(), **choices)
+
+
+def test_a_microphone_until_ctrl_c(
+    program: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What was said just before is not lost."""
+    opened: list[Any] = []
+
+    class InputStream:
+        """Somebody speaks for a second and has not paused when Ctrl-C comes."""
+
+        def __init__(self, rate: int, block: int, device: object, **given: Any) -> None:
+            opened.append(device)
+            self.keep, self.block = given["callback"], block
+
+        def __enter__(self) -> None:
+            for part in np.split(0.3 * np.sin(np.arange(10 * self.block)).astype(np.float32), 10):
+                self.keep(part[:, None], self.block, None, None)
+            threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT)).start()
+
+        def __exit__(self, *_: object) -> None: ...
+
+    fake = types.SimpleNamespace(InputStream=InputStream, PortAudioError=OSError)
+    monkeypatch.setitem(sys.modules, "sounddevice", fake)
+    heard: list[float] = []
+
+    def keep(transcriber: Any, sound: Any, **_: Any) -> list[Segment]:
+        heard.append(len(sound) / 16000)
+        return [Segment(0, 1, " Said.", [], 0, 0, 0, 0)]
+
+    monkeypatch.setattr(satchel.Transcriber, "stream", keep)
+    assert main(["transcribe", str(program), "--microphone", "--device", "3"]) == 0
+    assert opened == [3] and heard == [1.0]
+    assert capsys.readouterr().out == "Said.\n"
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    assert main(["transcribe", str(program), "a.wav", "--device", "3"]) == 2
+    assert "--device names a microphone" in capsys.readouterr().err
 
 
 def test_the_command(

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+import signal
+import threading
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
@@ -74,7 +76,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--microphone", action="store_true", help="listen until Ctrl-C, in place of AUDIO"
     )
-    parser.add_argument("--device", metavar="NAME", help="which microphone (the usual one)")
+    parser.add_argument(
+        "--device", metavar="NAME", help="which microphone, by name or number (the usual one)"
+    )
     add_program_options(parser)
 
 
@@ -87,6 +91,8 @@ def execute(arguments: argparse.Namespace) -> int:
         raise UsageError(f"{many} to listen to", "Give AUDIO, or --microphone.")
     if arguments.microphone and (arguments.format != "txt" or arguments.output or arguments.json):
         raise UsageError("the microphone gives plain text", "Leave out --format, -o and --json.")
+    if arguments.device is not None and not arguments.microphone:
+        raise UsageError("--device names a microphone", "Give --microphone, or leave it out.")
     with wrong_usage():
         options = SpeechOptions(
             language=arguments.language,
@@ -220,9 +226,20 @@ def _keeping(stream: SegmentStream, kept: list[Segment]) -> Iterator[Segment]:
 
 
 def _listen(transcriber: Transcriber, arguments: argparse.Namespace) -> None:
+    """Ctrl-C ends the listening, and what was said until then is still written; two end all."""
     from satchel.speech.microphone import microphone_blocks, pieces
 
-    say("Listening; Ctrl-C ends it.")
-    for piece in pieces(microphone_blocks(arguments.device)):
-        for line in lines_of(transcriber.stream(piece), "txt"):
-            emit_answer(line)
+    ended = threading.Event()
+
+    def end(_signal: int, _frame: object) -> None:
+        ended.set()
+        signal.signal(signal.SIGINT, before)
+
+    before = signal.signal(signal.SIGINT, end)
+    try:
+        say("Listening; Ctrl-C ends it.")
+        for piece in pieces(microphone_blocks(arguments.device, ended)):
+            for line in lines_of(transcriber.stream(piece), "txt"):
+                emit_answer(line)
+    finally:
+        signal.signal(signal.SIGINT, before)

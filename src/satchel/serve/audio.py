@@ -19,11 +19,13 @@ from satchel.serve.listing import listed
 from satchel.serve.settings import Settings
 from satchel.speech.formats import written
 from satchel.speech.result import Segment, Transcription
+from satchel.speech.tokens import LANGUAGES
 from satchel.speech.transcriber import SpeechOptions, Transcriber
 
 FORMATS = ("json", "text", "srt", "verbose_json", "vtt")
 BODY_TIMES = 4  # a recording may be so much larger than other requests
-_NAME = re.compile(rb'\bname="([^"]*)"')
+GRANULARITIES = ("segment", "word")
+_NAME = re.compile(rb'\bname=(?:"([^"]*)"|([^\s;"]+))')  # .NET writes no quotation marks
 
 
 @dataclass(frozen=True)
@@ -77,6 +79,10 @@ class AudioEndpoints:
                 400, f"response_format is one of {', '.join(FORMATS)}", param="response_format"
             )
         options = read_options(form, task)
+        if options.words and format != "verbose_json":
+            raise ApiError(
+                400, "times of words are in verbose_json alone", param="timestamp_granularities"
+            )
         streamed = form.one("stream").lower() in ("true", "1")
         if streamed and format not in ("json", "text"):
             raise ApiError(400, "a stream has no response_format but json", param="stream")
@@ -89,9 +95,10 @@ class AudioEndpoints:
         said = await unless_gone(request.receive, whole, hearing.cancel)
         if format in ("text", "srt", "vtt"):
             return PlainTextResponse(written(said, "txt" if format == "text" else format))
+        remarks = {"remarks": hearing.remarks} if hearing.remarks else {}
         if format == "json":
-            return Json({"text": said.text.strip()})
-        return Json(verbose(said, task, options.words))
+            return Json({"text": said.text.strip(), **remarks})
+        return Json({**verbose(said, task, options.words), **remarks})
 
     def _begin(self, name: str, form: Form, options: SpeechOptions) -> Hearing:
         turn, limit = self._turns[name], self.settings.time_limit
@@ -137,7 +144,8 @@ async def _stream(request: Request, hearing: Hearing, settings: Settings) -> Res
         async for segment in segments:
             text += segment.text
             yield {"type": "transcript.text.delta", "delta": segment.text}
-        yield {"type": "transcript.text.done", "text": text.strip()}
+        remarks = {"remarks": hearing.remarks} if hearing.remarks else {}
+        yield {"type": "transcript.text.done", "text": text.strip(), **remarks}
 
     return EventStream(hearing, events, settings, EVENTS)
 
@@ -166,10 +174,11 @@ def read_form(body: bytes, content_type: str) -> Form:
         name = _NAME.search(head)
         if not separator or name is None:
             continue
-        if name[1] == b"file":
+        field = name[1] if name[1] is not None else name[2]
+        if field == b"file":
             file = content
         else:
-            key = name[1].decode("utf-8", "replace").removesuffix("[]")
+            key = field.decode("utf-8", "replace").removesuffix("[]")
             fields.setdefault(key, []).append(content.decode("utf-8", "replace"))
     if file is None:
         raise ApiError(400, "file is missing", param="file")
@@ -179,7 +188,14 @@ def read_form(body: bytes, content_type: str) -> Form:
 def read_options(form: Form, task: str) -> SpeechOptions:
     """How the recording is to be heard; temperature 0 tries higher ones where need be."""
     chosen: dict[str, Any] = {"task": task, "prompt": form.one("prompt")}
-    chosen["words"] = "word" in form.fields.get("timestamp_granularities", [])
+    wanted = form.fields.get("timestamp_granularities", [])
+    if not set(wanted) <= set(GRANULARITIES):
+        raise ApiError(
+            400,
+            f"timestamp_granularities are of {', '.join(GRANULARITIES)}",
+            param="timestamp_granularities",
+        )
+    chosen["words"] = "word" in wanted
     if form.one("language"):
         chosen["language"] = form.one("language")
     try:
@@ -195,7 +211,7 @@ def verbose(said: Transcription, task: str, words: bool) -> dict[str, Any]:
     """OpenAI's verbose_json."""
     document: dict[str, Any] = {
         "task": task,
-        "language": said.language,
+        "language": "english" if task == "translate" else LANGUAGES[said.language],
         "duration": said.seconds,
         "text": said.text.strip(),
         "segments": [_segment(number, each) for number, each in enumerate(said.segments)],
@@ -212,7 +228,7 @@ def verbose(said: Transcription, task: str, words: bool) -> dict[str, Any]:
 def _segment(number: int, segment: Segment) -> dict[str, Any]:
     return {
         "id": number,
-        "seek": 0,
+        "seek": segment.seek,
         "start": segment.start,
         "end": segment.end,
         "text": segment.text,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import io
 import threading
 import time
 from collections.abc import AsyncIterator
@@ -12,6 +11,7 @@ from starlette.concurrency import run_in_threadpool
 from starlette.requests import ClientDisconnect
 
 from satchel.serve.errors import ApiError
+from satchel.speech.audio import open_sound
 from satchel.speech.result import Segment, Transcription
 from satchel.speech.transcriber import SegmentStream, SpeechOptions, Transcriber
 
@@ -32,6 +32,7 @@ class Hearing:
         self._unwanted = threading.Event()
         self._latest = time.monotonic() + time_limit
         self._stream: SegmentStream | None = None
+        self.remarks: list[str] = []  # of damage, as far as it was heard
         self.task = asyncio.ensure_future(self._in_turn(transcriber, recording, options, turn))
         self.task.add_done_callback(self._ended)
 
@@ -55,7 +56,8 @@ class Hearing:
         self, transcriber: Transcriber, recording: bytes, options: SpeechOptions, turn: asyncio.Lock
     ) -> None:
         def work() -> None:
-            sound = io.BytesIO(recording)
+            sound = open_sound(recording)
+            self.remarks = sound.told
             self._stream = transcriber.stream(sound, progress=self._watch, options=options)
             for segment in self._stream:
                 self._loop.call_soon_threadsafe(self._segments.put_nowait, segment)

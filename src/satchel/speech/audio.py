@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import io
 import os
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO, Protocol
@@ -14,18 +16,25 @@ from numpy.typing import ArrayLike, NDArray
 from satchel.errors import InputError
 from satchel.remarks import remark
 from satchel.speech.mel import RATE, Sound
+from satchel.speech.sound_header import Finished, cut_off, size_of, unfinished_wav
 
 BLOCK_SECONDS = 30
 _PIECES = 4  # of a second, that a file is read by: where it is damaged, one of them is lost
 _MOST_VALUES = 1 << 22  # of a piece: a header may name any rate and number of channels
 LOWEST_RATE, HIGHEST_RATE = 1_000, 1_000_000
+_MOST_CHANNELS = 1024  # as libsndfile has it
+_UNCOUNTED_SECONDS = 0.25
 LOUDEST = 100.0  # times what sound may be; the model hears nothing, or what was never said, beyond
 _ZERO_CROSSINGS = 24  # of the resampler's filter, on each side
-_ADVICE = "Give a WAV, FLAC, OGG or MP3 file, or another that libsndfile reads."
+_ADVICE = (
+    "Give a WAV, FLAC, OGG or MP3 file, or another that libsndfile reads; "
+    "ffmpeg -i FILE talk.wav makes one of others."
+)
 # What libsndfile says of headers in its own words.
 _CLEARER = {
     "Internal error : SF_INFO struct incomplete.": "its header has no possible number of samples "
-    "a second"
+    "a second",
+    "File does not exist or is not a regular file (possibly a pipe?).": "it is cut off or damaged",
 }
 
 
@@ -69,12 +78,27 @@ class SoundFile:
 
     source: Path | BinaryIO
     name: str
-    _told: list[str] = field(default_factory=list, compare=False)  # long files are read twice
+    told: list[str] = field(default_factory=list, compare=False)  # of damage, each once
 
     @property
     def seconds(self) -> float | None:
         with self._opened() as file:
             return float(file.frames / file.samplerate)
+
+    def tell_damage(self) -> None:
+        """Say what the header shows of it."""
+        with self._bytes() as file:
+            if place := unfinished_wav(file):
+                told = int.from_bytes(_at(file, place, 4), "little")
+                what = "is not finished" if told == 0 else f"counts {told:,} bytes of samples only"
+                self._tell(f"{self.name} has a header that {what}: all that follows is read.")
+            elif missing := cut_off(file):
+                self._tell(f"{self.name} {missing}")
+
+    def _tell(self, text: str) -> None:
+        if text not in self.told:  # long files are read twice
+            self.told.append(text)
+            remark(text)
 
     def blocks(self) -> Iterator[Sound]:
         with self._opened() as file:
@@ -101,18 +125,36 @@ class SoundFile:
         if not read:
             raise InputError(f"{self.name} is damaged from its beginning on{damage}", _ADVICE)
         seconds, said = read / rate, file.frames / rate
-        if damage or said - seconds > 1:  # compressed files do not count to the last sample
+        # Compressed files do not count to the last sample, and what is cut off was told.
+        if not self.told and (damage or said - seconds > _UNCOUNTED_SECONDS):
             text = f"{self.name} says that it has {said:.1f} seconds, and {seconds:.1f} can be read"
-            if not self._told:
-                self._told.append(f"{text}{damage}: these are transcribed.")
-                remark(self._told[0])
+            self._tell(f"{text}{damage}: these are transcribed.")
 
-    def _opened(self) -> Any:
+    @contextmanager
+    def _bytes(self) -> Iterator[BinaryIO]:
+        if isinstance(self.source, Path):
+            with self.source.open("rb") as file:
+                yield file
+        else:
+            yield self.source
+
+    @contextmanager
+    def _opened(self) -> Iterator[Any]:
+        with self._bytes() as file:
+            place = unfinished_wav(file)
+            file.seek(0)
+            with self._sound(Finished(file, place) if place else file) as sound:
+                yield sound
+
+    def _sound(self, source: Any) -> Any:
         soundfile = _soundfile()
-        if not isinstance(self.source, Path):
-            self.source.seek(0)
         try:
-            file = soundfile.SoundFile(self.source)
+            file = soundfile.SoundFile(source)
+        except TypeError:  # its name says that it is nothing but samples
+            raise InputError(
+                f"{self.name} has no header that tells its rate and channels",
+                "Make a WAV file of it: sox -t raw -r RATE -e signed -b 16 -c 1 FILE talk.wav.",
+            ) from None
         except (RuntimeError, OSError) as error:
             # Without the name, which stands before it in the error itself.
             reason = getattr(error, "error_string", "") or str(error).rpartition("': ")[2]
@@ -136,77 +178,83 @@ def _soundfile() -> Any:
     return soundfile
 
 
-def open_sound(source: str | os.PathLike[str] | BinaryIO, name: str = "") -> SoundFile:
-    """A sound file, after a look at its header."""
+def open_sound(source: str | os.PathLike[str] | bytes | BinaryIO, name: str = "") -> SoundFile:
+    """A sound file, a file's bytes or an open file, after a look at its header."""
     if isinstance(source, (str, os.PathLike)):
-        path = Path(source).expanduser()
-        if not path.is_file():
-            there = "is a folder" if path.is_dir() else "is a device or a pipe"
-            what = there if path.exists() else "does not exist"
-            raise InputError(f"{name or path} {what}", "Give a sound file.")
-        if path.stat().st_size == 0:
-            raise InputError(f"{name or path} is empty", _ADVICE)
-        opened = SoundFile(path, name or str(path))
+        opened = SoundFile(_existing(Path(source).expanduser(), name), name or str(source))
     else:
-        opened = SoundFile(source, name or "the file")
+        opened = SoundFile(_seekable(source), name or "the file")
+    with opened._bytes() as file:
+        if size_of(file) == 0:
+            raise InputError(f"{opened.name} is empty", _ADVICE)
     if opened.seconds == 0:
         raise InputError(f"{opened.name} has no sound in it", "Record it again.")
-    if isinstance(opened.source, Path):
-        with opened.source.open("rb") as file:
-            _tell_truncation(file, opened.source.stat().st_size, opened.name)
+    opened.tell_damage()
     return opened
 
 
-def _tell_truncation(file: BinaryIO, size: int, name: str) -> None:
-    """libsndfile reads what is there of a file and says nothing of what is missing."""
-    told = told_size(file.read(64))
-    if size < told:
-        remark(f"{name} is cut off: {size / told:.0%} of it is there, and is transcribed.")
-    file.seek(0)
-    if file.read(4) == b"OggS":
-        file.seek(max(0, size - (1 << 17)))  # a page has at most half of that
-        _, _, page = file.read().rpartition(b"OggS")
-        if len(page) < 2 or not page[1] & 4:  # the last page of a stream says that it is
-            remark(f"{name} is cut off: what is there of it is transcribed.")
+def _existing(path: Path, name: str) -> Path:
+    try:
+        if path.is_file():
+            return path
+        there = "is a folder" if path.is_dir() else "is a device or a pipe"
+        what = there if path.exists() else "does not exist"
+    except OSError as error:  # such as a name that is too long
+        what = f"cannot be opened ({error.strerror})"
+    raise InputError(f"{name or str(path)[:80]} {what}", "Give a sound file.")
 
 
-def told_size(head: bytes) -> int:
-    """The size of a file of plain samples, as its header tells it; 0 if that is not known.
-
-    >>> told_size(b"RIFF" + (36).to_bytes(4, "little") + b"WAVE")
-    44
-    """
-    little, big = (int.from_bytes(head[4:8], order) for order in ("little", "big"))
-    if head[:4] == b"RF64" and head[12:16] == b"ds64":
-        return 8 + int.from_bytes(head[20:28], "little")
-    if head[:4] == b"riff":  # Sony's Wave64
-        return int.from_bytes(head[16:24], "little")
-    if head[:4] == b".snd":
-        told, before = int.from_bytes(head[8:12], "big"), big
-    elif head[:4] in (b"RIFF", b"FORM"):
-        told, before = little if head[:1] == b"R" else big, 8
-    else:
-        return 0
-    # Programs that write to a pipe do not know the size.
-    return told + before if told < 0xFFFFFF00 else 0
+def _seekable(source: bytes | BinaryIO) -> BinaryIO:
+    """Something that can be read as often as need be."""
+    if isinstance(source, (bytes, bytearray, memoryview)):
+        return io.BytesIO(source)
+    try:
+        if source.seekable() and isinstance(source.read(0), bytes):
+            return source
+        data = source.read()
+    except (AttributeError, ValueError, OSError) as error:  # closed, or not what it seems
+        raise InputError(f"the open file cannot be read ({error})", "Open it again.") from None
+    if not isinstance(data, bytes):
+        raise InputError("the open file has text in it", 'Open it with "rb".')
+    return io.BytesIO(data)
 
 
-def check_rate(rate: int, name: str) -> None:
-    if not LOWEST_RATE <= rate <= HIGHEST_RATE:
+def _at(file: BinaryIO, place: int, count: int) -> bytes:
+    file.seek(place)
+    return file.read(count)
+
+
+def check_rate(rate: float, name: str) -> int:
+    if not (isinstance(rate, (int, float, np.number)) and LOWEST_RATE <= rate <= HIGHEST_RATE):
         raise InputError(
-            f"{name} has {rate} samples a second",
+            f"{name} has {rate!r} samples a second",
             f"Give sound with {LOWEST_RATE} to {HIGHEST_RATE} of them.",
         )
+    if int(rate) != rate:
+        raise InputError(f"{name} has {rate} samples a second", "Give a whole number of them.")
+    return int(rate)
 
 
-def sound_of(samples: ArrayLike, rate: int = RATE, name: str = "the sound") -> SoundArray:
+def sound_of(samples: ArrayLike, rate: float = RATE, name: str = "the sound") -> SoundArray:
     """Samples in memory as a recording; whole numbers are brought to -1 … 1."""
-    array = np.asarray(samples)
-    check_rate(rate, name)
+    rate = check_rate(rate, name)
+    try:
+        array = np.asarray(samples)
+    except ValueError:  # of rows with different lengths
+        array = np.zeros(0, object)
     if array.ndim not in (1, 2) or array.dtype.kind not in "fiu" or not array.size:
         raise InputError(
             f"{name} is not an array of samples: {array.dtype} {list(array.shape)}",
             "Give floats or whole numbers [samples] or [samples, channels].",
+        )
+    if array.ndim == 2 and array.shape[1] > _MOST_CHANNELS:
+        raise InputError(
+            f"{name} has {array.shape[1]:,} channels", "Give [samples, channels]: transpose it."
+        )
+    if array.dtype.kind != "f" and array.dtype.itemsize == 8:
+        raise InputError(
+            f"{name} has whole numbers of 64 bits, which do not say how loud the loudest one is",
+            "Convert them, for example with numpy's astype('int16').",
         )
     if array.dtype.kind != "f":
         limits = np.iinfo(array.dtype)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import queue
+import threading
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -16,6 +18,7 @@ _PAUSE = 7  # blocks without speech that end a piece
 _BEFORE = 3  # blocks kept from before speech begins
 _LOUDER = 3.0  # speech is so much louder than what is heard without it
 _LEAST = 1e-3
+_LOOK_SECONDS = 0.2  # whether it is to end
 
 
 def pieces(blocks: Iterable[Sound]) -> Iterator[Sound]:
@@ -45,8 +48,8 @@ def pieces(blocks: Iterable[Sound]) -> Iterator[Sound]:
         yield np.concatenate(waiting)
 
 
-def microphone_blocks(device: str | None = None) -> Iterator[Sound]:
-    """Blocks of the machine's microphone, until nobody asks any more."""
+def microphone_blocks(device: str | None, ended: threading.Event) -> Iterator[Sound]:
+    """Blocks of a microphone, by a part of its name or its number, until it is ``ended``."""
     try:
         import sounddevice
     except ImportError:
@@ -60,13 +63,17 @@ def microphone_blocks(device: str | None = None) -> Iterator[Sound]:
     def keep(block: Any, _frames: int, _time: Any, _status: Any) -> None:
         heard.put(block[:, 0].copy())
 
+    chosen = int(device) if device is not None and device.isdecimal() else device
     try:
         with sounddevice.InputStream(
-            RATE, BLOCK, device, channels=1, dtype="float32", callback=keep
+            RATE, BLOCK, chosen, channels=1, dtype="float32", callback=keep
         ):
-            while True:
-                yield heard.get()
+            while not ended.is_set():
+                with suppress(queue.Empty):
+                    yield heard.get(timeout=_LOOK_SECONDS)
     except (sounddevice.PortAudioError, ValueError) as error:
         raise InputError(
             f"the microphone cannot be used ({error})", "Choose another with --device NAME."
         ) from None
+    while not heard.empty():  # what was said while a text was found
+        yield heard.get()

@@ -28,6 +28,7 @@ class Segment:
     mean_log_probability: float
     compression: float
     no_speech: float
+    seek: int = 0  # where its window begins, in hundredths of a second
     words: list[Word] = field(default_factory=list)  # if they were asked for
 
     def to_dict(self) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 from satchel.errors import ConfigError
@@ -117,13 +118,17 @@ class Tokens:
 
 
 def language_code(name: str) -> str:
-    """
+    """A code or a name; of a country's way to speak it, the language.
+
     >>> language_code("German"), language_code("de"), language_code("Castilian")
     ('de', 'de', 'es')
+    >>> language_code("pt-BR"), language_code("zh_TW")
+    ('pt', 'zh')
     """
     wanted = name.strip().lower()
+    language = re.split("[-_]", wanted)[0]
     by_name = {full: code for code, full in LANGUAGES.items()} | _ALSO
-    code = wanted if wanted in LANGUAGES else by_name.get(wanted)
+    code = language if language in LANGUAGES else by_name.get(wanted)
     if code is None:
         raise ConfigError(
             f"there is no language {name!r}",

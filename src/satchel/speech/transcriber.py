@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import threading
 from collections.abc import Callable, Iterator
@@ -27,7 +28,7 @@ FRAME_SECONDS = STEP / RATE
 TASKS = ("transcribe", "translate")
 MOST_BEAMS = 16
 
-Audio = str | os.PathLike[str] | BinaryIO | ArrayLike
+Audio = str | os.PathLike[str] | bytes | BinaryIO | ArrayLike
 Progress = Callable[[float, float], None]  # seconds done, seconds in all
 
 
@@ -59,6 +60,9 @@ class SpeechOptions:
     seed: int = 0
 
     def __post_init__(self) -> None:
+        if isinstance(self.temperatures, (int, float)):  # openai-whisper takes one, too
+            object.__setattr__(self, "temperatures", (self.temperatures,))
+        self._check_kinds()
         if self.task not in TASKS:
             raise ConfigError(f"there is no task {self.task!r}", f"Tasks: {', '.join(TASKS)}.")
         if not 1 <= self.beams <= MOST_BEAMS or not 1 <= self.samples <= MOST_BEAMS:
@@ -71,6 +75,29 @@ class SpeechOptions:
             raise ConfigError("temperatures are numbers from 0 to 2", "For example 0,0.2,0.4.")
         if self.language is not None:
             language_code(self.language)
+
+    def _check_kinds(self) -> None:
+        """Python's callers may give anything."""
+        limits = (self.compression_limit, self.log_probability_limit, self.no_speech_limit)
+        for name, kind, values in (
+            ("language", "a text", [self.language or ""]),
+            ("task", "a text", [self.task]),
+            ("prompt", "a text", [self.prompt or ""]),
+            ("temperatures", "numbers", list(self.temperatures)),
+            ("patience", "a number", [self.patience]),
+            ("length_penalty", "a number", [self.length_penalty or 0]),
+            ("a limit", "a number", [0 if limit is None else limit for limit in limits]),
+            ("beams", "a whole number", [self.beams]),
+            ("samples", "a whole number", [self.samples]),
+            ("seed", "a whole number from 0 on", [self.seed]),
+        ):
+            wanted = str if kind == "a text" else int if "whole" in kind else (int, float)
+            for value in values:
+                good = isinstance(value, wanted) and not isinstance(value, bool)
+                if not good or (isinstance(value, float) and not math.isfinite(value)):
+                    raise ConfigError(f"{name} is {value!r}, and must be {kind}")
+        if self.seed < 0:
+            raise ConfigError(f"seed is {self.seed}, and must be 0 or more")
 
 
 class Transcriber:
@@ -89,7 +116,7 @@ class Transcriber:
     ) -> None:
         loaded = program if isinstance(program, Program) else Program(program)
         self.model = SpeechModel(loaded, threads)
-        self.options = options or SpeechOptions()
+        self.options = _options(options or SpeechOptions())
         self._lock = threading.Lock()
 
     def __repr__(self) -> str:
@@ -105,7 +132,8 @@ class Transcriber:
         options: SpeechOptions | None = None,
         **choices: Any,
     ) -> Transcription:
-        """All of a recording: a path, an open file, or samples [n] or [n, channels] of ``rate``.
+        """All of a recording: a path, a file's bytes, an open file, or samples of ``rate``, [n] or
+        [n, channels].
 
         ``choices`` are fields of :class:`SpeechOptions`.
         """
@@ -124,7 +152,7 @@ class Transcriber:
         **choices: Any,
     ) -> SegmentStream:
         """The segments one after the other, as windows are heard."""
-        base = options or self.options
+        base = _options(options or self.options)
         chosen = SpeechOptions(**{**vars(base), **choices}) if choices else base
         return SegmentStream(self, _recording(audio, rate), chosen, progress)
 
@@ -143,11 +171,17 @@ class Transcriber:
         return dict(sorted(found.items(), key=lambda one: -one[1]))
 
 
+def _options(given: SpeechOptions) -> SpeechOptions:
+    if not isinstance(given, SpeechOptions):
+        raise ConfigError(f"options is {given!r}", "Give satchel.SpeechOptions, or its fields.")
+    return given
+
+
 def _recording(audio: Audio | Recording, rate: int) -> Recording:
     if hasattr(audio, "blocks"):
         return cast(Recording, audio)
-    if isinstance(audio, (str, os.PathLike)) or hasattr(audio, "read"):
-        return open_sound(cast(str | BinaryIO, audio))
+    if isinstance(audio, (str, os.PathLike, bytes)) or hasattr(audio, "read"):
+        return open_sound(cast(str | bytes | BinaryIO, audio))
     return sound_of(cast(ArrayLike, audio), rate)
 
 
@@ -166,17 +200,17 @@ class SegmentStream:
 
     def __iter__(self) -> Iterator[Segment]:
         model, options = self.transcriber.model, self.options
+        vocabulary = model.vocabulary
+        special = vocabulary.special
+        self.language = self._given_language()  # before all of a recording is read
         spectrogram = Spectrogram(self.recording, model.about.mels)
         self.seconds = spectrogram.frames * FRAME_SECONDS
-        special = model.vocabulary.special
-        self.language = self._language(spectrogram)
+        if not self.language:
+            self.language = next(iter(self.transcriber._languages(spectrogram)))
         begin = [special.start]
         if special.multilingual:
             task = special.translate if options.task == "translate" else special.transcribe
             begin += [special.language(self.language), task]
-        elif options.task == "translate":
-            raise ConfigError("this model knows English only", "Translate with a multilingual one.")
-        vocabulary = model.vocabulary
         rules = Rules(special, vocabulary.unspoken, vocabulary.blank, options.timestamps)
         self._tokens = vocabulary.encode(" " + options.prompt.strip()) if options.prompt else []
         rng = np.random.default_rng(options.seed)
@@ -216,10 +250,13 @@ class SegmentStream:
         if self.progress is not None:
             self.progress(frame * FRAME_SECONDS, self.seconds)
 
-    def _language(self, spectrogram: Spectrogram) -> str:
+    def _given_language(self) -> str:
+        """What was chosen, if the model can do it; nothing if it is to be heard."""
         special = self.transcriber.model.vocabulary.special
+        if self.options.task == "translate" and not special.multilingual:
+            raise ConfigError("this model knows English only", "Translate with a multilingual one.")
         if self.options.language is None:
-            return next(iter(self.transcriber._languages(spectrogram)))
+            return ""
         code = language_code(self.options.language)
         if code != "en" and not special.multilingual:
             raise ConfigError(
@@ -295,6 +332,7 @@ def divide(heard: Heard, first: int, offset: float, frames: int) -> tuple[list[S
             heard.mean_log_probability,
             heard.compression,
             heard.no_speech,
+            round(offset / FRAME_SECONDS),
         )
 
     if not cuts:
