@@ -22,6 +22,16 @@ FETCH_LFS = "Fetch what it stands for: git lfs pull"
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
+def lines_of(text: str) -> list[str]:
+    """The lines of a text file. ``str.splitlines`` would cut a line at some letters in it, too.
+
+    >>> lines_of("one\\u2028line\\r\\nand another\\n")
+    ['one\\u2028line', 'and another']
+    """
+    lines = [line.removesuffix("\r") for line in text.split("\n")]
+    return lines if lines[-1] else lines[:-1]
+
+
 @contextmanager
 def atomic_write(path: Path, overwrite: bool = True) -> Iterator[IO[bytes]]:
     """A file to write to that takes ``path``'s place at the end, and vanishes on an error.

@@ -104,9 +104,10 @@ def test_run_takes_a_prompt_from_a_file_or_standard_input(
     file.write_text("grüß dich", encoding="utf-8")
     same = run_json(capsys, "run", program, "--prompt-file", file, "--max-new-tokens", 4)
     assert same["tokens"] == wanted["tokens"]
-    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO("grüß dich".encode())))
-    same = run_json(capsys, "run", program, "--prompt-file", "-", "--max-new-tokens", 4)
-    assert same["tokens"] == wanted["tokens"]
+    for dash in (["--prompt-file", "-"], ["-"]):
+        monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO("grüß dich".encode())))
+        same = run_json(capsys, "run", program, *dash, "--max-new-tokens", 4)
+        assert same["tokens"] == wanted["tokens"]
     file.write_bytes(b"\xff\xfe")
     assert "not UTF-8" in failure(capsys, "run", program, "--prompt-file", file)
     assert "No such file" in failure(capsys, "run", program, "--prompt-file", tmp_path / "no")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import threading
 from pathlib import Path
@@ -121,7 +122,12 @@ def test_int8_is_calibrated_on_lines_of_a_file(folder: Path, tmp_path: Path) -> 
     assert likeness.min() > 0.999
 
 
-def test_commands(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_commands(
+    folder: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     path = tmp_path / "b.satchel"
     task = ["--task", "feature-extraction"]
     assert main(["export", str(folder), *task, "--pooling", "cls", "-o", str(path), "--json"]) == 0
@@ -138,6 +144,17 @@ def test_commands(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[st
     stored = np.load(output)
     assert stored["texts"].tolist() == TEXTS
     assert_close(stored["embeddings"][:2], made, 1e-6)
+    lines.write_text("one\u2028line\x0cand\x85more\r\nanother\n", newline="")
+    assert main(["embed", str(path), "--input", str(lines), "-o", str(output)]) == 0
+    assert np.load(output)["texts"].tolist() == ["one\u2028line\x0cand\x85more", "another"]
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(TEXTS[0].encode())))
+    capsys.readouterr()
+    assert main(["embed", str(path), "-", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["embeddings"][0]["text"] == TEXTS[0]
+    assert main(["run", str(path), "x"]) == 1
+    assert "satchel embed FILE TEXT" in capsys.readouterr().err
+    assert main(["export", str(folder), "-o", str(tmp_path / "no.satchel")]) == 1
+    assert "--task feature-extraction" in capsys.readouterr().err
     assert main(["embed", str(path)]) == 1  # no text
     assert main(["export", str(folder), *task, "--kv-bits", "8"]) == 1
     assert main(["embed", str(tmp_path / "nothing.satchel"), "x"]) == 1

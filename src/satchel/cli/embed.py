@@ -14,6 +14,7 @@ from satchel.cli.arguments import add_program_options, threads
 from satchel.cli.output import emit, print_json, say
 from satchel.cli.programs import find_program, open_program, tell_emulated
 from satchel.errors import ConfigError, InputError
+from satchel.files import lines_of
 from satchel.runtime.program import Program
 
 HELP = "make vectors of texts"
@@ -26,7 +27,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="FILE",
         help="a program that was exported with --task feature-extraction, or with --pooling",
     )
-    parser.add_argument("texts", metavar="TEXT", nargs="*")
+    parser.add_argument("texts", metavar="TEXT", nargs="*", help="- is those of standard input")
     parser.add_argument(
         "--input", metavar="FILE", help="texts, one on each line; - is standard input"
     )
@@ -70,11 +71,13 @@ def execute(arguments: argparse.Namespace) -> None:
 
 def _texts(arguments: argparse.Namespace) -> list[str]:
     texts: list[str] = list(arguments.texts)
+    if texts == ["-"] and not arguments.input:
+        texts, arguments.input = [], "-"
     if arguments.input:
         try:
             standard = arguments.input == "-"
             data = sys.stdin.buffer.read() if standard else Path(arguments.input).read_bytes()
-            texts += [line for line in data.decode().splitlines() if line.strip()]
+            texts += [line for line in lines_of(data.decode()) if line.strip()]
         except UnicodeDecodeError:
             raise InputError(f"{arguments.input} is not UTF-8 text", "Convert it first.") from None
     if not texts:

@@ -44,11 +44,14 @@ def open_llm(arguments: argparse.Namespace, mode: str | None = None) -> LLM:
     program = open_program(str(find_program(arguments.model)), arguments)
     if not program.is_language_model:
         name = program.about.architecture or "unknown"
+        advice = "Run it with --input FILE."
+        if program.about.kind == "speech":
+            advice = "Give it sound: satchel transcribe FILE AUDIO."
+        elif "text" in program.metadata:  # an encoder
+            advice = "It makes vectors of texts: satchel embed FILE TEXT."
         raise InputError(
             f"{program.path} is a model of another kind ({name}), not a language model",
-            "Give it sound: satchel transcribe FILE AUDIO."
-            if program.about.kind == "speech"
-            else "Run it with --input FILE.",
+            advice,
         )
     adapter = getattr(arguments, "adapter", None)
     return LLM(program, threads(arguments), mode, adapter=None if adapter == "none" else adapter)

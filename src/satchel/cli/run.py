@@ -15,7 +15,9 @@ HELP = "answer one prompt, or classify images"
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("model", metavar="FILE", help="a program, or a model to make one of")
-    parser.add_argument("text", metavar="TEXT", nargs="?", help="what to answer, as --prompt")
+    parser.add_argument(
+        "text", metavar="TEXT", nargs="?", help="what to answer, as --prompt; - is standard input"
+    )
     prompt = parser.add_mutually_exclusive_group()
     prompt.add_argument("-p", "--prompt", metavar="TEXT", help="what to answer")
     prompt.add_argument(
@@ -66,7 +68,10 @@ def execute(arguments: argparse.Namespace) -> None:
     if arguments.text is not None:
         if arguments.prompt or arguments.prompt_file or arguments.input:
             raise UsageError("there are two things to answer", "Give TEXT, or an option for it.")
-        arguments.prompt = arguments.text
+        if arguments.text == "-":
+            arguments.prompt_file = "-"
+        else:
+            arguments.prompt = arguments.text
     if arguments.prompt is None and not arguments.prompt_file and not arguments.input:
         raise UsageError(
             "there is nothing to answer", 'Give a text: satchel run MODEL "Name a river."'

@@ -18,6 +18,7 @@ from satchel.errors import EvaluationError
 from satchel.eval.likelihood import score_continuation
 from satchel.eval.record import Entry, Record
 from satchel.eval.texts import encode_pair
+from satchel.files import lines_of
 from satchel.llm.session import Session
 from satchel.llm.tokenizer import Tokenizer
 
@@ -42,8 +43,7 @@ def read_hellaswag(path: Path, limit: int | None = None) -> list[Item]:
         raise EvaluationError(f"{path} cannot be read: {reason}", "Check the path.") from None
     except (ValueError, EOFError) as error:
         raise EvaluationError(f"{path} is not UTF-8 text: {error}", "Fetch it again.") from None
-    # Not splitlines(): some texts hold characters that it takes for ends of lines.
-    lines = text.removesuffix("\n").split("\n") if text else []
+    lines = lines_of(text)
     if not lines or len(lines) % _LINES:
         raise EvaluationError(
             f"{path} has {len(lines)} lines, and HellaSwag has {_LINES} for each item",

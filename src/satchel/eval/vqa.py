@@ -11,6 +11,7 @@ from typing import Any
 
 from satchel.errors import InputError
 from satchel.eval.texts import read_text
+from satchel.files import lines_of
 from satchel.llm.llm import LLM
 from satchel.progress import Progress
 from satchel.speech.numbers import digits
@@ -33,7 +34,7 @@ def plain_answer(text: str) -> str:
 def read_questions(path: Path, limit: int | None = None) -> list[dict[str, Any]]:
     """Lines with ``image`` (a path beside the file), ``question`` and ``answer`` or ``answers``."""
     found: list[dict[str, Any]] = []
-    for number, line in enumerate(read_text(path).splitlines(), start=1):
+    for number, line in enumerate(lines_of(read_text(path)), start=1):
         if limit is not None and len(found) == limit:
             break
         if not line.strip():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
+import re
 import sys
 from collections.abc import Mapping
 from types import ModuleType
@@ -15,6 +16,7 @@ from satchel.models.base import Decoder
 if TYPE_CHECKING:
     from satchel.sources.catalog import CatalogEntry
 
+_ENCODERS = re.compile("bert|electra|mpnet")  # in their names; others are told what there is
 _HELPERS = {"base", "config", "experts", "rope"}
 
 
@@ -27,9 +29,11 @@ def build_model(config: Mapping[str, Any]) -> Decoder:
     """The model of a configuration in Hugging Face's terms."""
     model_type = str(config.get("model_type", ""))
     if model_type not in architectures():
+        advice = f"Supported: {', '.join(architectures())}."
+        if _ENCODERS.search(model_type):
+            advice = "An encoder of texts is exported with --task feature-extraction."
         raise UnsupportedModelError(
-            f"there is no model file for the architecture {model_type or '(none given)'!r}",
-            f"Supported: {', '.join(architectures())}.",
+            f"there is no model file for the architecture {model_type or '(none given)'!r}", advice
         )
     module = importlib.import_module(f"{__name__}.{model_type}")
     advice = "Use the config.json that came with the weights."

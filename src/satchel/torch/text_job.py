@@ -15,6 +15,7 @@ from satchel.backends.target import Target
 from satchel.errors import ConfigError, InputError
 from satchel.exporter.module_options import LEAST_SNR, ModuleOptions
 from satchel.exporter.pipeline import Export
+from satchel.files import lines_of
 from satchel.progress import Progress
 from satchel.text.encoder import TASK
 from satchel.torch.job import prepare_module_export
@@ -109,7 +110,7 @@ def _examples(model: TextModel, file: Path, count: int) -> list[Any]:
     from tokenizers import Tokenizer
 
     try:
-        lines = file.read_text(encoding="utf-8").splitlines()
+        lines = lines_of(file.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError) as error:
         raise InputError(f"cannot read {file}: {error}", "Give a text file in UTF-8.") from None
     tokenizer = Tokenizer.from_str(model.tokenizer)
