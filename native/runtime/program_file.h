@@ -89,7 +89,9 @@ class ProgramFile {
   const std::vector<WeightEntry>& weights() const { return weights_; }
   const SectionRecord& section(SectionKind kind) const;
   const SectionRecord* find_section(SectionKind kind) const;  // null if there is none
-  const uint8_t* bytes(const SectionRecord& section) const { return file_->data() + section.offset; }
+  const uint8_t* bytes(const SectionRecord& section) const {
+    return file_->data() + section.offset;
+  }
   uint64_t size() const { return file_->size(); }
   const MappedFile& mapped() const { return *file_; }
   // For those who may read it after the program has gone.
