@@ -397,6 +397,7 @@ void bind_program(nb::module_& m) {
       .def_prop_ro("threads", [](Instance& i) { return i.cpu().threads(); })
       .def_prop_ro("kernels", [](Instance& i) { return i.cpu().kernels(); })
       .def_prop_ro("parts", &parts_of)
+      .def_prop_ro("device_memory", &Instance::device_memory)
       .def_prop_ro("refusals", [](const Instance& i) {
         nb::list list;
         for (const Refusal& r : i.placement().refusals)

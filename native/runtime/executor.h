@@ -75,6 +75,9 @@ class Executor {
   // From now on the time of every call is noted, until it is taken.
   virtual void start_profile() {}
   virtual Profile take_profile() { return {}; }
+
+  // What it takes of a memory of its own now, beside the host's.
+  virtual uint64_t memory_taken() const { return 0; }
 };
 
 }  // namespace satchel

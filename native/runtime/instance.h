@@ -44,6 +44,12 @@ class Instance {
   CpuExecutor& cpu() { return *cpu_; }
   const Executors& executors() const { return executors_; }
   const Placement& placement() const { return placement_; }
+  // What its executors take now of memories that are not the host's.
+  uint64_t device_memory() const {
+    uint64_t bytes = 0;
+    for (const auto& executor : executors_) bytes += executor->memory_taken();
+    return bytes;
+  }
   // Held while a method runs and its results are copied. Recursive: an interpreter's collector may
   // close a sequence in between.
   std::recursive_mutex& mutex() { return mutex_; }

@@ -236,9 +236,8 @@ void record_attention(const NodeCall& call, Work& work) {
 std::unique_ptr<Step> make_attention_step(const AttentionNodes& nodes, Weights& weights) {
   if (nodes.norm_q) {
     const WeightEntry &q = *nodes.norm_q->in(1).weight, &k = *nodes.norm_k->in(1).weight;
-    weights.make_room(round_up(q.codes_size, kOffsetStep) + round_up(k.codes_size, kOffsetStep));
-    const Place of_q = weights.of(q.codes, q.codes_size), of_k = weights.of(k.codes, k.codes_size);
-    if (!weights.can_share_a_binding(of_q, of_k)) return nullptr;
+    const Weights::Piece both[] = {{q.codes, q.codes_size}, {k.codes, k.codes_size}};
+    if (!weights.together(both)) return nullptr;
   }
   return std::make_unique<AttentionStep>(nodes);
 }

@@ -28,12 +28,19 @@ VkResult Buffer::allocate(const void* next, uint64_t bytes, uint32_t type) {
   allocate.pNext = next;
   allocate.allocationSize = bytes;
   allocate.memoryTypeIndex = type;
-  return device_->vkAllocateMemory(device_.handle(), &allocate, nullptr, &memory_);
+  const VkResult result = device_->vkAllocateMemory(device_.handle(), &allocate, nullptr, &memory_);
+  if (result == VK_SUCCESS && !next) {
+    allocated_ = bytes;
+    type_ = type;
+    device_.take_memory(type, bytes);
+  }
+  return result;
 }
 
 void Buffer::free() {
   device_->vkDestroyBuffer(device_.handle(), buffer_, nullptr);
   device_->vkFreeMemory(device_.handle(), memory_, nullptr);
+  device_.give_memory(type_, allocated_);
 }
 
 std::string Buffer::what() const { return "a buffer of " + std::to_string(size_) + " bytes"; }
@@ -101,7 +108,8 @@ Buffer::~Buffer() {
 
 Weights::~Weights() { transfers_.settle(); }
 
-void Weights::import(const uint8_t* bytes, uint64_t size) {
+void Weights::open(const uint8_t* bytes, uint64_t size) {
+  left_ = size;
   const uint64_t step = device_.info().features.import_step;
   if (step == 0 || reinterpret_cast<uintptr_t>(bytes) % step != 0) return;
   const uint64_t whole = size / step * step;  // what lies behind is copied
@@ -126,19 +134,34 @@ Place Weights::of(const uint8_t* bytes, uint64_t size) {
   make_room(needed);
   const Place place{blocks_.back()->handle(), used_, size};
   used_ += needed;
+  left_ -= std::min(left_, needed);
   transfers_.send(place, bytes);
   return places_[bytes] = place;
 }
 
-bool Weights::can_share_a_binding(const Place& a, const Place& b) const {
-  return a.buffer == b.buffer &&
-         around(a, b).size <= device_.info().largest_binding() - kOffsetStep;
+std::optional<Place> Weights::together(std::span<const Piece> pieces) {
+  uint64_t bytes = 0;
+  for (const auto& [data, size] : pieces) bytes += round_up(size, kOffsetStep);
+  const uint64_t most = device_.info().largest_binding() - kOffsetStep;
+  if (bytes > most) return {};
+  // Those that other layers have too may lie elsewhere.
+  const bool are_new = !imported_ && std::ranges::none_of(pieces, [&](const Piece& piece) {
+    return places_.contains(piece.first);
+  });
+  if (are_new) make_room(bytes);
+  Place all = of(pieces[0].first, pieces[0].second);
+  for (const auto& [data, size] : pieces) {
+    const Place own = of(data, size);
+    if (own.buffer != all.buffer) return {};
+    all = around(all, own);
+  }
+  return all.size <= most ? std::optional(all) : std::nullopt;
 }
 
 void Weights::make_room(uint64_t bytes) {
-  if (imported_) return;
   if (!blocks_.empty() && used_ + bytes <= blocks_.back()->size()) return;
-  blocks_.push_back(std::make_unique<Buffer>(device_, std::max(bytes, kBlockBytes), Where::device));
+  const uint64_t size = std::max(bytes, std::min(kBlockBytes, left_));
+  blocks_.push_back(std::make_unique<Buffer>(device_, size, Where::device));
   used_ = 0;
 }
 

@@ -4,6 +4,9 @@
 #include <algorithm>
 #include <map>
 #include <memory>
+#include <optional>
+#include <span>
+#include <utility>
 #include <vector>
 
 #include "../runtime/state_memory.h"
@@ -39,7 +42,8 @@ class Buffer {
   const Device& device_;
   VkBuffer buffer_ = nullptr;
   VkDeviceMemory memory_ = nullptr;
-  uint64_t size_;
+  uint64_t size_, allocated_ = 0;
+  uint32_t type_ = 0;  // of memory
   uint8_t* mapped_ = nullptr;
 };
 
@@ -64,23 +68,28 @@ class Weights {
  public:
   Weights(Device& device, Transfers& transfers) : device_(device), transfers_(transfers) {}
   ~Weights();
-  // Bytes of a file that stays mapped as long as this exists, up to the end of its last page.
-  void import(const uint8_t* bytes, uint64_t size);
+  // Bytes of a file that stays mapped as long as this exists, up to the end of its last page: all
+  // that will be asked for.
+  void open(const uint8_t* bytes, uint64_t size);
   // The place of these bytes of the file, which are sent when they are asked for first: whoever
   // submits work waits for the transfers before.
   Place of(const uint8_t* bytes, uint64_t size);
-  // The next `bytes` that are asked for will lie in one buffer.
-  void make_room(uint64_t bytes);
-  // Whether a shader can see both by one binding.
-  bool can_share_a_binding(const Place& a, const Place& b) const;
+  // Such bytes that a shader sees by one binding, with what lies between; none if they lie apart
+  // already.
+  using Piece = std::pair<const uint8_t*, uint64_t>;
+  std::optional<Place> together(std::span<const Piece> pieces);
 
  private:
+  // The next `bytes` that are asked for will lie in one buffer.
+  void make_room(uint64_t bytes);
+
   Device& device_;
   Transfers& transfers_;
   std::unique_ptr<Buffer> imported_;
   const uint8_t* imported_from_ = nullptr;
   std::vector<std::unique_ptr<Buffer>> blocks_;
   uint64_t used_ = 0;  // of the last block
+  uint64_t left_ = 0;  // of the file, at most
   std::map<const uint8_t*, Place> places_;
 };
 

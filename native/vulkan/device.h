@@ -51,12 +51,24 @@ class Device {
   uint64_t buffers_made() const { return buffers_made_; }
   void count_buffer() const { ++buffers_made_; }
 
+  // What its buffers take of its memory now, without those that are the file's own bytes.
+  uint64_t memory_taken() const { return memory_taken_; }
+  void take_memory(uint32_t type, uint64_t bytes) const {
+    if (is_own(type)) memory_taken_ += bytes;
+  }
+  void give_memory(uint32_t type, uint64_t bytes) const {
+    if (is_own(type)) memory_taken_ -= bytes;
+  }
+
   // The kind of memory among `allowed` (bits) that has all of `wanted` and, if there is one, what
   // is `liked` too. Throws ExecutionError if there is none.
   uint32_t memory_type(uint32_t allowed, VkFlags wanted, VkFlags liked) const;
 
  private:
   void close();
+  bool is_own(uint32_t type) const {
+    return info_.memory.memoryTypes[type].propertyFlags & VK_MEMORY_PROPERTY_DEVICE_LOCAL_BIT;
+  }
   void start(std::span<const VkCommandBuffer> commands, VkFence fence, const char* what);
   void wait(VkFence fence, const char* what);
 
@@ -66,7 +78,7 @@ class Device {
   VkQueue queue_ = nullptr;
   Task own_;
   bool lost_ = false, abandoned_ = false;
-  mutable uint64_t buffers_made_ = 0;
+  mutable uint64_t buffers_made_ = 0, memory_taken_ = 0;
 };
 
 }  // namespace satchel::vulkan

@@ -76,15 +76,13 @@ class VulkanPart : public Part, private Work {
       }
     }
     executor.transfers_.wait();
-    uint64_t taken = 0, given = 0;
-    for (const uint32_t id : info.takes) add_crossing(id, taken);
-    for (const uint32_t id : info.gives) add_crossing(id, given);
-    taken_ = std::make_unique<Buffer>(executor.device_, taken, Where::upload);
-    given_ = std::make_unique<Buffer>(executor.device_, given, Where::host);
-    executor.need_arena(places_.bytes());
   }
 
-  void bind() override { commands_ = nullptr; }
+  void bind() override {
+    commands_ = nullptr;
+    make_crossings(info_.takes, taken_, Where::upload);
+    make_crossings(info_.gives, given_, Where::host);
+  }
 
   void take(uint32_t value, const uint8_t* from) override {
     std::memcpy(taken_->data() + offsets_.at(value), from, bytes_of(method_.tensor(value)));
@@ -255,11 +253,17 @@ class VulkanPart : public Part, private Work {
     if (weight.scales_size > 0) executor_.weights_.of(weight.scales, weight.scales_size);
   }
 
-  // A value that comes from the host or goes to it has a place that both see. Inputs of the method
-  // are used there.
-  void add_crossing(uint32_t id, uint64_t& bytes) {
-    offsets_[id] = bytes;
-    bytes += round_up(method_.tensor(id).info->max_bytes, kOffsetStep);
+  // Values that come from the host or go to it have places that both see, with their sizes of this
+  // call. Inputs of the method are used there.
+  void make_crossings(const std::vector<uint32_t>& values, std::unique_ptr<Buffer>& buffer,
+                      Where where) {
+    uint64_t bytes = 0;
+    for (const uint32_t id : values) {
+      offsets_[id] = bytes;
+      bytes += round_up(bytes_of(method_.tensor(id)), kOffsetStep);
+    }
+    if (!buffer || buffer->size() < bytes)
+      buffer = std::make_unique<Buffer>(executor_.device_, bytes, where);
   }
 
   Place crossing(const Buffer& buffer, uint32_t id) {
@@ -267,6 +271,7 @@ class VulkanPart : public Part, private Work {
   }
 
   void record() {
+    executor_.need_arena(arena_bytes());
     if (chooses_ && !choice_) choice_ = std::make_unique<Choice>(executor_.device_);
     uint64_t needed = 0;
     for (const FusedStep& fused : steps_) needed = std::max(needed, fused.step->scratch(*this));
@@ -307,6 +312,27 @@ class VulkanPart : public Part, private Work {
         tables_.place(*tables_.find(kChoice, choice_key())), crossing(*taken_, *tokens));
   }
 
+  // Where a value of the arena lies there.
+  uint64_t offset(const Tensor& t) const {
+    if (places_.bytes() == 0) return t.info->location;
+    return places_.offset(static_cast<uint32_t>(&t - method_.tensors().data()));
+  }
+
+  // What of the arena is used with the sizes of this call. It is far less than the most where
+  // logits of all tokens could be asked for, and those of the last one are.
+  uint64_t arena_bytes() const {
+    uint64_t end = 0;
+    const auto see = [&](const Tensor* t) {
+      if (t && t->info->storage == Storage::arena) end = std::max(end, offset(*t) + bytes_of(*t));
+    };
+    for (size_t n = info_.first; n < info_.last; ++n) {
+      const NodeCall& call = method_.calls()[n];
+      see(call.output);
+      std::ranges::for_each(call.inputs, see);
+    }
+    return end;
+  }
+
   Place place(const Tensor& t) override {
     const auto id = static_cast<uint32_t>(&t - method_.tensors().data());
     switch (t.info->storage) {
@@ -318,8 +344,7 @@ class VulkanPart : public Part, private Work {
         if (t.paged) return state(t).place();
         return {state(t).place().buffer, 0, bytes_of(t)};
       default:
-        return {executor_.arena_->handle(), places_.bytes() ? places_.offset(id) : t.info->location,
-                bytes_of(t)};
+        return {executor_.arena_->handle(), offset(t), bytes_of(t)};
     }
   }
 
@@ -408,19 +433,21 @@ std::string VulkanExecutor::refuses(const NodeCall& call) const {
   return op->refuses(call, device_.info());
 }
 
-void VulkanExecutor::open(std::shared_ptr<const Program> program, uint64_t arena_bytes) {
+void VulkanExecutor::open(std::shared_ptr<const Program> program, uint64_t) {
   if (program_) throw ExecutionError("the executor " + name_ + " serves another instance already");
   program_ = std::move(program);
-  arena_ = std::make_unique<Buffer>(device_, arena_bytes, Where::device);
   states_.assign(program_->states().size(), nullptr);
   const ProgramFile& file = program_->file();
   const SectionRecord& weights = file.section(SectionKind::weights);
   constexpr uint64_t page = 4096;  // at least: the rest of the last one is mapped with it
-  weights_.import(file.bytes(weights), round_up(file.mapped().size(), page) - weights.offset);
+  weights_.open(file.bytes(weights), round_up(file.mapped().size(), page) - weights.offset);
 }
 
 void VulkanExecutor::need_arena(uint64_t bytes) {
-  if (bytes > arena_->size()) arena_ = std::make_unique<Buffer>(device_, bytes, Where::device);
+  if (arena_ && bytes <= arena_->size()) return;
+  device_.count_buffer();  // whatever comes of it, commands recorded so far name one that is gone
+  arena_.reset();          // nothing in it outlives a run
+  arena_ = std::make_unique<Buffer>(device_, bytes, Where::device);
 }
 
 std::unique_ptr<StateMemory> VulkanExecutor::make_state(size_t state, uint64_t bytes) {

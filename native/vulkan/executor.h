@@ -32,6 +32,7 @@ class VulkanExecutor : public Executor {
   void open(std::shared_ptr<const Program> program, uint64_t arena_bytes) override;
   std::unique_ptr<StateMemory> make_state(size_t state, uint64_t bytes) override;
   std::unique_ptr<Part> prepare(BoundMethod& method, const PartInfo& info) override;
+  uint64_t memory_taken() const override { return device_.memory_taken(); }
   void start_profile() override { profile_.emplace(); }
   Profile take_profile() override {
     return std::exchange(profile_, std::nullopt).value_or(Profile{});
@@ -40,7 +41,7 @@ class VulkanExecutor : public Executor {
  private:
   friend class VulkanPart;
 
-  // Values of all methods share an arena, whose size is the largest of theirs.
+  // Values of all methods share an arena, which is as large as any run so far has needed.
   void need_arena(uint64_t bytes);
 
   Device device_;

@@ -340,24 +340,13 @@ bool can_join(const NodeCall& a, const NodeCall& b) {
 
 std::unique_ptr<Step> make_linear_step(const LinearNodes& nodes, const FusionContext& context,
                                        Weights& weights) {
-  uint64_t bytes = 0;
-  for (const NodeCall* linear : nodes.linears)
-    each_piece(*linear,
-               [&](const uint8_t*, uint64_t size) { bytes += round_up(size, kOffsetStep); });
-  if (bytes > context.device.largest_binding()) return nullptr;
-  weights.make_room(bytes);
-  std::optional<Place> all;
-  bool in_one = true;
+  std::vector<Weights::Piece> pieces;
   for (const NodeCall* linear : nodes.linears) {
-    each_piece(*linear, [&](const uint8_t* data, uint64_t size) {
-      const Place own = weights.of(data, size);
-      if (!all) all = own;
-      in_one = in_one && weights.can_share_a_binding(*all, own);
-      all = around(*all, own);
-    });
+    each_piece(*linear,
+               [&](const uint8_t* data, uint64_t size) { pieces.emplace_back(data, size); });
   }
-  // Weights that other layers have too may lie elsewhere.
-  if (!in_one) return nullptr;
+  const std::optional<Place> all = weights.together(pieces);
+  if (!all) return nullptr;
   return std::make_unique<LinearStep>(nodes, *all, context.device);
 }
 

@@ -75,6 +75,7 @@ def measure(program: Program, options: BenchOptions, tell: Tell = lambda _: None
         tell(f"run {number + 1} of {options.runs}")
         runs.append(_run(session, prompt, options.new_tokens))
     memory = peak_rss()  # before the bandwidth's own buffer
+    device_memory = session.instance.device_memory
     bandwidth, multiply_adds = session.instance.measure_limits()
     ttft = statistics.median(r.ttft_s for r in runs)
     decode = [(options.new_tokens - 1) / r.decode_s for r in runs if r.decode_s]
@@ -108,6 +109,7 @@ def measure(program: Program, options: BenchOptions, tell: Tell = lambda _: None
             else None
         ),
         "peak_rss_bytes": memory,
+        "device_memory_bytes": device_memory or None,
         "file_size_bytes": program.size,
         "samples": {
             "prefill_tok_s": prefill,

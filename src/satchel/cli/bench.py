@@ -221,6 +221,8 @@ def _print(result: dict[str, Any], arguments: argparse.Namespace) -> None:
         f"peak memory          {megabytes(result['peak_rss_bytes']):>12}  "
         f"(file {megabytes(result['file_size_bytes'])})"
     )
+    if result["device_memory_bytes"]:
+        emit(f"memory of the device {megabytes(result['device_memory_bytes']):>12}")
     emit(f"with                 {result['threads']} threads, {result['kernels']} kernels")
     if result["emulated"]:
         emit(_EMULATED)

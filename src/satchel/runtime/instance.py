@@ -124,6 +124,11 @@ class Instance:
         """What executors left to the CPU, and why."""
         return [Refusal(*refusal) for refusal in self._native.refusals]
 
+    @property
+    def device_memory(self) -> int:
+        """Bytes taken now of a memory that is not the host's: weights, caches, values."""
+        return 0
+
     def measure_limits(self) -> tuple[float, float]:
         """What the memory gives in bytes a second, and how many products of bytes a second can be
         added up; 0 where that is not measured."""

@@ -171,6 +171,7 @@ def test_bench_measures_the_device_that_was_asked_for(
     found = json.loads(capsys.readouterr().out)
     assert found["kernels"].startswith(f"vulkan on {device['name']}")
     assert found["emulated"] == (device["type"] == "software")
+    assert 0 < found["device_memory_bytes"] < 1 << 28
 
 
 def test_a_chosen_size_of_the_caches_does_not_lead_to_the_cpu(

@@ -127,6 +127,10 @@ class VulkanInstance(Instance):
             self.other_bits_in_blocks = "the GPU multiplies long blocks by cooperative matrices"
         return self
 
+    @property
+    def device_memory(self) -> int:
+        return self._native.device_memory
+
     def measure_limits(self) -> tuple[float, float]:
         found = _native.vulkan.measure(self._device)
         return found["read_bytes_s"], found["multiply_adds_s"]
