@@ -15,9 +15,9 @@ import pytest
 
 from satchel.cli.main import main
 from satchel.errors import ConfigError
-from satchel.sweeps.report.differences import change, t_quantile
+from satchel.sweeps.report.differences import change, differences, t_quantile
 from satchel.sweeps.report.page import write_report
-from satchel.sweeps.report.plots import Plot, Point, draw
+from satchel.sweeps.report.plots import Plot, Point, draw, plots_of
 from satchel.sweeps.results import Results
 
 AXES = {"mode": "hybrid", "prompt": "256+64", "device": "local", "thread": "0", "peer": ""}
@@ -161,6 +161,81 @@ def test_a_narrow_screen_breaks_no_word_and_needs_no_scrolling(tmp_path: Path) -
     assert words > 20 and broken == []
 
 
+def test_what_does_the_same_work_stands_together(tmp_path: Path) -> None:
+    no_board = {"type": "DeviceError", "message": "it does not answer", "advice": ""}
+    prompts = {"prompt": "8+4"}, {"prompt": "256+64"}
+    cells = [
+        cell("a", **prompts[0], device="ssh:board", impossible=no_board, export="made"),
+        cell("b", **prompts[0], export="made"),
+        cell("c", **prompts[1], export="made"),
+        cell("d", **prompts[1], export="other", target="qnn:SM8750"),
+        cell("e", recipe="", target="", mode="", peer="llamacpp", **prompts[0]),
+        cell("f", recipe="", target="", mode="", peer="llamacpp", **prompts[1]),
+    ]
+    folder = write_results(tmp_path / "results", cells)
+    results = Results(folder)
+    for key in ("made", "other"):
+        made = {"name": f"export-{key}", "kind": "export", "ok": True, "seconds": 1.0}
+        results.add({**made, "file_size_bytes": 5e6})
+    for name, record in results.records.items():
+        if name.startswith("cell-d"):
+            results.add({**record, "document": {**record["document"], "emulated": True}})
+    tables, _ = write_report(folder, folder / "report.html")
+    by_name = {table.name: table for table in tables}
+    decode, size, memory = (by_name[name] for name in ("decode", "size", "memory"))
+    assert decode.head[:4] == ["model", "device", "prompt", "backend"] and decode.work == 3
+    works = [[row[3].text for row in lines] for lines in decode.groups()]
+    peer = "llama.cpp, AVX-512 VNNI"
+    assert works == [
+        ["Satchel CPU"],
+        ["Satchel CPU", peer],
+        ["Satchel CPU", "Satchel QNN SM8750", peer],
+    ]
+    # One file for all its cells, the first of which was not possible.
+    assert size.rows[0][2].text == "5.0" and not size.notes
+    # What an emulator takes says nothing of the chip.
+    emulated = next(row for row in memory.rows if row[3].text == "Satchel QNN SM8750")
+    assert "emulator" in memory.notes[emulated[4].note]
+    titles = [plot.title for plot in plots_of(results.rows())]
+    assert titles == []  # no prompt has two points of ours with a file
+
+
+def test_a_plot_holds_cells_that_do_the_same_work(tmp_path: Path) -> None:
+    cells = [
+        cell(f"{recipe}{prompt}", recipe=recipe, prompt=prompt, export=recipe)
+        for recipe in ("fp16", "8da4w")
+        for prompt in ("8+4", "256+64")
+    ]
+    cells += [cell("peer", recipe="", target="", mode="", peer="llamacpp", prompt="8+4")]
+    results = Results(write_results(tmp_path / "results", cells))
+    for recipe in ("fp16", "8da4w"):
+        made = {"name": f"export-{recipe}", "kind": "export", "ok": True, "seconds": 1.0}
+        results.add({**made, "file_size_bytes": 5e6})
+    plots = plots_of(results.rows())
+    assert [plot.title for plot in plots] == ["llama, 8+4", "llama, 256+64"]
+    # Peers have no mode: that is no difference between ours.
+    assert {point.label for plot in plots for point in plot.points} == {
+        "Satchel CPU fp16",
+        "Satchel CPU 8da4w",
+    }
+
+
+def test_the_numbers_of_points_do_not_cover_each_other() -> None:
+    noise = random.Random(3)
+    points = [Point("a", noise.random() * 9, noise.random() * 9) for _ in range(20)]
+    points += [Point("b", point.x + 0.02, point.y) for point in points[:4]]
+    drawn = draw(Plot("p", "tok/s", "perplexity", tuple(points)))
+    found = re.findall(r'</circle><text x="([\d.]+)" y="([\d.]+)">(\d+)<', drawn)
+    boxes = [(float(x), float(y) - 7, float(x) + 6 * len(n), float(y)) for x, y, n in found]
+    touching = [
+        (a, b)
+        for i, a in enumerate(boxes)
+        for b in boxes[:i]
+        if a[0] < b[2] and b[0] < a[2] and a[1] < b[3] and b[1] < a[3]
+    ]
+    assert len(boxes) == 24 and touching == []
+
+
 def test_all_that_show_the_best_figure_are_bold(tmp_path: Path) -> None:
     folder = write_results(tmp_path / "results", matrix()[:2])
     for number, record in enumerate(sorted((folder / "records").glob("cell-?-?.json"))):
@@ -188,6 +263,19 @@ def test_what_has_changed_is_told_with_its_interval(
     assert low < 20 < high and high - low < 6
     first = next(row for row in rows if row[1].startswith("first token"))
     assert "better" in first[6] and first[4].startswith("-")  # less is better
+
+
+def test_what_was_lost_and_what_may_deceive_is_told(tmp_path: Path) -> None:
+    before = Results(write_results(tmp_path / "before", matrix())).rows()
+    lost = [{**row, "machine": "another"} for row in before]
+    lost[0] |= {"status": "failed", "decode_tok_s": None}
+    found = differences([{**row, "machine": "one"} for row in before], lost[:-1])
+    status = [row for row in found.rows if row[1].text == "status"]
+    assert [[entry.text for entry in row[2:]] for row in status] == [
+        ["ok", "failed", "", "", "worse"]
+    ]
+    assert found.about.startswith("0 better, 1 worse, 1 cell only before. They were measured on ot")
+    assert "other machines" not in differences(before, before).about
 
 
 def test_intervals_are_those_of_students_distribution() -> None:

@@ -18,8 +18,11 @@ Programs = Sequence[dict[str, Any]]
 _MOST_KINDS = 40  # a module of many layers has no kinds but names; the worst are shown
 
 
-def section(title: str, note: str, *content: str) -> str:
-    return f"<section><h2>{escape(title)}</h2><p>{escape(note)}</p>{''.join(content)}</section>"
+def section(title: str, note: str, *content: str, name: str = "") -> str:
+    """``name`` is what a link may lead to."""
+    place = f' id="{escape(name)}"' if name else ""
+    head = f"<h2>{escape(title)}</h2><p>{escape(note)}</p>"
+    return f"<section{place}>{head}{''.join(content)}</section>"
 
 
 def legend(entries: Iterable[tuple[str, str]]) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import statistics
+from collections import Counter
 from collections.abc import Callable, Sequence
 
 from satchel.sweeps.report.tables import (
@@ -15,8 +16,19 @@ from satchel.sweeps.report.tables import (
     tokens,
 )
 from satchel.sweeps.results import Row
+from satchel.units import counted
 
 CONFIDENCE = 0.95
+_SIDES = ("before", "now")
+_MEASURED_BY = {
+    "on other machines, which may be all that a change means": ("machine", "cpu"),
+    "by other versions": ("satchel", "peer_version"),
+}
+_READING = (
+    "The interval is Welch's, of the logarithms: over the processes of a cell where there are "
+    "several, else over the runs of its one process, which scatter less than processes do. "
+    "Sizes and perplexities that are the same in both are left out."
+)
 _PLACE = ("model", "peer", "target", "recipe", "mode", "prompt", "device", "threads_asked")
 # What a figure is called, how it is written, and whether more of it is better.
 _FIGURES: dict[str, tuple[str, Callable[[float], str], bool]] = {
@@ -99,29 +111,46 @@ def differences(before: Sequence[Row], now: Sequence[Row]) -> Table:
     """One line for each figure that both have. Cells are the same if their places are."""
     known = {tuple(row[key] for key in _PLACE): row for row in before}
     head = ["cell", "figure", "before", "now", "change", f"{CONFIDENCE:.0%} interval", ""]
-    about = (
-        "The interval is Welch's, of the logarithms: over the processes of a cell where there are "
-        "several, else over the runs of its one process, which scatter less than processes do. "
-        "Sizes and perplexities that are the same in both are left out."
-    )
-    table = Table("differences", "What has changed", about, head, 2, [])
+    table = Table("differences", "What has changed", "", head, 2, [])
+    here = {tuple(row[key] for key in _PLACE) for row in now}
     for row in now:
         old = known.get(tuple(row[key] for key in _PLACE))
         if old is None:
             continue
         parts = (row["model"], backend_of(row), row["recipe"], row["mode"], row["prompt"])
         device = row["device"] if row["device"] != "local" else ""
-        label = " ".join(part for part in (*parts, device) if part)
+        threads = counted(row["threads_asked"], "thread") if row["threads_asked"] else ""
+        label = " ".join(part for part in (*parts, device, threads) if part)
+        sides = (old["status"], row["status"])
+        if sides[0] != sides[1] and "ok" in sides and "pending" not in sides:
+            verdict = "better" if sides[1] == "ok" else "worse"
+            texts = [Entry(text) for text in (label, "status", *sides, "", "")]
+            table.rows.append([*texts, Entry(verdict, best=True)])
         for field, (name, write, larger) in _FIGURES.items():
             if not row[field] or not old[field]:
                 continue  # nothing, or the speed of an answer of one token
             pair = old.get(f"{field}_samples") or [], row.get(f"{field}_samples") or []
             shown = (write(old[field]), write(row[field]))
             ratio = row[field] / old[field] - 1
-            if not ratio and not all(pair):
+            if shown[0] == shown[1] and not all(pair):
                 continue  # a file that is the same, for example
             table.rows.append([Entry(label), Entry(name), *_line(shown, ratio, pair, larger)])
+    table.about = _about(table, before, now, [len(known.keys() - here), len(here - known.keys())])
     return table
+
+
+def _about(table: Table, before: Sequence[Row], now: Sequence[Row], alone: Sequence[int]) -> str:
+    """How to read it, and what may deceive."""
+    verdicts = Counter(row[-1].text for row in table.rows)
+    told = f"{verdicts['better']} better, {verdicts['worse']} worse"
+    only = [f"{counted(n, 'cell')} only {when}" for n, when in zip(alone, _SIDES, strict=True) if n]
+    parts = [f"{', '.join([told, *only])}."]
+    for name, keys in _MEASURED_BY.items():
+        sides = [{tuple(row[key] for key in keys) for row in rows} for rows in (before, now)]
+        sides = [{side for side in each if any(side)} for each in sides]
+        if all(sides) and sides[0] != sides[1]:
+            parts.append(f"They were measured {name}.")
+    return " ".join((*parts, _READING))
 
 
 def _line(

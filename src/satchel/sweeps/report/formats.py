@@ -8,6 +8,7 @@ from html import escape
 from satchel.sweeps.report.tables import Entry, Table
 
 _LONG = 28  # letters that a narrow screen may break
+_WIDE = 14  # letters of a heading that may take two lines
 _LATEX = {
     **{character: f"\\{character}" for character in "&%$#_{}"},
     "\\": r"\textbackslash{}",
@@ -19,11 +20,14 @@ _LATEX = {
     "±": r"$\pm$",
     "<": r"\textless{}",
     ">": r"\textgreater{}",
+    "|": r"\textbar{}",
+    "·": r"$\cdot$",
+    "×": r"$\times$",
 }
 
 
 def html(table: Table) -> str:
-    """With the reasons below; the best figure of each model is bold."""
+    """What does the same work below a line that names it, and the reasons below all."""
 
     def shown(entry: Entry, column: int) -> str:
         if column < table.labels:
@@ -38,18 +42,22 @@ def html(table: Table) -> str:
             low_high = f' title="{entry.spread[0]:.6g} to {entry.spread[1]:.6g}"'
         return f'<td class="n"{low_high}>{text}</td>'
 
-    head = "".join(
-        f"<th{'' if i < table.labels else ' class=n'}>{escape(name)}</th>"
-        for i, name in enumerate(table.head)
-    )
-    body, before = [], ""
-    for row in table.rows:
-        first = ' class="first"' if row[0].text != before else ""
-        cells = [*row]
-        if row[0].text == before:
-            cells[0] = Entry("")
-        before = row[0].text
-        body.append(f"<tr{first}>{''.join(shown(e, i) for i, e in enumerate(cells))}</tr>")
+    def heading(name: str, column: int) -> str:
+        css = ["n"] * (column >= table.labels) + ["wrap"] * (len(name) > _WIDE)
+        return f'<th class="{" ".join(css)}">{_breakable(name)}</th>'
+
+    columns = list(enumerate(table.head))[table.work :]
+    head = "".join(heading(name, i) for i, name in columns)
+    body = []
+    for lines in table.groups():
+        name, *place = (entry.text for entry in lines[0][: table.work])
+        aside = f" <small>{_breakable(' · '.join(place))}</small>" if place else ""
+        body.append(
+            f'<tr class="work"><th colspan="{len(columns)}"><span>{_breakable(name)}{aside}'
+            "</span></th></tr>"
+        )
+        for row in lines:
+            body.append(f"<tr>{''.join(shown(row[i], i) for i, _ in columns)}</tr>")
     notes = "".join(
         f"<li><sup>{escape(letter)}</sup> {escape(reason)}</li>"
         for letter, reason in table.notes.items()
@@ -102,15 +110,13 @@ def latex(table: Table) -> str:
         " & ".join(_tex(name) for name in table.head) + r" \\",
         r"\midrule",
     ]
-    before = ""
-    for number, row in enumerate(table.rows):
-        if number and row[0].text != before:
+    for number, group in enumerate(table.groups()):
+        if number:
             lines.append(r"\addlinespace")
-        texts = [_tex_entry(entry) for entry in row]
-        if row[0].text == before:
-            texts[0] = ""
-        before = row[0].text
-        lines.append(" & ".join(texts) + r" \\")
+        for i, row in enumerate(group):
+            texts = [_tex_entry(entry) for entry in row]
+            texts[: table.work] = [""] * table.work if i else texts[: table.work]
+            lines.append(" & ".join(texts) + r" \\")
     lines += [r"\bottomrule", r"\end{tabular}"]
     if table.notes:
         told = "; ".join(f"$^{{{letter}}}${_tex(why)}" for letter, why in table.notes.items())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 from html import escape
 from importlib.metadata import version
 from pathlib import Path
@@ -20,10 +21,17 @@ from satchel.sweeps.results import Results, Row
 from satchel.units import counted
 
 _STYLE = """
+body{max-width:1240px}nav{display:flex;flex-wrap:wrap;gap:2px 16px;font-size:.92rem}
+a{color:var(--p0);text-decoration:none}a:hover{text-decoration:underline}
 td{white-space:nowrap}td.long{white-space:normal}
-tr.first td{border-top:1px solid var(--soft)}
+tr.work th{color:var(--fg);font-weight:600;padding-top:14px;white-space:normal}
+tr.work span{position:sticky;left:0;display:inline-block;max-width:calc(100vw - 2rem)}
+tr.work small{color:var(--soft);font-weight:400;font-size:.9em;padding-left:6px}
+th.wrap{white-space:normal;min-width:8.5em;width:1%}
+td:first-child{position:sticky;left:0;background:var(--bg)}
+details{margin-top:10px}summary{cursor:pointer;color:var(--soft)}.points .best{color:var(--fg)}
 sup{color:var(--soft);font-size:.8em;line-height:0}td b{font-weight:650}
-.notes,.points{margin:6px 0 0;padding-left:1.2em;color:var(--soft);font-size:.86rem}
+.notes,.points{margin:6px 0 0;padding-left:1.7em;color:var(--soft);font-size:.86rem}
 .notes{list-style:none;padding-left:0}.front{opacity:.6}
 .chart circle.p5{fill:var(--soft);stroke:none}.chart circle.p0{stroke:none}
 dl{display:grid;grid-template-columns:max-content 1fr;gap:3px 16px;margin:8px 0;font-size:.92rem}
@@ -32,6 +40,9 @@ dt{color:var(--soft)}dd{margin:0;overflow-wrap:anywhere}
 table{font-size:.86rem}th,td{padding-right:8px}
 td:not(.n){white-space:normal}td.long{min-width:110px;overflow-wrap:anywhere}}
 """
+
+
+_HOW = "Every row of results.csv has this for its own cell, and the commands to repeat it."
 
 
 def write_report(
@@ -70,11 +81,15 @@ def render(
     told = [f"{counts['ok']} of {len(rows)} cells measured"]
     names = {"failed": "failed", "impossible": "not possible", "pending": "not run yet"}
     told += [f"{counts[status]} {name}" for status, name in names.items() if counts[status]]
-    body = [
-        f"<p>{escape(', '.join(told))}. A letter stands for the reason below its table; – is not "
-        "part of the experiment; bold is the best of a model.</p>",
-        *(section(table.title, table.about, formats.html(table)) for table in tables),
-    ]
+    parts: list[str] = []
+    links: list[str] = []
+
+    def add(name: str, title: str, about: str, content: str) -> None:
+        parts.append(section(title, about, content, name=name))
+        links.append(f'<a href="#{escape(name)}">{escape(title)}</a>')
+
+    for table in tables:
+        add(table.name, table.title, table.about, formats.html(table))
     plots = plots_of(rows)
     if plots:
         note = (
@@ -82,14 +97,32 @@ def render(
             "other beats in both."
         )
         drawn = "".join(map(draw, plots))
-        body.append(section("Speed against quality", note, f'<div class="charts">{drawn}</div>'))
+        content = f'<div class="charts">{drawn}</div>'
+        add("plots", "Speed against quality", note, content)
     if changes is not None:
         about = f"{changes.about} Before: {against}."
-        content = formats.html(changes) if changes.rows else "<p>No cell is in both.</p>"
-        body.append(section(changes.title, about, content))
-    body.append(_how(rows, plan))
-    name = str(plan["name"])
-    return whole_page(name, "".join(body), list(rows), version("satchel"), _STYLE)
+        add(changes.name, changes.title, about, _changes(changes))
+    add("how", "How it was measured", _HOW, _how(rows, plan))
+    body = (
+        f"<p>{escape(', '.join(told))}. A letter stands for the reason below its table; – is not "
+        "part of the experiment; bold is the best of a model with the same work.</p>"
+        f"<nav>{''.join(links)}</nav>{''.join(parts)}"
+    )
+    return whole_page(str(plan["name"]), body, list(rows), version("satchel"), _STYLE)
+
+
+def _changes(changes: Table) -> str:
+    """What is sure or the same in every run at once, what may be chance to be opened."""
+    if not changes.rows:
+        return "<p>No cell is in both.</p>"
+    sure = [row for row in changes.rows if row[-1].text or not row[-2].text]
+    unsure = [row for row in changes.rows if not (row[-1].text or not row[-2].text)]
+    parts = [formats.html(replace(changes, rows=sure))] if sure else []
+    if unsure:
+        told = f"{counted(len(unsure), 'figure')} that may be the same as before"
+        listed = formats.html(replace(changes, rows=unsure))
+        parts.append(f"<details><summary>{told}</summary>{listed}</details>")
+    return "".join(parts)
 
 
 def _how(rows: Sequence[Row], plan: dict[str, Any]) -> str:
@@ -131,5 +164,4 @@ def _how(rows: Sequence[Row], plan: dict[str, Any]) -> str:
     listed = "".join(
         f"<dt>{escape(name)}</dt><dd>{escape(text)}</dd>" for name, text in facts.items()
     )
-    note = "Every row of results.csv has this for its own cell, and the commands to repeat it."
-    return section("How it was measured", note, f"<dl>{listed}</dl>")
+    return f"<dl>{listed}</dl>"

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import groupby
 
 from satchel.backends import title_of
 from satchel.sweeps.peers import label_of
@@ -12,7 +13,7 @@ from satchel.units import megabytes
 
 OWN = "their own"  # the precision of peers that have but one
 NOT_ASKED = "–"
-_OPTIONAL = ("mode", "prompt", "device", "threads_asked")  # shown only where they differ
+_WORK = ("device", "prompt", "threads_asked")  # besides the model; shown only where they differ
 
 
 @dataclass(frozen=True)
@@ -37,6 +38,12 @@ class Table:
     labels: int  # how many columns are names
     rows: list[list[Entry]]
     notes: dict[str, str] = field(default_factory=dict)  # reasons by letter
+    work: int = 1  # how many of the names say what was done; the others, by what means
+
+    def groups(self) -> Iterator[list[list[Entry]]]:
+        """Lines that do the same work, and so are to be compared."""
+        for _, lines in groupby(self.rows, lambda row: [e.text for e in row[: self.work]]):
+            yield list(lines)
 
 
 @dataclass(frozen=True)
@@ -212,18 +219,22 @@ def _tasks(rows: Iterable[Row]) -> list[Measure]:
 
 
 def _pivot(measure: Measure, rows: Sequence[Row]) -> Table | None:
-    """Models and backends down, recipes across; None if nobody has such a figure."""
+    """Models and backends down, recipes across; None if nobody has such a figure. What does the
+    same work stands together."""
     if not any(row.get(measure.field) is not None for row in rows):
         # A table of reasons alone is one too, for what every cell should have.
         wanted = measure in (*LANGUAGE, VISION[0])
         if not wanted or not any(row["status"] in ("failed", "impossible") for row in rows):
             return None
-    keys = ["model", "backend"]
     ours = [row for row in rows if not row["peer"]]
-    optional = _OPTIONAL[:1] if measure.of_program else _OPTIONAL
-    keys += [key for key in optional if len({row[key] for row in ours}) > 1]
     if measure.of_program:
         rows = ours
+
+    def differing(keys: Sequence[str]) -> list[str]:
+        return [key for key in keys if len({row[key] for row in ours}) > 1]
+
+    work = ["model", *differing([] if measure.of_program else _WORK)]
+    keys = [*work, "backend", *differing(["mode"])]
     recipes = list(dict.fromkeys(row["recipe"] or OWN for row in rows))
     recipes.sort(key=lambda recipe: recipe == OWN)
     found: dict[tuple[str, ...], dict[str, Row]] = {}
@@ -231,19 +242,37 @@ def _pivot(measure: Measure, rows: Sequence[Row]) -> Table | None:
         named = {**row, "backend": backend_of(row)}
         place = tuple("" if named[key] is None else str(named[key]) for key in keys)
         by_recipe = found.setdefault(place, {})
-        if row["recipe"] not in by_recipe or not measure.of_program:
-            by_recipe[row["recipe"] or OWN] = row
+        recipe = row["recipe"] or OWN
+        known = by_recipe.get(recipe)
+        # A program has the same figure in all its cells, some of which may not be possible.
+        if known is None or known.get(measure.field) is None:
+            by_recipe[recipe] = row
     head = [*(key.removesuffix("_asked") for key in keys), *recipes]
     table = Table(measure.name, measure.title, measure.about, head, len(keys), [])
     letters: dict[str, str] = {}
-    models = list(dict.fromkeys(place[0] for place in found))
-    for place, by_recipe in sorted(found.items(), key=lambda item: models.index(item[0][0])):
+    table.work = len(work)
+    order = _order(place[: len(work)] for place in found)
+    for place, by_recipe in sorted(found.items(), key=lambda item: order[item[0][: len(work)]]):
         entries = [Entry(text) for text in place]
         entries += [_entry(measure, by_recipe.get(recipe), letters) for recipe in recipes]
         table.rows.append(entries)
     table.notes = {letter: reason for reason, letter in letters.items()}
     _mark_best(table, measure.larger_is_better)
     return table
+
+
+def _order(works: Iterable[tuple[str, ...]]) -> dict[tuple[str, ...], list[int]]:
+    """As they come, but all of a model together, and within it all of a device, and so on.
+
+    >>> _order([("a", "x"), ("b", "x"), ("a", "y")])
+    {('a', 'x'): [0, 0], ('b', 'x'): [1, 0], ('a', 'y'): [0, 1]}
+    """
+    unique = list(dict.fromkeys(works))
+    firsts = [list(dict.fromkeys(column)) for column in zip(*unique, strict=True)]
+    return {
+        work: [first.index(name) for first, name in zip(firsts, work, strict=True)]
+        for work in unique
+    }
 
 
 def _entry(measure: Measure, row: Row | None, letters: dict[str, str]) -> Entry:
@@ -267,8 +296,10 @@ def _entry(measure: Measure, row: Row | None, letters: dict[str, str]) -> Entry:
 def _reason(measure: Measure, row: Row, value: float | None) -> str:
     """Why there is no figure, if there is none that may be shown."""
     if value is not None:
-        emulated = row["emulated"] and measure.samples
-        return "measured on an emulator, whose speed is not the chip's" if emulated else ""
+        emulated = row["emulated"] and not measure.of_program
+        return (
+            "measured on an emulator, whose speed and memory are not the chip's" if emulated else ""
+        )
     if row["status"] in ("failed", "impossible"):
         return str(row["error"])
     return "not run yet" if row["status"] == "pending" else ""
@@ -276,10 +307,9 @@ def _reason(measure: Measure, row: Row, value: float | None) -> str:
 
 def _mark_best(table: Table, larger: bool) -> None:
     """Of each model with the same prompt on the same device, where several have a figure."""
-    means = [table.head.index(name) for name in ("backend", "mode") if name in table.head]
     by_work: dict[tuple[str, ...], list[tuple[list[Entry], int]]] = {}
     for row in table.rows:
-        work = tuple(row[i].text for i in range(table.labels) if i not in means)
+        work = tuple(entry.text for entry in row[: table.work])
         for column in range(table.labels, len(row)):
             if row[column].value is not None:
                 by_work.setdefault(work, []).append((row, column))
