@@ -86,3 +86,9 @@ def test_the_live_table_fits_a_terminal_of_80_columns(plan: Plan, tmp_path: Path
     assert any("so far" in line and "left" in line for line in lines[:3])
     assert any("measuring …" in line for line in lines)
     assert any(line.rstrip().endswith("…") and "failed: not done" in line for line in lines)
+
+    narrow = io.StringIO()
+    rich.Console(file=narrow, width=40, force_terminal=False).print(watcher)
+    lines = narrow.getvalue().splitlines()
+    assert all(len(line) <= 40 for line in lines)
+    assert jobs[0].label in map(str.strip, lines)  # whole, what came of it is below

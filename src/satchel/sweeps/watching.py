@@ -14,6 +14,7 @@ from satchel.sweeps.results import Results
 from satchel.units import counted, megabytes
 
 _SHOWN = 12  # rows of the live table
+_NARROW = 60  # columns that two texts side by side need
 
 
 class LineWatcher:
@@ -106,20 +107,27 @@ class LiveWatcher(LineWatcher):
         style = "" if record["ok"] else "red"
         self.lines.append((job.label, told(job, record), style))
 
-    def __rich__(self) -> Any:
+    def __rich_console__(self, _: Any, options: Any) -> Any:
         from rich.console import Group
         from rich.progress_bar import ProgressBar
         from rich.table import Table
         from rich.text import Text
 
-        table = Table(box=None, expand=True, padding=(0, 1, 0, 0), show_header=False)
-        table.add_column(ratio=4, no_wrap=True, overflow="ellipsis")
-        table.add_column(ratio=5, no_wrap=True, overflow="ellipsis")
-        for label, what, style in self.lines[-_SHOWN:]:
-            table.add_row(Text(shown(label)), Text(shown(what), style))
+        lines = [(Text(shown(label)), Text(shown(what), s)) for label, what, s in self.lines]
+        lines = lines[-_SHOWN:]
         for what in self.running.values():
             label, _, doing = what.partition("\t")
-            table.add_row(Text(shown(label), "bold"), Text(doing, "bold"))
+            lines.append((Text(shown(label), "bold"), Text(doing, "bold")))
+        table = Table(box=None, expand=True, padding=(0, 1, 0, 0), show_header=False)
+        table.add_column(ratio=4, no_wrap=True, overflow="ellipsis")
+        if options.max_width >= _NARROW:
+            table.add_column(ratio=5, no_wrap=True, overflow="ellipsis")
+            for pair in lines:
+                table.add_row(*pair)
+        else:  # one below the other
+            for pair in lines:
+                table.add_row(pair[0])
+                table.add_row(Text("  ").append_text(pair[1]))
         p = self.progress
         head = Text.assemble((self.name, "bold"), f"  {p.finished} of {p.total} pieces of work")
         if p.failed:
@@ -132,10 +140,14 @@ class LiveWatcher(LineWatcher):
         line = Table.grid(expand=True, padding=(0, 2, 0, 0))  # a bar alone would not end its line
         line.add_column(ratio=1)
         line.add_column(no_wrap=True)
-        line.add_row(bar, Text(f"{spent} so far, {left} left", "dim"))
+        times = Text(f"{spent} so far, {left} left", "dim")
+        if options.max_width >= _NARROW:
+            line.add_row(bar, times)
+        else:
+            line.add_row(times)
         # The last line is empty: a terminal writes ^C where the cursor stands, and at the end of a
         # full line that would move everything down.
-        return Group(head, line, table, Text(""))
+        yield Group(head, line, table, Text(""))
 
 
 def _what(job: Job) -> str:
