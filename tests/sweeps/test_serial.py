@@ -258,6 +258,38 @@ def test_results_that_cannot_be_written_are_told_before_anything_is_done(
     assert not (tmp_path / "results").exists()
 
 
+@pytest.mark.parametrize("what", ["reads", "plans"])
+def test_who_interrupts_it_at_once_sees_no_traceback(
+    what: str, tiny: dict[str, Any], tmp_path: Path
+) -> None:
+    file = tmp_path / "mine.yaml"
+    file.write_text(yaml.safe_dump(tiny))
+    hook = "satchel.cli.main.build_parser" if what == "reads" else "satchel.cli.sweep.say"
+    code = (
+        "import os, signal, sys, threading, time, unittest.mock as mock\n"
+        "import satchel.cli.main, satchel.cli.sweep\n"
+        "def interrupted(*_):\n"  # as a terminal does: all processes of the group
+        "    threading.Timer(2.0, os.killpg, (0, signal.SIGINT)).start()\n"
+        f"    {what == 'reads'} and time.sleep(60)\n"
+        f"mock.patch('{hook}', interrupted).start()\n"
+        f"sys.exit(satchel.cli.main.main(['sweep', {str(file)!r}, '--plan']))\n"
+    )
+    (tmp_path / "sitecustomize.py").write_text(  # the process that plans takes its time
+        "import sys, time\n'-m' in sys.orig_argv and time.sleep(60)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        env={**os.environ, "PYTHONPATH": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        timeout=50,
+        start_new_session=True,
+        check=False,
+    )
+    assert done.returncode == 130 and "interrupted" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
 def test_who_interrupts_a_sweep_is_told_that_it_goes_on(
     tiny: dict[str, Any],
     tmp_path: Path,

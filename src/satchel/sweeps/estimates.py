@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 import subprocess
 import sys
 import tempfile
@@ -121,17 +123,25 @@ def _plans(exports: list[Export], sources: Sources) -> Iterator[dict[str, Any]]:
                 settings["checkpoint" if "checkpoint" in settings else "source"] = str(path)
             config.write_text(yaml.safe_dump(settings))
             calls.append(["export", "--config", str(config), "--plan", "--json", *export.flags])
-        worker = subprocess.run(
-            [sys.executable, "-m", "satchel.sweeps.plan_worker"],
-            input=json.dumps(calls),
-            stdout=subprocess.PIPE,
-            text=True,
-            check=False,
-        )
-        lines = worker.stdout.splitlines()
+        lines = _worked(json.dumps(calls)).splitlines()
         for number in range(len(exports)):
             lost = {"type": "Failed", "message": "it could not be planned", "advice": ""}
             yield json.loads(lines[number]) if number < len(lines) else {"error": lost}
+
+
+def _worked(calls: str) -> str:
+    """What the process that plans prints. Ctrl-C is for this process, which ends that one and what
+    it has forked; they would answer it with a traceback each."""
+    command = [sys.executable, "-m", "satchel.sweeps.plan_worker"]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(
+        command, stdin=pipe, stdout=pipe, text=True, start_new_session=True
+    ) as worker:
+        try:
+            return worker.communicate(calls)[0]
+        except BaseException:
+            os.killpg(worker.pid, signal.SIGKILL)
+            raise
 
 
 def _guess(source: str, settings: Mapping[str, Any]) -> Estimate:
