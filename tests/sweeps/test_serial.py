@@ -250,6 +250,10 @@ def test_results_that_cannot_be_written_are_told_before_anything_is_done(
         satchel.sweep(tiny, tmp_path / "file")
     with pytest.raises(SatchelError, match="file is not a folder"):
         satchel.sweep(tiny, tmp_path / "results", store=str(tmp_path / "file"))
+    if find_spec("ray"):
+        with pytest.raises(SatchelError, match=r"no Ray cluster answers at 127\.0\.0\.1:1: "):
+            satchel.sweep(tiny, tmp_path / "results", ray="127.0.0.1:1")
+        shutil.rmtree(tmp_path / "results")
     with pytest.raises(SatchelError, match="nowhere://x cannot be opened|needs fsspec"):
         satchel.sweep(tiny, tmp_path / "results", store="nowhere://x")
     monkeypatch.setattr("os.access", lambda *_: False)  # root may write anywhere

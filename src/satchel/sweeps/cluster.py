@@ -7,6 +7,7 @@ nothing else. So a node that dies takes with it only what it was doing, which is
 from __future__ import annotations
 
 import os
+import socket
 from collections import Counter
 from dataclasses import dataclass
 from itertools import count
@@ -34,6 +35,8 @@ from satchel.units import megabytes
 
 _ATTEMPTS = 3  # at work whose node dies under it
 _LOOK_EVERY = 1.0  # seconds, at which nodes there are
+_ANSWERS_WITHIN = 10.0  # seconds
+_START = "ray start --head starts one, and tells its address."
 
 
 def run_on_ray(
@@ -62,12 +65,27 @@ def run_on_ray(
             workers = max(2, cores())
             ray.init(num_cpus=workers, _memory=memory, include_dashboard=False, **quiet)
         else:
-            ray.init(address=address, **quiet)
+            _check_answers(address)
+            try:
+                ray.init(address=address, **quiet)
+            except (ConnectionError, ValueError) as error:
+                raise ConfigError(f"no Ray cluster at {address}: {error}", _START) from None
     try:
         _Driver(ray, plan, results, around, watcher, retry).run()
     finally:
         if mine:
             ray.shutdown()
+
+
+def _check_answers(address: str) -> None:
+    """Ray itself would try for minutes."""
+    host, _, port = address.removeprefix("ray://").rpartition(":")
+    if not host or not port.isdigit():
+        return  # such as auto
+    try:
+        socket.create_connection((host, int(port)), _ANSWERS_WITHIN).close()
+    except (OSError, OverflowError) as error:
+        raise ConfigError(f"no Ray cluster answers at {address}: {error}", _START) from None
 
 
 @dataclass
