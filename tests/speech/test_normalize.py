@@ -79,3 +79,23 @@ def test_error_rates_of_a_folder(tmp_path: Path, capsys: pytest.CaptureFixture[s
     assert document["audio_seconds"] == pytest.approx(6)
     assert main([*call, "--limit", "1"]) == 0
     assert "word error rate" in capsys.readouterr().out
+    # Nothing that was asked for is left out silently.
+    for flags in (["--text", "a.txt"], ["--vqa", "q.jsonl"], ["--phases", "fp"]):
+        assert main([*call, *flags]) == 2
+    assert main(["eval", str(program), "--text", "a.txt", "--language", "de"]) == 2
+    capsys.readouterr()
+    # What is wrong is told before the first recording is heard.
+    (folder / "c.txt").write_text("More.")
+    (folder / "c.wav").write_bytes(b"no sound")
+    assert main(call) == 1
+    told = capsys.readouterr().err
+    assert "c.wav is not sound" in told and "Listening" not in told
+    (folder / "c.txt").write_bytes(b"\xff\xfe")
+    assert main(call) == 1
+    assert "c.txt is not UTF-8 text" in capsys.readouterr().err
+
+
+def test_a_byte_order_mark_is_no_word(tmp_path: Path) -> None:
+    soundfile.write(tmp_path / "a.wav", voice(1), 16000)
+    (tmp_path / "a.txt").write_text("Two words", encoding="utf-8-sig")
+    assert recordings(tmp_path) == [(tmp_path / "a.wav", "Two words")]

@@ -280,8 +280,17 @@ def test_images_in_a_conversation(
     first = talk.messages[-1]["content"]
     wanted = llm.generate(
         "What is it?", images=[tmp_path / "a.png"], max_new_tokens=3, temperature=0
-    )
-    assert wanted.finish().text == first
+    ).finish()
+    assert wanted.text == first
+    alone = llm.generate("What is it?", images=tmp_path / "a.png", max_new_tokens=1, temperature=0)
+    assert alone.finish().stats.prompt_tokens == wanted.stats.prompt_tokens
+    # Names as a terminal writes them that a file is dragged into.
+    photo(50, 40).save(tmp_path / "my own.png")
+    own = str(tmp_path / "my own.png")
+    for name in (own, f"'{own}'", f'"{own}"', own.replace(" ", "\\ ")):
+        other = Conversation(llm, None, {"sampling": llm.chat_sampling, **options})
+        other.take(f"/image {name}")
+        assert "my own.png goes with your next message" in capsys.readouterr().err
     # The image stays in the conversation, is read once, and goes with its message.
     talk.take("And now?")
     assert talk._turns[-1].stats.reused_tokens >= ROWS
@@ -333,6 +342,10 @@ def test_what_cannot_be_done_is_told(llava: tuple[Any, Path, satchel.LLM], tmp_p
         llm.generate("one", raw=True, images=[image], on_context_full="slide")
     with pytest.raises(InputError, match="is no image"):
         llm.generate("one", raw=True, images=[5])
+    with pytest.raises(InputError, match="is a folder"):
+        llm.generate("one", raw=True, images=[tmp_path])
+    with pytest.raises(InputError, match="cannot be opened .File name too long"):
+        llm.generate("one", raw=True, images="a" * 5000)
     _, checkpoint = tiny_llava(tmp_path)
     config = json.loads((checkpoint / "config.json").read_text())
     config["vision_config"]["model_type"] = "vit"

@@ -44,12 +44,30 @@ def test_exact_match(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
 
 
 @pytest.mark.parametrize(
-    "line", ["no json", "{}", '{"image": 1, "question": "", "answer": ""}', ""]
+    "line",
+    [
+        "no json",
+        "{}",
+        '{"image": 1, "question": "", "answer": ""}',
+        '{"image": "a.png", "question": " ", "answer": "x"}',
+        '{"image": "a.png", "question": "What?", "answer": true}',
+        "",
+    ],
 )
 def test_files_that_hold_no_questions(line: str, tmp_path: Path) -> None:
     (tmp_path / "q.jsonl").write_text(line)
     with pytest.raises(InputError, match="is not a question|no questions"):
         read_questions(tmp_path / "q.jsonl")
+
+
+def test_lines_as_others_write_them(tmp_path: Path) -> None:
+    """A byte order mark before, numbers for answers, and line ends of Unicode inside of texts."""
+    photo(4, 4).save(tmp_path / "a.png")
+    row = {"image": "a.png", "question": "How\u2028many?", "answers": [2, 2.5, "two"]}
+    lines = [json.dumps(row, ensure_ascii=False) + "\r\n", "\n", json.dumps(row)]
+    (tmp_path / "q.jsonl").write_bytes(b"\xef\xbb\xbf" + "".join(lines).encode())
+    first, second = read_questions(tmp_path / "q.jsonl")
+    assert first == second and first["answers"] == ["2", "2.5", "two"]
 
 
 def test_files_that_are_no_text(tmp_path: Path) -> None:

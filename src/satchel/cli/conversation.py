@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import shlex
 import shutil
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -263,7 +265,13 @@ class Conversation:
 def _file(name: str) -> Path:
     if not name:
         raise ConfigError("a file name is missing")
-    return Path(name).expanduser()
+    path = Path(name).expanduser()
+    with suppress(ValueError, OSError):  # not quoted, or too long for a name
+        # As terminals write the names of files that are dragged into them.
+        words = shlex.split(name)
+        if len(words) == 1 and not path.exists():
+            return Path(words[0]).expanduser()
+    return path
 
 
 def _show(generation: Generation) -> None:

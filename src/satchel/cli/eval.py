@@ -7,8 +7,10 @@ from typing import Any
 
 from satchel.cli.arguments import add_program_options, positive, threads
 from satchel.cli.output import emit, print_json, say, table, whole
+from satchel.errors import UsageError
 from satchel.progress import ProgressBar
 
+_TEXTS = ("text", "hellaswag", "tasks")
 HELP = "measure perplexity on a text and accuracy on tasks, in float, quantised and as it runs"
 
 
@@ -103,6 +105,7 @@ def execute(arguments: argparse.Namespace) -> None:
     from satchel.eval import EvaluationOptions, evaluate
     from satchel.exporter.cached import is_program
 
+    _check_one_kind(arguments)
     if arguments.speech:
         _speech(arguments)
         return
@@ -141,6 +144,19 @@ def execute(arguments: argparse.Namespace) -> None:
         print_json(document)
     else:
         _print(document)
+
+
+def _check_one_kind(arguments: argparse.Namespace) -> None:
+    """Recordings and images are measured by themselves; nothing that was asked for is left out."""
+    asked = {f"--{name}": getattr(arguments, name) for name in ("speech", "vqa", *_TEXTS)}
+    given = [flag for flag, value in asked.items() if value]
+    alone = arguments.speech or arguments.vqa
+    if alone and len(given) > 1:
+        raise UsageError(f"{' and '.join(given)} are not measured together", "Give them apart.")
+    if alone and arguments.phases != ("device",):
+        raise UsageError(f"{given[0]} has no --phases: the program runs as it is", "Leave it out.")
+    if arguments.language and not arguments.speech:
+        raise UsageError("--language is for --speech", "Leave it out.")
 
 
 def _speech(arguments: argparse.Namespace) -> None:

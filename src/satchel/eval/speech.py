@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import time
+import warnings
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from satchel.errors import InputError
+from satchel.eval.texts import BYTE_ORDER_MARK, read_text
 from satchel.progress import Progress
+from satchel.remarks import Remark
 from satchel.runtime.program import Program
+from satchel.speech.audio import open_sound
 from satchel.speech.normalize import normalize
 from satchel.speech.transcriber import SpeechOptions, Transcriber
 
@@ -41,7 +45,7 @@ def recordings(folder: Path, limit: int | None = None) -> list[tuple[Path, str]]
     for path in sorted(folder.rglob("*")):
         text = path.with_suffix(".txt")
         if path.suffix.lower() in SUFFIXES and text.is_file():
-            found.append((path, text.read_text(encoding="utf-8").strip()))
+            found.append((path, read_text(text).removeprefix(BYTE_ORDER_MARK).strip()))
     if not found:
         raise InputError(
             f"{folder} has no recordings with transcripts", "Put NAME.txt beside each NAME.wav."
@@ -60,6 +64,10 @@ def evaluate_speech(
 ) -> dict[str, Any]:
     """The document of ``satchel eval --speech --json``."""
     given = recordings(folder, limit)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", Remark)  # it is said when the recording's turn comes
+        for path, _ in given:  # before the work, which may take hours
+            open_sound(path)
     transcriber = Transcriber(program, threads, options)
     files, totals = [], dict.fromkeys(("word_edits", "words", "character_edits", "characters"), 0)
     heard, started = 0.0, time.perf_counter()

@@ -11,6 +11,8 @@ import numpy as np
 from satchel.errors import EvaluationError
 from satchel.llm.tokenizer import Tokenizer
 
+BYTE_ORDER_MARK = "\ufeff"  # that some editors write before a text
+
 
 def read_text(path: Path) -> str:
     """A file's text, or a reason why there is none."""

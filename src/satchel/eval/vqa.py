@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from satchel.errors import InputError
-from satchel.eval.texts import read_text
+from satchel.eval.texts import BYTE_ORDER_MARK, read_text
 from satchel.files import lines_of
 from satchel.llm.llm import LLM
 from satchel.progress import Progress
@@ -34,7 +34,8 @@ def plain_answer(text: str) -> str:
 def read_questions(path: Path, limit: int | None = None) -> list[dict[str, Any]]:
     """Lines with ``image`` (a path beside the file), ``question`` and ``answer`` or ``answers``."""
     found: list[dict[str, Any]] = []
-    for number, line in enumerate(lines_of(read_text(path)), start=1):
+    lines = lines_of(read_text(path).removeprefix(BYTE_ORDER_MARK))
+    for number, line in enumerate(lines, start=1):
         if limit is not None and len(found) == limit:
             break
         if not line.strip():
@@ -42,9 +43,10 @@ def read_questions(path: Path, limit: int | None = None) -> list[dict[str, Any]]
         try:
             row = json.loads(line)
             answers = row["answers"] if "answers" in row else [row["answer"]]
-            good = isinstance(row["image"], str) and isinstance(row["question"], str)
+            answers = [_as_text(each) for each in answers]
+            good = isinstance(row["image"], str) and bool(row["question"].strip())
             good = good and bool(answers) and all(isinstance(each, str) for each in answers)
-        except (ValueError, KeyError, TypeError, RecursionError):
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
             good = False
         if not good:
             raise InputError(
@@ -58,6 +60,12 @@ def read_questions(path: Path, limit: int | None = None) -> list[dict[str, Any]]
     if not found:
         raise InputError(f"{path} has no questions in it", "Write one on each line.")
     return found
+
+
+def _as_text(answer: object) -> object:
+    """Counts are often written as numbers."""
+    number = isinstance(answer, (int, float)) and not isinstance(answer, bool)
+    return str(answer) if number else answer
 
 
 def is_right(answer: str, wanted: Sequence[str]) -> bool:

@@ -24,7 +24,7 @@ from satchel.llm.tokenizer_sources.spec import TokenizerSpec
 from satchel.program.names import SEE_METHOD
 from satchel.remarks import remark
 from satchel.runtime.program import Instance, Program
-from satchel.vision_language.pictures import Picture, Pictures, with_pictures
+from satchel.vision_language.pictures import Picture, Pictures, pictures_in, with_pictures
 from satchel.vision_language.shown import Shown
 
 Message = Mapping[str, Any]  # {"role": "user", "content": "…"}
@@ -153,7 +153,7 @@ class LLM:
         lookahead: str | None = None,
         lookahead_sizes: LookaheadSizes | None = None,
         template_variables: Mapping[str, Any] | None = None,
-        images: Sequence[Picture] = (),
+        images: Sequence[Picture] | Picture = (),
     ) -> Generation:
         """Answer a prompt, or a list of messages. ``raw`` continues the text without a template.
 
@@ -170,6 +170,7 @@ class LLM:
         JSON Schema or a pydantic class), ``regex`` or ``grammar`` (Lark's form or GBNF).
         """
         keep = 1
+        images = pictures_in(images)
         if not prompt:
             raise ConfigError("the prompt is empty", "Give a text or a message.")
         if not isinstance(prompt, str) and not (

@@ -127,14 +127,26 @@ class Pictures:
             )
 
 
+def pictures_in(given: Sequence[Picture] | Picture) -> Sequence[Picture]:
+    """One picture is a list of it."""
+    if isinstance(given, (str, bytes, os.PathLike)) or hasattr(given, "convert"):
+        return [given]
+    listed: Sequence[Picture] = given or ()
+    return listed
+
+
 def read_picture(picture: Picture) -> Any:
     """A Pillow image of a path, of a file's bytes, or as it is."""
     if isinstance(picture, bytes):
         return open_image(picture, "the image")
     if isinstance(picture, (str, os.PathLike)):
         path = Path(picture).expanduser()
-        if not path.is_file():
-            raise InputError(f"{path} is not there", "Give the path of an image.")
+        try:
+            there, why = path.is_file(), "is a folder" if path.is_dir() else "is not there"
+        except OSError as error:  # such as a name that is too long
+            there, why = False, f"cannot be opened ({error.strerror})"
+        if not there:
+            raise InputError(f"{str(path)[:80]} {why}", "Give the path of an image.")
         return open_image(path, str(path))
     if not hasattr(picture, "convert"):
         raise InputError(f"{type(picture).__name__} is no image", "Give a path, or Pillow's image.")
