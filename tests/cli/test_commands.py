@@ -5,13 +5,14 @@ from __future__ import annotations
 import io
 import json
 import re
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, metadata, requires, version
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from satchel.benchmark.profile import require_profile
+from satchel.cli import doctor
 from satchel.cli.main import COMMANDS, main
 from satchel.runtime.program import load
 from support.tiny_llm import write_tiny_llm
@@ -258,6 +259,38 @@ def test_doctor(capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
     assert document["kernels"]["selected"] in document["kernels"]["available"]
     assert main(["doctor"]) == 0
     assert "All is well" in capsys.readouterr().out
+
+
+def test_doctor_knows_all_extras(capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
+    wanted = metadata("satchel").get_all("Provides-Extra")
+    extras = run_json(capsys, "doctor")["extras"]
+    assert set(extras) == {*wanted} - {"test"}
+    # The modules are those of the packages that the extra asks for.
+    for extra, state in extras.items():
+        assert state["installed"] == (not state["missing"])
+        assert state["installed"] == all(map(_is_there, _packages(extra)))
+    monkeypatch.setattr(doctor.importlib.util, "find_spec", lambda name: None)
+    extras = run_json(capsys, "doctor")["extras"]
+    assert not any(state["installed"] for state in extras.values())
+    assert extras["vision"]["missing"] == ["PIL", "torch", "torchvision"]
+    assert main(["doctor"]) == 0
+    out = capsys.readouterr().out
+    assert "satchel transcribe: pip install 'satchel[speech]'" in out and "none installed" in out
+
+
+def _packages(extra: str) -> set[str]:
+    """The names of the packages that an extra brings, those of extras within it too."""
+    lines = [line for line in requires("satchel") or [] if line.endswith(f'extra == "{extra}"')]
+    within = {name for line in lines for name in re.findall(r"^satchel\[(\w+)\]", line)}
+    own = {line.split(";")[0] for line in lines if not line.startswith("satchel[")}
+    return {re.split(r"[<>=]", line)[0] for line in own}.union(*map(_packages, within))
+
+
+def _is_there(package: str) -> bool:
+    try:
+        return bool(version(package))
+    except PackageNotFoundError:
+        return False
 
 
 def test_pull(capsys: Capture, checkpoint: Path) -> None:

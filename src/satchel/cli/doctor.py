@@ -20,11 +20,22 @@ if TYPE_CHECKING:
 
 HELP = "show what this machine can do and what is missing"
 
-# What each extra adds, and the module that shows that it is there.
+# What each extra is for, and the modules that show that it is there. Those of targets are theirs.
 EXTRAS = {
     "hub": ("huggingface_hub", "satchel pull hf:ORG/REPO"),
+    "torch": ("torch", "satchel.export of PyTorch modules, .pt2 files"),
+    "transformers": ("torch transformers", "satchel export FOLDER --task feature-extraction"),
+    "vision": ("PIL torch torchvision", "satchel export torchvision:NAME"),
+    "timm": ("PIL torch torchvision timm", "satchel export timm:NAME"),
+    "onnx": ("onnx", "satchel export MODEL.onnx"),
+    "images": ("PIL", "satchel run --input IMAGE, --image"),
+    "speech": ("soundfile", "satchel transcribe"),
+    "microphone": ("soundfile sounddevice", "satchel transcribe --microphone"),
+    "structured": ("llguidance", "--schema, --regex, --grammar"),
+    "serve": ("starlette uvicorn", "satchel serve"),
     "eval": ("lm_eval", "satchel eval --tasks"),
-    "sweep": ("ray", "satchel sweep --ray"),
+    "sweep": ("ray pyarrow fsspec rich", "satchel sweep --ray, Parquet"),
+    "sign": ("cryptography", "satchel sign, verify --key"),
 }
 
 
@@ -81,8 +92,12 @@ def examine(targets: Mapping[str, Examined]) -> dict[str, Any]:
         "cache": {"folder": str(cache), "free_bytes": shutil.disk_usage(existing).free},
         "packages": {name: _version(name) for name in ("numpy", "tokenizers", "jinja2", "gguf")},
         "extras": {
-            extra: {"installed": importlib.util.find_spec(module) is not None, "for": purpose}
-            for extra, (module, purpose) in (EXTRAS | _extras_of_targets()).items()
+            extra: {
+                "installed": not (missing := _missing(modules)),
+                "for": purpose,
+                "missing": missing,
+            }
+            for extra, (modules, purpose) in (EXTRAS | _extras_of_targets()).items()
         },
         "problems": problems,
         "ok": not problems,
@@ -94,6 +109,10 @@ def _extras_of_targets() -> dict[str, tuple[str, str]]:
 
     extras = (family.extra for family in families().values())
     return {extra.name: (extra.module, extra.purpose) for extra in extras if extra}
+
+
+def _missing(modules: str) -> list[str]:
+    return [module for module in modules.split() if importlib.util.find_spec(module) is None]
 
 
 def _version(package: str) -> str | None:
@@ -117,9 +136,11 @@ def _print(report: dict[str, Any], targets: list[str]) -> None:
     emit(f"cache     {cache['folder']}, {megabytes(cache['free_bytes'])} free")
     packages = (f"{name} {number or 'missing'}" for name, number in report["packages"].items())
     emit(f"packages  {', '.join(packages)}")
+    installed = [extra for extra, state in report["extras"].items() if state["installed"]]
+    emit(f"extras    {', '.join(installed) or 'none installed'}")
     for extra, state in report["extras"].items():
-        there = "installed" if state["installed"] else f"missing: pip install 'satchel[{extra}]'"
-        emit(f"extra     {extra} ({state['for']}): {there}")
+        if not state["installed"]:
+            emit(f"missing   {state['for']}: pip install 'satchel[{extra}]'")
     for problem in report["problems"]:
         emit(f"PROBLEM   {problem}")
     emit("All is well." if report["ok"] else "Some things need attention.")
