@@ -128,8 +128,8 @@ def draw(plot: Plot) -> str:
     parts = frame.begin(plot.y_name)
     apart = (frame.x(1) - frame.x(0)) / max(1, len(ticks) - 1)
     for tick in ticks[:: math.ceil((widest + _LETTER) / apart)]:  # those that do not touch
-        place = f'x="{x(tick):.1f}" y="{frame.height - 19}"'
-        parts.append(f'<text {place} text-anchor="middle">{tick:,g}</text>')
+        at = f'x="{x(tick):.1f}" y="{frame.height - 19}"'
+        parts.append(f'<text {at} text-anchor="middle">{tick:,g}</text>')
     parts.append(
         f'<text x="{frame.width - frame.right}" y="{frame.height - 5}" text-anchor="end">'
         f"{escape(plot.x_name)} →</text>"
