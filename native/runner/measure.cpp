@@ -159,6 +159,7 @@ int bench(int argc, char** argv) {
         {"multiply_adds_s", Json()},
         {"arithmetic_share", Json()},
         {"peak_rss_bytes", static_cast<int64_t>(memory)},
+        {"device_memory_bytes", Json()},
         {"file_size_bytes", static_cast<int64_t>(file.size())},
         {"samples", Json(JsonObject{{"prefill_tok_s", list_of(prefill)},
                                     {"decode_tok_s", list_of(decode)},
