@@ -35,7 +35,10 @@ from satchel.vision_language.text_checkpoint import TextCheckpoint, configs, rea
 
 IDEFICS3, SMOLVLM = "idefics3", "smolvlm"  # the model_types
 TOWER, CONNECTOR = "vision_model", "connector"
-USUAL = {"intermediate_size": 3072, "num_hidden_layers": 12, "image_size": 224, "patch_size": 32}
+USUAL = {"hidden_size": 1152, "num_attention_heads": 16, "patch_size": 32}
+# What the configurations of the published models' decoders have of training and of other models.
+_UNUSED = ("neftune_noise_alpha", "perceiver_config", "pixel_shuffle_factor")
+_NEVER = ("qk_layer_norms", "use_resampler")
 # Patches on a side of a tile for which each has its own place. The model finds places by comparing
 # fractions in 32 bits, which for other numbers depends on how they are rounded.
 SIDES = (2, 4, 8, 14, 16, 24, 26, 27, 32, 64)
@@ -167,7 +170,7 @@ class Idefics3Tower:
         vision, text = configs(config)
         self.encoder = siglip(vision, TOWER, **USUAL)
         self.scale = ConfigReader(config).positive("scale_factor", 2)
-        self.out = ConfigReader(text).positive("hidden_size", 4096)
+        self.out = ConfigReader(text).positive("hidden_size")
         side = self.encoder.side
         if side not in SIDES:
             raise ConfigError(
@@ -218,5 +221,8 @@ def open_idefics3(checkpoint: Checkpoint) -> tuple[Checkpoint, Idefics3Tower]:
     """A checkpoint of Idefics3 or SmolVLM as that of its language model, and what sees."""
     tower = Idefics3Tower(checkpoint.config, read_processor(checkpoint))
     text = TextCheckpoint(checkpoint, plain_name, tower.encoder.kernel)
+    for name in _NEVER:
+        ConfigReader(text.config).only(name, False)
+    text.config = {k: v for k, v in text.config.items() if k not in (*_UNUSED, *_NEVER)}
     text.config["tie_word_embeddings"] = "lm_head.weight" not in text.tensors
     return text, tower

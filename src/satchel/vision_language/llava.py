@@ -33,19 +33,19 @@ class LlavaTower:
 
     def __init__(self, config: Mapping[str, Any], processor: Mapping[str, Any]) -> None:
         vision, text = configs(config)
-        seeing = str(vision.get("model_type", "clip_vision_model"))
+        self.kind = str(config.get("model_type", LLAVA))
+        one = self.kind == LLAVA_ONEVISION
+        seeing = str(vision.get("model_type") or ("siglip" if one else "clip") + "_vision_model")
         read = _ENCODERS.get(seeing)
         if read is None:
             raise ConfigError(f"images are seen by CLIP or SigLIP, not by {seeing!r}")
-        self.kind = str(config.get("model_type", LLAVA))
-        one = self.kind == LLAVA_ONEVISION
         chosen = config.get("vision_feature_layer", -1 if one else -2)
         if not isinstance(chosen, int):
             raise ConfigError("several vision_feature_layer are not supported")
         self.encoder = read(vision, TOWER).up_to(chosen)
         strategy = config.get("vision_feature_select_strategy", "full" if one else "default")
         self.cut = strategy == "default"  # CLIP's own row is left out
-        self.out = ConfigReader(text).positive("hidden_size", 4096)
+        self.out = ConfigReader(text).positive("hidden_size")
         self.projector = {"gelu": "gelu"}.get(config.get("projector_hidden_act", "gelu"), "")
         if not self.projector or (self.cut and not self.encoder.is_clip):
             raise ConfigError("the vision tower's configuration is not supported")

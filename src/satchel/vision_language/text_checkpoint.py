@@ -15,6 +15,7 @@ from satchel.checkpoints.overlay import FloatTensor
 from satchel.errors import CheckpointError, ConfigError
 from satchel.quantize.superblocks import KeptRows
 from satchel.remarks import remark
+from satchel.vision_language.text_config import text_config
 
 
 @dataclass(frozen=True)
@@ -50,10 +51,7 @@ class TextCheckpoint(Checkpoint):
         self.base, self._kernel_name = base, kernel_name
         self.format, self.path = base.format, base.path
         self.generation, self.tokenizer = base.generation, base.tokenizer
-        text = base.config.get("text_config")
-        if not isinstance(text, dict):
-            raise CheckpointError(f"{base.path}: the configuration has no text_config")
-        self.config = {"tie_word_embeddings": False, "model_type": "llama", **text}
+        self.config = text_config(base.config)
         named = ((plain_name(name), name) for name in base.tensors)
         self._names = {plain: name for plain, name in named if plain}
         self._tensors = {plain: base.tensors[name] for plain, name in self._names.items()}
@@ -86,10 +84,10 @@ class TextCheckpoint(Checkpoint):
 
 def configs(config: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
     """Of what sees, and of the language model."""
-    vision, text = config.get("vision_config"), config.get("text_config")
-    if not isinstance(vision, dict) or not isinstance(text, dict):
-        raise ConfigError("the configuration has no vision_config and text_config")
-    return vision, text
+    vision = config.get("vision_config")
+    if not isinstance(vision, dict):
+        raise ConfigError("the configuration has no vision_config")
+    return vision, text_config(config)
 
 
 def read_processor(checkpoint: Checkpoint) -> dict[str, Any]:
