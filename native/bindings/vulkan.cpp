@@ -20,6 +20,7 @@ nb::list devices() {
     d["type"] = info.type();
     d["api"] = info.api_version();
     d["memory_bytes"] = info.memory_bytes();
+    d["memory_left_bytes"] = info.memory_left();
     d["largest_binding"] = info.largest_binding();
     nb::list features;
     if (info.features.integer_dot) features.append("integer dot products");

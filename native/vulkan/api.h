@@ -85,6 +85,8 @@ enum VkStructureType : int32_t {
   VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_EXTERNAL_MEMORY_HOST_PROPERTIES_EXT = 1000178002,
   VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_FEATURES_2 = 1000059000,
   VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_PROPERTIES_2 = 1000059001,
+  VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_MEMORY_PROPERTIES_2 = 1000059006,
+  VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_MEMORY_BUDGET_PROPERTIES_EXT = 1000237000,
   VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_SUBGROUP_PROPERTIES = 1000094000,
   VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_16BIT_STORAGE_FEATURES = 1000083000,
   VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_SHADER_FLOAT16_INT8_FEATURES = 1000082000,
@@ -307,6 +309,18 @@ struct VkPhysicalDeviceMemoryProperties {
   VkMemoryHeap memoryHeaps[16];
 };
 static_assert(sizeof(VkPhysicalDeviceMemoryProperties) == 520);
+
+struct VkPhysicalDeviceMemoryProperties2 {
+  VkStructureType sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_MEMORY_PROPERTIES_2;
+  void* pNext = nullptr;
+  VkPhysicalDeviceMemoryProperties memoryProperties = {};
+};
+
+struct VkPhysicalDeviceMemoryBudgetPropertiesEXT {
+  VkStructureType sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_MEMORY_BUDGET_PROPERTIES_EXT;
+  void* pNext = nullptr;
+  VkDeviceSize heapBudget[16] = {}, heapUsage[16] = {};
+};
 
 struct VkDeviceQueueCreateInfo {
   VkStructureType sType = VK_STRUCTURE_TYPE_DEVICE_QUEUE_CREATE_INFO;
@@ -565,8 +579,8 @@ using A = const void*;
   X(void, vkDestroyInstance, (VkInstance, A))                                               \
   X(VkResult, vkEnumeratePhysicalDevices, (VkInstance, uint32_t*, VkPhysicalDevice*))       \
   X(void, vkGetPhysicalDeviceProperties, (VkPhysicalDevice, VkPhysicalDeviceProperties*))   \
-  X(void, vkGetPhysicalDeviceMemoryProperties,                                              \
-    (VkPhysicalDevice, VkPhysicalDeviceMemoryProperties*))                                  \
+  X(void, vkGetPhysicalDeviceMemoryProperties2,                                             \
+    (VkPhysicalDevice, VkPhysicalDeviceMemoryProperties2*))                                 \
   X(void, vkGetPhysicalDeviceQueueFamilyProperties,                                         \
     (VkPhysicalDevice, uint32_t*, VkQueueFamilyProperties*))                                \
   X(void, vkGetPhysicalDeviceFeatures2, (VkPhysicalDevice, VkPhysicalDeviceFeatures2*))     \

@@ -77,13 +77,24 @@ std::string DeviceInfo::api_version() const {
          std::to_string(v & 0xFFF);
 }
 
-uint64_t DeviceInfo::memory_bytes() const {
-  uint64_t most = 0;
+const VkMemoryHeap* DeviceInfo::own_heap() const {
+  const VkMemoryHeap* largest = nullptr;
   for (uint32_t i = 0; i < memory.memoryHeapCount; ++i) {
     const VkMemoryHeap& heap = memory.memoryHeaps[i];
-    if (heap.flags & VK_MEMORY_HEAP_DEVICE_LOCAL_BIT) most = std::max(most, heap.size);
+    const bool is_own = heap.flags & VK_MEMORY_HEAP_DEVICE_LOCAL_BIT;
+    if (is_own && (!largest || heap.size > largest->size)) largest = &heap;
   }
-  return most;
+  return largest;
+}
+
+uint64_t DeviceInfo::memory_bytes() const {
+  const VkMemoryHeap* heap = own_heap();
+  return heap ? heap->size : 0;
+}
+
+uint64_t DeviceInfo::memory_left() const {
+  const VkMemoryHeap* heap = own_heap();
+  return heap ? left[heap - memory.memoryHeaps] : 0;
 }
 
 bool DeviceInfo::shares_memory() const {
@@ -155,22 +166,37 @@ Library::Library() {
 #undef LOAD
 }
 
-Features Library::features_of(VkPhysicalDevice device, uint32_t version) const {
-  Features found;
+bool Library::has_extension(VkPhysicalDevice device, const char* name) const {
   uint32_t count = 0;
   functions_.vkEnumerateDeviceExtensionProperties(device, nullptr, &count, nullptr);
   std::vector<VkExtensionProperties> extensions(count);
   functions_.vkEnumerateDeviceExtensionProperties(device, nullptr, &count, extensions.data());
-  const auto has_extension = [&](const char* name) {
-    return std::any_of(extensions.begin(), extensions.end(), [&](const VkExtensionProperties& e) {
-      return std::strcmp(e.extensionName, name) == 0;
-    });
-  };
+  return std::ranges::any_of(extensions, [&](const VkExtensionProperties& extension) {
+    return std::strcmp(extension.extensionName, name) == 0;
+  });
+}
+
+void Library::find_memory(DeviceInfo& info) const {
+  const bool tells_budget = has_extension(info.handle, kMemoryBudgetExtension);
+  VkPhysicalDeviceMemoryBudgetPropertiesEXT budget;
+  VkPhysicalDeviceMemoryProperties2 found;
+  if (tells_budget) found.pNext = &budget;
+  functions_.vkGetPhysicalDeviceMemoryProperties2(info.handle, &found);
+  info.memory = found.memoryProperties;
+  for (uint32_t i = 0; i < info.memory.memoryHeapCount; ++i) {
+    const uint64_t size = info.memory.memoryHeaps[i].size,
+                   most = tells_budget ? std::min(budget.heapBudget[i], size) : size;
+    info.left[i] = most - std::min(most, budget.heapUsage[i]);
+  }
+}
+
+Features Library::features_of(VkPhysicalDevice device, uint32_t version) const {
+  Features found;
   VkPhysicalDeviceSubgroupProperties subgroup;
   VkPhysicalDeviceExternalMemoryHostPropertiesEXT host_memory;
   VkPhysicalDeviceProperties2 properties;
   properties.pNext = &subgroup;
-  if (has_extension(kHostMemoryExtension) && !is_unwanted("host_memory"))
+  if (has_extension(device, kHostMemoryExtension) && !is_unwanted("host_memory"))
     subgroup.pNext = &host_memory;
   functions_.vkGetPhysicalDeviceProperties2(device, &properties);
   found.import_step = host_memory.minImportedHostPointerAlignment;
@@ -180,7 +206,7 @@ Features Library::features_of(VkPhysicalDevice device, uint32_t version) const {
       (subgroup.supportedOperations & arithmetic) && (subgroup.supportedStages & compute);
   if (std::min(version, version_) < kVersion13) return found;
 
-  const bool has_matrices = has_extension(kCooperativeMatrixExtension);
+  const bool has_matrices = has_extension(device, kCooperativeMatrixExtension);
   EnabledFeatures all(has_matrices);
   functions_.vkGetPhysicalDeviceFeatures2(device, &all.head);
   found.integer_dot =
@@ -192,6 +218,7 @@ Features Library::features_of(VkPhysicalDevice device, uint32_t version) const {
   const auto list = reinterpret_cast<VkResult(SATCHEL_VKAPI*)(VkPhysicalDevice, uint32_t*,
                                                               VkCooperativeMatrixPropertiesKHR*)>(
       find_(instance_, "vkGetPhysicalDeviceCooperativeMatrixPropertiesKHR"));
+  uint32_t count = 0;
   if (!list || list(device, &count, nullptr) != VK_SUCCESS) return found;
   std::vector<VkCooperativeMatrixPropertiesKHR> kinds(count);
   list(device, &count, kinds.data());
@@ -216,9 +243,8 @@ std::vector<DeviceInfo> Library::devices() const {
   handles.resize(count);
   std::vector<DeviceInfo> found;
   for (const VkPhysicalDevice handle : handles) {
-    DeviceInfo info{handle, {}, {}, UINT32_MAX, {}};
+    DeviceInfo info{handle, {}, {}, UINT32_MAX, {}, {}};
     functions_.vkGetPhysicalDeviceProperties(handle, &info.properties);
-    functions_.vkGetPhysicalDeviceMemoryProperties(handle, &info.memory);
     uint32_t families = 0;
     functions_.vkGetPhysicalDeviceQueueFamilyProperties(handle, &families, nullptr);
     std::vector<VkQueueFamilyProperties> queues(families);
@@ -231,6 +257,7 @@ std::vector<DeviceInfo> Library::devices() const {
       if (alone) break;
     }
     if (info.queue_family == UINT32_MAX || info.properties.apiVersion < kVersion11) continue;
+    find_memory(info);
     info.features = features_of(handle, info.properties.apiVersion);
     if (!info.shares_memory()) info.features.import_step = 0;
     found.push_back(info);

@@ -22,6 +22,7 @@ struct Features {
 
 inline constexpr const char* kCooperativeMatrixExtension = "VK_KHR_cooperative_matrix";
 inline constexpr const char* kHostMemoryExtension = "VK_EXT_external_memory_host";
+inline constexpr const char* kMemoryBudgetExtension = "VK_EXT_memory_budget";
 
 // The features that shaders may use, chained together, to ask for or to enable.
 struct EnabledFeatures {
@@ -49,14 +50,20 @@ struct DeviceInfo {
   VkPhysicalDeviceMemoryProperties memory;
   uint32_t queue_family;
   Features features;
+  // What this process may still take of each heap; its size where the driver does not tell.
+  uint64_t left[16];
 
   std::string name() const { return properties.deviceName; }
   const char* type() const;
   std::string api_version() const;
   uint64_t memory_bytes() const;  // of the largest heap that is its own
+  uint64_t memory_left() const;   // of it, for this process
   bool shares_memory() const;     // all that there is, with the host
   // The most bytes of a buffer that a shader sees at once; SATCHEL_VULKAN_BINDING makes it less.
   uint64_t largest_binding() const;
+
+ private:
+  const VkMemoryHeap* own_heap() const;
 };
 
 class Library {
@@ -74,6 +81,8 @@ class Library {
   VkInstance instance_ = nullptr;
   GetInstanceProcAddr find_ = nullptr;
   Features features_of(VkPhysicalDevice device, uint32_t version) const;
+  bool has_extension(VkPhysicalDevice device, const char* name) const;
+  void find_memory(DeviceInfo& info) const;
 
   uint32_t version_;  // of Vulkan, the highest that loader and code know
   InstanceFunctions functions_;

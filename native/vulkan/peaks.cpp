@@ -39,7 +39,7 @@ Peaks measure_peaks(size_t number) {
   const bool is_software = info.properties.deviceType == VK_PHYSICAL_DEVICE_TYPE_CPU;
   // Far more than caches hold, but not more than there is.
   const uint64_t most = uint64_t{1} << (is_software ? 26 : 30);
-  const uint64_t bytes = std::min({most, info.largest_binding() / 2, info.memory_bytes() / 4});
+  const uint64_t bytes = std::min({most, info.largest_binding() / 2, info.memory_left() / 4});
   Buffer x(device, bytes, Where::device), y(device, kOffsetStep, Where::device);
   device.run(
       [&](VkCommandBuffer commands) {

@@ -73,6 +73,49 @@ static void own_push(void* commands, void* layout, uint32_t stages, uint32_t off
 long turns(void) { return turns_taken; }
 void make_turns_wait_in_vain(long yes) { more_to_wait_for = yes; }
 
+// Memory of a device that other processes have, by VK_EXT_memory_budget: few drivers in software
+// tell of it, so that this one does it for all.
+typedef struct Extension {
+  char name[256];
+  uint32_t version;
+} Extension;
+static int32_t (*real_extensions)(void*, const char*, uint32_t*, Extension*);
+static int32_t own_extensions(void* device, const char* layer, uint32_t* count, Extension* all) {
+  if (all) --*count;
+  const int32_t done = real_extensions(device, layer, count, all);
+  if (all) all[*count] = (Extension){"VK_EXT_memory_budget", 1};
+  ++*count;
+  return done;
+}
+
+typedef struct Budget {
+  int32_t type;
+  struct Budget* next;
+  uint64_t budget[16], usage[16];
+} Budget;
+typedef struct Memory {
+  int32_t type;
+  Budget* next;
+  uint32_t counts_and_types[66];
+  struct {
+    uint64_t size, flags;
+  } heaps[16];
+} Memory;
+enum { MEMORY_BUDGET = 1000237000 };
+static uint64_t memory_of_others;
+static void (*real_memory)(void*, Memory*);
+static void own_memory(void* device, Memory* found) {
+  real_memory(device, found);
+  for (Budget* part = found->next; part; part = part->next) {
+    for (int i = 0; i < 16 && part->type == MEMORY_BUDGET; ++i) {
+      const uint64_t size = found->heaps[i].size;
+      part->budget[i] = size - (memory_of_others < size ? memory_of_others : size);
+      part->usage[i] = 0;
+    }
+  }
+}
+void take_memory(uint64_t bytes) { memory_of_others = bytes; }
+
 // How often a function was called; -1 if it cannot be made to fail.
 long calls_of(const char* name) {
 #define TELL(n) \
@@ -89,6 +132,14 @@ static Function own_or(const char* name, Function real) {
   if (real && strcmp(name, "vkCmdPushConstants") == 0) {
     real_push = (void (*)(void*, void*, uint32_t, uint32_t, uint32_t, const uint32_t*))real;
     return (Function)own_push;
+  }
+  if (real && strcmp(name, "vkGetPhysicalDeviceMemoryProperties2") == 0) {
+    real_memory = (void (*)(void*, Memory*))real;
+    return (Function)own_memory;
+  }
+  if (real && strcmp(name, "vkEnumerateDeviceExtensionProperties") == 0) {
+    real_extensions = (int32_t (*)(void*, const char*, uint32_t*, Extension*))real;
+    return (Function)own_extensions;
   }
 #define CHOOSE(n)                      \
   if (real && strcmp(name, #n) == 0) { \

@@ -139,7 +139,7 @@ def test_a_device_that_is_too_small_is_told_before_anything_is_copied(
     device: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     program = Program(_export(tmp_path, recipe="fp16"), target="vulkan")
-    small = {**device, "memory_bytes": 10_000}
+    small = {**device, "memory_left_bytes": 10_000}
     monkeypatch.setattr(_native.vulkan, "devices", lambda: [small])
     with pytest.raises(ExecutionError, match=f"weights, and {re.escape(device['name'])}"):
         program.instance()

@@ -148,6 +148,24 @@ answer("cpu"), answer("vulkan")
 print("done")
 """
 
+_TAKEN = """
+from satchel import _native
+
+def memory():
+    return _native.vulkan.devices()[0]
+
+before = memory()
+assert 0 < before["memory_left_bytes"] <= before["memory_bytes"], before
+faults.take_memory.argtypes = (ctypes.c_uint64,)
+faults.take_memory(1 << 62)
+assert memory() == {**before, "memory_left_bytes": 0}
+assert "0.0 kB of memory left" in error_of(lambda: answer("vulkan"))
+answer("cpu")
+faults.take_memory(0)
+answer("vulkan")
+print("done")
+"""
+
 
 @pytest.fixture(scope="module")
 def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
@@ -198,6 +216,7 @@ def run_script(script: str, program: Path, environment: dict[str, str]) -> None:
     [
         pytest.param(_EVERYWHERE, id="every_function"),
         pytest.param(_LOST, id="lost"),
+        pytest.param(_TAKEN, id="memory_of_others"),
         pytest.param(_FULL, id="full"),
         pytest.param(_HANGS, id="hangs"),
         pytest.param(_IN_VAIN, id="waits_in_vain"),

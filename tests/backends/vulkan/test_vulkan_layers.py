@@ -57,11 +57,13 @@ def test_layers_that_do_not_fit_stay_on_the_cpu(
     sizes = {w["name"]: w["codes_size"] + w["scales_size"] for w in program.weights}
     layer = sum(size for name, size in sizes.items() if ".1." in name)
     outside = sum(size for name, size in sizes.items() if "layers" not in name)
-    small = {**device, "memory_bytes": int((outside + 2.5 * layer) / 0.45)}
-    assert fitting_layers(program, small) is None or sum(sizes.values()) > small["memory_bytes"]
-    tight = {**device, "memory_bytes": sum(sizes.values()) - 1}
+    small = {**device, "memory_left_bytes": int((outside + 2.5 * layer) / 0.45)}
+    assert (
+        fitting_layers(program, small) is None or sum(sizes.values()) > small["memory_left_bytes"]
+    )
+    tight = {**device, "memory_left_bytes": sum(sizes.values()) - 1}
     monkeypatch.setattr(_native.vulkan, "devices", lambda: [tight])
-    fitting = int((tight["memory_bytes"] * 0.45 - outside) // layer)
+    fitting = int((tight["memory_left_bytes"] * 0.45 - outside) // layer)
     if fitting < 1:
         with pytest.raises(ExecutionError, match="of memory"):
             program.instance()

@@ -60,7 +60,8 @@ class VulkanTarget(PortableTarget):
         devices, missing = list_devices()
         lines = [
             f"Vulkan    {device['name']} ({device['type']}, {device['api']}, "
-            f"{megabytes(device['memory_bytes'])}): --target {cls(number).name}"
+            f"{megabytes(device['memory_bytes'])}, {megabytes(device['memory_left_bytes'])} free): "
+            f"--target {cls(number).name}"
             for number, device in enumerate(devices)
         ]
         none = f"Vulkan    none: {missing or 'no driver has a device'}"
@@ -137,12 +138,12 @@ class VulkanInstance(Instance):
 
 
 def fitting_layers(program: Program, device: Mapping[str, Any]) -> int | None:
-    """How many layers the device has memory for; None if it has for all.
+    """How many layers the device has memory for, of what others left of it; None if it has for all.
 
     ExecutionError, before anything is copied, if not even one fits, or the program is no language
     model, whose layers are known by their number.
 
-    >>> fitting_layers(Program("model.satchel"), {"name": "A GPU", "memory_bytes": 1 << 30})
+    >>> fitting_layers(Program("model.satchel"), {"name": "A GPU", "memory_left_bytes": 1 << 30})
     """
     layers: Counter[int] = Counter()
     for weight in program.weights:
@@ -151,7 +152,7 @@ def fitting_layers(program: Program, device: Mapping[str, Any]) -> int | None:
             continue
         number = re.search(r"(?:^|\.)(\d+)(?:\.|$)", weight["name"])
         layers[int(number[1]) if number else -1] += weight["codes_size"] + weight["scales_size"]
-    memory = int(device["memory_bytes"])
+    memory = int(device["memory_left_bytes"])
     if layers.total() <= memory:
         return None
     room, count = memory * _WEIGHT_SHARE - layers[-1], 0
@@ -161,7 +162,7 @@ def fitting_layers(program: Program, device: Mapping[str, Any]) -> int | None:
     if count == 0 or not program.is_language_model:
         raise ExecutionError(
             f"{program.path} has {megabytes(layers.total())} of weights, and {device['name']} "
-            f"{megabytes(memory)} of memory",
+            f"{megabytes(memory)} of memory left",
             "Use --target cpu, or a recipe with fewer bits.",
         )
     remark(
@@ -172,10 +173,10 @@ def fitting_layers(program: Program, device: Mapping[str, Any]) -> int | None:
 
 
 def cache_bytes(program: Program, device: Mapping[str, Any]) -> int:
-    """What the caches of all sequences may take: a share of the device's memory, and of each
+    """What the caches of all sequences may take: a share of the memory that is left, and of each
     cache what a shader can see at once.
 
-    >>> small = {"largest_binding": 1 << 20, "memory_bytes": 1 << 30}
+    >>> small = {"largest_binding": 1 << 20, "memory_left_bytes": 1 << 30}
     >>> cache_bytes(Program("model.satchel"), small) <= 1 << 22
     True
     """
@@ -186,7 +187,7 @@ def cache_bytes(program: Program, device: Mapping[str, Any]) -> int:
     ]
     if not pages:
         return 0
-    binding, memory = int(device["largest_binding"]), int(device["memory_bytes"])
+    binding, memory = int(device["largest_binding"]), int(device["memory_left_bytes"])
     fitting = min(binding // max(pages), int(memory * _CACHE_SHARE) // sum(pages))
     return max(fitting, 1) * sum(pages)
 
