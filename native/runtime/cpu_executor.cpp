@@ -108,7 +108,7 @@ class CpuPart : public Part {
     const size_t shortened = first > 0 ? last_rows_->bind(calls(), first, threads) : 0;
     const std::vector<NodeCall>& chosen = first > 0 ? last_rows_->calls() : calls();
     executor_.need_scratch(method_.method().name, std::max(scratch_, shortened));
-    const Workspace work{executor_.kernels_, *executor_.pool_, executor_.scratch_.data(),
+    const Workspace work{executor_.kernels_, executor_.pool(), executor_.scratch_.data(),
                          sequences};
     std::optional<Profile>& profile = executor_.profile_;
     for (size_t i = 0; i < chosen.size(); i += 1 + chosen[i].joined) {
@@ -212,6 +212,11 @@ std::unique_ptr<Part> CpuExecutor::prepare(BoundMethod& method, const PartInfo& 
   return std::make_unique<CpuPart>(*this, method, info);
 }
 
+ThreadPool& CpuExecutor::pool() {
+  if (!pool_->is_ours()) pool_ = ThreadPool::shared(threads());
+  return *pool_;
+}
+
 void CpuExecutor::need_scratch(const std::string& method, size_t bytes) {
   if (bytes <= scratch_.size()) return;
   require_memory(method, bytes);
@@ -222,7 +227,7 @@ void CpuExecutor::need_scratch(const std::string& method, size_t bytes) {
 void CpuExecutor::copy(const uint8_t* from, size_t bytes, uint8_t* to) {
   constexpr int64_t kPiece = 32768;
   const auto size = static_cast<int64_t>(bytes);
-  pool_->parallel_for((size + kPiece - 1) / kPiece, 1, [&](int64_t begin, int64_t end, int) {
+  pool().parallel_for((size + kPiece - 1) / kPiece, 1, [&](int64_t begin, int64_t end, int) {
     const int64_t first = begin * kPiece, last = std::min(end * kPiece, size);
     std::memcpy(to + first, from + first, static_cast<size_t>(last - first));
   });

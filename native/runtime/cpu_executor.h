@@ -48,6 +48,8 @@ class CpuExecutor : public Executor {
  private:
   friend class CpuPart;
 
+  // A forked process takes one of its own.
+  ThreadPool& pool();
   void need_scratch(const std::string& method, size_t bytes);
 
   std::string name_ = "cpu";

@@ -38,13 +38,12 @@ std::shared_ptr<ThreadPool> ThreadPool::shared(int threads) {
   static std::mutex mutex;
   static std::map<std::pair<int, int>, std::weak_ptr<ThreadPool>> pools;
   const std::lock_guard<std::mutex> lock(mutex);
-  const int process = this_process();
-  std::weak_ptr<ThreadPool>& kept = pools[{process, threads}];
+  std::weak_ptr<ThreadPool>& kept = pools[{this_process(), threads}];
   std::shared_ptr<ThreadPool> pool = kept.lock();
   if (!pool) {
     // A forked process leaves its parent's pool as it is: there is nobody to wait for.
-    kept = pool = {new ThreadPool(threads), [process](const ThreadPool* own) {
-                     if (process == this_process()) delete own;
+    kept = pool = {new ThreadPool(threads), [](const ThreadPool* own) {
+                     if (own->is_ours()) delete own;
                    }};
   }
   return pool;

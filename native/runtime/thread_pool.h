@@ -13,6 +13,8 @@
 #include <thread>
 #include <vector>
 
+#include "process.h"
+
 namespace satchel {
 
 class ThreadPool {
@@ -24,6 +26,10 @@ class ThreadPool {
   ~ThreadPool();
   ThreadPool(const ThreadPool&) = delete;
   ThreadPool& operator=(const ThreadPool&) = delete;
+
+  // Whether this process has its threads. Without them it must not be used: one may have held the
+  // lock of those that sleep, or not yet have left the others, when the process was forked.
+  bool is_ours() const { return process_ == this_process(); }
 
   int size() const { return static_cast<int>(workers_.size()) + 1; }
 
@@ -64,6 +70,7 @@ class ThreadPool {
   void wake();
   void stop();
 
+  const int process_ = this_process();
   std::vector<std::thread> workers_;
   std::mutex busy_;  // held by the caller whose job it is
 
