@@ -189,7 +189,10 @@ def write_gguf(
     if getattr(config, "rms_norm_eps", None) is not None:
         writer.add_layer_norm_rms_eps(config.rms_norm_eps)
     else:
-        writer.add_layer_norm_eps(getattr(config, "norm_epsilon", None) or config.layer_norm_eps)
+        names = ("norm_epsilon", "layer_norm_eps", "norm_eps")
+        writer.add_layer_norm_eps(
+            next((getattr(config, n) for n in names if hasattr(config, n)), 1e-5)
+        )
     writer.add_key_length(config.head_dim)
     for key, value in (metadata or {}).items():
         name = (
@@ -204,11 +207,12 @@ def write_gguf(
         else:
             writer.add_uint32(name, value)
     weights = arrays(model)
-    if architecture in ("llama", "granite", "granitemoe", "smollm3"):
+    if architecture in ("llama", "granite", "granitemoe", "smollm3", "arcee", "olmo"):
         weights = interleaved(weights, config)
     names = gguf_names(architecture, config.num_hidden_layers)
     for name, values in weights.items():
-        stored = values + 1 if architecture.startswith("gemma") and "norm" in name else values
+        shifted = architecture.startswith(("gemma", "nemotron")) and name.endswith("norm.weight")
+        stored = values + 1 if shifted else values
         found = next((k for part, k in (kinds or {}).items() if part in name), kind)
         writer_kind = gguf.GGMLQuantizationType[found if values.ndim > 1 else "F32"]
         writer.add_tensor(

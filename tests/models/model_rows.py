@@ -69,6 +69,8 @@ MULTIPLIERS = {
 WHOLE_HEADS = {"rope_type": "default", "rope_theta": 10000.0, "partial_rotary_factor": 1.0}
 CODEGEN = {"intermediate_size": None, "num_key_value_heads": None, "rms_norm_eps": None}
 LAYER_NORMS = {"rms_norm_eps": None}  # they have an eps of another name
+COHERE = {"rms_norm_eps": None, "logit_scale": 0.7}
+GPT_NEOX = {"num_key_value_heads": None, "rms_norm_eps": None}
 TIED = {"tie_word_embeddings": True}
 PAD = {"pad_token_id": 0}
 # Sizes that whole tiles of rows divide, and as many choices as leave some experts out.
@@ -189,5 +191,54 @@ ROWS = [
         "phi",
         "grouped_query",
         {**LAYER_NORMS, "rope_parameters": WHOLE_HEADS, "hidden_act": "gelu"},
+    ),
+    ModelRow("arcee", "squared_relu", {"attention_bias": True, "mlp_bias": True}),
+    ModelRow("nemotron", "partly_rotated", {**LAYER_NORMS, "norm_eps": 0.1}),
+    ModelRow(
+        "nemotron",
+        "biases",
+        {
+            **LAYER_NORMS,
+            "attention_bias": True,
+            "mlp_bias": True,
+            "rope_parameters": WHOLE_HEADS,
+            **TIED,
+        },
+    ),
+    ModelRow("seed_oss", "biases", {"head_dim": 32, "mlp_bias": True, **PAD}),
+    ModelRow(
+        "seed_oss",
+        "output_bias",
+        {"head_dim": 16, "attention_bias": False, "attention_out_bias": True, **TIED, **PAD},
+    ),
+    ModelRow("olmo", "norms_without_weights", {**LAYER_NORMS, **PAD}),
+    ModelRow("olmo", "clipped", {**LAYER_NORMS, "clip_qkv": 0.7, "attention_bias": True, **PAD}),
+    ModelRow("olmo3", "three_to_one", {**WINDOW, "num_hidden_layers": 5, **PAD}),
+    ModelRow(
+        "olmo3",
+        "two_ropes",
+        {
+            **WINDOW,
+            "layer_types": [SLIDING, FULL],
+            "rope_parameters": {SLIDING: TWO_ROPES[SLIDING], FULL: YARN},
+            "attention_bias": True,
+            **PAD,
+        },
+    ),
+    ModelRow("cohere", "side_by_side", {**COHERE, "layer_norm_eps": 0.1, **TIED, **PAD}),
+    ModelRow("cohere", "biases", {**COHERE, "attention_bias": True}),
+    ModelRow("cohere2", "three_to_one", {**COHERE, **WINDOW, "num_hidden_layers": 5, **TIED}),
+    ModelRow(
+        "cohere2",
+        "listed",
+        {**COHERE, **WINDOW, "layer_types": [FULL, SLIDING], "attention_bias": True},
+    ),
+    ModelRow("exaone4", "three_to_one", {**WINDOW, "num_hidden_layers": 5}),
+    ModelRow("exaone4", "no_window", {"sliding_window": None, "layer_types": [FULL, FULL], **TIED}),
+    ModelRow("gpt_neox", "side_by_side", {**GPT_NEOX, "layer_norm_eps": 0.1}),
+    ModelRow(
+        "gpt_neox",
+        "in_turn",
+        {**GPT_NEOX, "use_parallel_residual": False, "rope_parameters": WHOLE_HEADS, **TIED},
     ),
 ]

@@ -120,7 +120,7 @@ MISTAKES: list[tuple[str, dict[str, Any], str]] = [
     ("gemma3-1b", {"rope_parameters": {"rope_theta": 5.0}}, "the field 'rope_theta' of 'rope_para"),
     ("gemma-2b", {"hidden_activation": "gelu"}, "'hidden_activation' is 'gelu'"),
     ("qwen2_5-0_5b", {"num_key_value_heads": 3}, "14 attention heads cannot share 3"),
-    ("qwen3-0_6b", {"hidden_act": "relu2"}, "'hidden_act' is 'relu2', and only 'silu'"),
+    ("qwen3-0_6b", {"hidden_act": "relu6"}, "'hidden_act' is 'relu6', and only 'silu'"),
     ("codegen2-1b", {"head_dim": 64}, r"'head_dim' is 64, and n_embd / n_head 128"),
     ("codegen2-1b", {"mp_num": 3}, "16 heads do not lie in 3 blocks"),
     ("smollm3-3b", {"no_rope_layers": [1, 0]}, "'no_rope_layers' has 2 numbers, and 36"),
@@ -153,7 +153,7 @@ def test_a_longrope_factor_of_zero_is_refused() -> None:
 
 
 def test_an_unknown_architecture_gives_those_there_are() -> None:
-    with pytest.raises(UnsupportedModelError, match=r"'mamba'.*codegen, ernie4_5, gemma, gemma2"):
+    with pytest.raises(UnsupportedModelError, match=r"'mamba'.*arcee, codegen, cohere, cohere2"):
         build_model({"model_type": "mamba"})
 
 
@@ -176,7 +176,8 @@ def test_a_field_that_is_left_out_means_what_transformers_takes(
         try:
             filled = filled_config(without, tmp_path)
             graph = graph_text(without, 64)
-        except (ValueError, StrictDataclassError, SatchelError):  # it must be there, for either
+        except (ValueError, StrictDataclassError, SatchelError, ZeroDivisionError):
+            # It must be there, for either (transformers' EXAONE divides by a pattern of 0).
             continue
         assert graph == graph_text(filled, 64), field
         compared.append(field)

@@ -12,6 +12,7 @@ import torch
 import satchel
 from checkpoints.checkpoint_files import arrays, meta_params, meta_state, write_gguf, write_meta
 from models.model_rows import (
+    COHERE,
     EXPERTS,
     FULL,
     LAYER_NORMS,
@@ -23,10 +24,13 @@ from models.model_rows import (
     QWEN3_MOE,
     SLIDING,
     TIED,
+    YARN,
 )
 from support.tiny_models import tiny_model, write_checkpoint, write_tokenizer
 
 WINDOW = 24
+PLAIN_ROPE = {"rope_type": "default", "rope_theta": 10000.0}
+HALF = {"partial_rotary_factor": 0.5}
 GGUF_EXPERTS = {"expert_count": 6, "expert_used_count": 3}
 # GGUF's architecture (and a remark) -> transformers' model type, its configuration, the same in
 # GGUF's metadata.
@@ -97,7 +101,54 @@ ROWS: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
         {**EXPERTS, "clip_qkv": 0.75},
         {"attention.clamp_kqv": 0.75, **GGUF_EXPERTS},
     ),
+    "olmo": (
+        "olmo",
+        {**LAYER_NORMS, "clip_qkv": 0.75, **PAD},
+        {"attention.clamp_kqv": 0.75},
+    ),
     "olmo2": ("olmo2", PAD, {}),
+    "olmo2 that slides": (
+        "olmo3",
+        {
+            "sliding_window": WINDOW,
+            "num_hidden_layers": 4,
+            "layer_types": [SLIDING, FULL, SLIDING, SLIDING],
+            "rope_parameters": {SLIDING: PLAIN_ROPE, FULL: {**YARN, "attention_factor": 1.5}},
+            **PAD,
+        },
+        {
+            "attention.sliding_window": WINDOW,
+            "attention.sliding_window_pattern": [True, False, True, True],
+            "rope.scaling.type": "yarn",
+            "rope.scaling.factor": 4.0,
+            "rope.scaling.original_context_length": 32,
+            "rope.scaling.yarn_attn_factor": 1.5,
+            "rope.scaling.yarn_beta_fast": 4.0,
+        },
+    ),
+    "exaone4": ("exaone4", {"sliding_window": None, "layer_types": [FULL, FULL]}, {}),
+    "exaone4 that slides": (
+        "exaone4",
+        {"sliding_window": WINDOW, "num_hidden_layers": 5, **TIED},
+        {"attention.sliding_window": WINDOW, "attention.sliding_window_pattern": 4},
+    ),
+    "arcee": ("arcee", {"head_dim": 16}, {}),
+    "nemotron": (
+        "nemotron",
+        {"head_dim": 16, **LAYER_NORMS, "rope_parameters": {**PLAIN_ROPE, **HALF}},
+        {"rope.dimension_count": 8},
+    ),
+    "seed_oss": ("seed_oss", {"head_dim": 16, **PAD}, {}),
+    "command-r": (
+        "cohere",
+        {**COHERE, "rope_parameters": PLAIN_ROPE, **TIED, **PAD},
+        {"logit_scale": 0.7, "rope.scaling.type": "none"},
+    ),
+    "cohere2": (
+        "cohere2",
+        {**COHERE, "sliding_window": WINDOW, "num_hidden_layers": 5, **TIED, **PAD},
+        {"logit_scale": 0.7, "attention.sliding_window": WINDOW},
+    ),
     "glm4": ("glm4", {"head_dim": 16, **PAD}, {"rope.dimension_count": 8}),
     "phi2": ("phi", {"head_dim": 16, **LAYER_NORMS}, {"rope.dimension_count": 8}),
     "stablelm": (

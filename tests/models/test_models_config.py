@@ -75,7 +75,7 @@ def test_methods_and_their_inputs() -> None:
         ({"hidden_size": True}, "'hidden_size' must be a whole number"),
         ({"rms_norm_eps": "small"}, "'rms_norm_eps' must be a number"),
         ({"tie_word_embeddings": 1}, "'tie_word_embeddings' must be true or false"),
-        ({"hidden_act": "relu2"}, "'hidden_act' is 'relu2', and only 'silu' or .*'relu'"),
+        ({"hidden_act": "relu6"}, "'hidden_act' is 'relu6', and only 'silu' or .*'relu'"),
         ({"sliding_window": 128}, "the field 'sliding_window' .* is not understood"),
         ({"rope_parameters": {"rope_type": "su"}}, "type 'su' is not supported"),
         ({"rope_parameters": {"colour": 1}}, "field 'colour' is not understood"),

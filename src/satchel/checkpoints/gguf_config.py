@@ -26,6 +26,12 @@ SAMPLING_KEYS = {
     "min_p": "general.sampling.min_p",
     "repetition_penalty": "general.sampling.penalty_repeat",
 }
+# How YaRN differs from what is usual: config.json's field -> the end of GGUF's key
+_YARN_KEYS = {
+    "attention_factor": "attn_factor",
+    "beta_fast": "beta_fast",
+    "beta_slow": "beta_slow",
+}
 END_KEYS = ("eos_token_id", "eot_token_id", "eom_token_id")
 
 
@@ -153,6 +159,9 @@ def _rope_scaling(facts: GgufFacts) -> dict[str, Any] | None:
     if kind == "yarn":
         length = facts.need("rope.scaling.original_context_length")
         scaling["original_max_position_embeddings"] = length
+        for name, key in _YARN_KEYS.items():
+            if (value := facts.get(f"rope.scaling.yarn_{key}")) is not None:
+                scaling[name] = value
     return scaling
 
 
@@ -202,8 +211,46 @@ def _qwen3moe(facts: GgufFacts, config: dict[str, Any]) -> None:
     config["norm_topk_prob"] = True  # not in the file: so in every published model
 
 
-def _olmoe(facts: GgufFacts, config: dict[str, Any]) -> None:
+def _olmo(facts: GgufFacts, config: dict[str, Any]) -> None:
     config["clip_qkv"] = facts.get("attention.clamp_kqv")
+
+
+def _olmo2(facts: GgufFacts, config: dict[str, Any]) -> None:
+    if not facts.get("attention.sliding_window"):
+        return
+    config["model_type"] = "olmo3"  # which has no architecture of its own in GGUF
+    _sliding_layers(facts, config, period=4, window=4096)
+    if theta := facts.get("rope.freq_base_swa"):
+        config["rope_parameters"] = {"sliding_attention": {"rope_theta": float(theta)}}
+
+
+def _exaone4(facts: GgufFacts, config: dict[str, Any]) -> None:
+    if facts.get("attention.sliding_window"):
+        _sliding_layers(facts, config, period=4, window=4096)
+    else:
+        config["sliding_window"] = None
+
+
+def _arcee(facts: GgufFacts, config: dict[str, Any]) -> None:
+    config["hidden_act"] = "relu2"
+
+
+def _nemotron(facts: GgufFacts, config: dict[str, Any]) -> None:
+    _partly_rotated(facts, config)
+    config["hidden_act"] = "relu2"
+
+
+def _seed_oss(facts: GgufFacts, config: dict[str, Any]) -> None:
+    config["attention_out_bias"] = "blk.0.attn_output.bias" in facts.shapes
+
+
+def _cohere(facts: GgufFacts, config: dict[str, Any]) -> None:
+    config["logit_scale"] = facts.need("logit_scale", float)
+
+
+def _cohere2(facts: GgufFacts, config: dict[str, Any]) -> None:
+    _cohere(facts, config)
+    _sliding_layers(facts, config, period=4, window=4096)
 
 
 def _granite(facts: GgufFacts, config: dict[str, Any]) -> None:
@@ -285,12 +332,24 @@ def _gemma3(facts: GgufFacts, config: dict[str, Any]) -> None:
 
 
 def _sliding_layers(facts: GgufFacts, config: dict[str, Any], period: int, window: int) -> None:
-    """Every ``period``-th layer sees all tokens, the others a window of them."""
+    """Every ``period``-th layer sees all tokens, the others a window of them.
+
+    Unless the file has another period, or a list that says of each layer whether it slides.
+    """
     config["sliding_window"] = facts.get("attention.sliding_window") or window
-    config["layer_types"] = [
-        "full_attention" if (layer + 1) % period == 0 else "sliding_attention"
-        for layer in range(config["num_hidden_layers"])
-    ]
+    layers = range(config["num_hidden_layers"])
+    slides = facts.get("attention.sliding_window_pattern", period)
+    if isinstance(slides, bool):  # of all layers
+        slides = [slides for _ in layers]
+    elif isinstance(slides, int) and slides > 0:
+        slides = [(layer + 1) % slides != 0 for layer in layers]
+    if not isinstance(slides, list) or len(slides) != len(layers):
+        raise CheckpointError(
+            f"{facts.path}: key {facts.architecture}.attention.sliding_window_pattern is neither a "
+            f"number of layers nor a list for all {len(layers)}",
+            "Use a GGUF file of a recent converter",
+        )
+    config["layer_types"] = ["sliding_attention" if one else "full_attention" for one in slides]
 
 
 def _query_scalar(config: dict[str, Any], largest: int) -> int:
@@ -307,7 +366,15 @@ _SPECIAL: dict[str, Callable[[GgufFacts, dict[str, Any]], None]] = {
     "qwen2": _qwen,
     "qwen3": _qwen,
     "qwen3moe": _qwen3moe,
-    "olmoe": _olmoe,
+    "olmo": _olmo,
+    "olmo2": _olmo2,
+    "olmoe": _olmo,
+    "exaone4": _exaone4,
+    "arcee": _arcee,
+    "nemotron": _nemotron,
+    "seed_oss": _seed_oss,
+    "command-r": _cohere,
+    "cohere2": _cohere2,
     "glm4": _glm4,
     "phi2": _phi2,
     "phi3": _phi3,

@@ -34,6 +34,10 @@ EXPERTS = {
     "ffn_up_exps": "mlp.experts.up_proj",
     "ffn_down_exps": "mlp.experts.down_proj",
 }
+NORMS_BEHIND = {
+    "post_attention_norm": "post_attention_layernorm",
+    "post_ffw_norm": "post_feedforward_layernorm",
+}
 # In the file, but following from the configuration (or read into it: see gguf_config).
 ROPE_FREQUENCIES = "rope_freqs.weight"
 ROPE_LONG, ROPE_SHORT = "rope_factors_long.weight", "rope_factors_short.weight"
@@ -61,14 +65,15 @@ ARCHITECTURES = {
     "qwen2": GgufArchitecture("qwen2"),
     "qwen3": GgufArchitecture("qwen3", QK_NORMS),
     "qwen3moe": GgufArchitecture("qwen3_moe", QK_NORMS | EXPERTS),
-    "olmo2": GgufArchitecture(
-        "olmo2",
-        {
-            **QK_NORMS,
-            "post_attention_norm": "post_attention_layernorm",
-            "post_ffw_norm": "post_feedforward_layernorm",
-        },
-    ),
+    "olmo": GgufArchitecture("olmo", interleaved=True, layer_norm_eps="rms_norm_eps"),
+    "olmo2": GgufArchitecture("olmo2", QK_NORMS | NORMS_BEHIND),  # OLMo 3 too
+    "exaone4": GgufArchitecture("exaone4", QK_NORMS | NORMS_BEHIND),
+    "arcee": GgufArchitecture("arcee", interleaved=True),
+    "nemotron": GgufArchitecture("nemotron", norm_offset=True, layer_norm_eps="norm_eps"),
+    "seed_oss": GgufArchitecture("seed_oss", {"post_attention_norm": "post_attention_layernorm"}),
+    # Their pairs lie side by side in both.
+    "command-r": GgufArchitecture("cohere", layer_norm_eps="layer_norm_eps"),
+    "cohere2": GgufArchitecture("cohere2", layer_norm_eps="layer_norm_eps"),
     "glm4": GgufArchitecture(
         "glm4",
         {

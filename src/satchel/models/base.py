@@ -13,7 +13,7 @@ from satchel.graph.ir import Dim, DType, Graph, RowSource, Sym, TensorType, Valu
 from satchel.graph.ops.attention import cache_row
 from satchel.graph.passes import optimize
 from satchel.models.config import ConfigReader
-from satchel.models.rope import Rope, read_rope
+from satchel.models.rope import Rope, read_rope, rope_of
 
 
 @dataclass(frozen=True)
@@ -97,6 +97,27 @@ class Decoder(ABC):
         self.context = max(self.context, rope.extended)
         self.plain_context = rope.switch
         return rope
+
+    def read_two_ropes(
+        self, fields: ConfigReader, theta: float, local_theta: float
+    ) -> tuple[Rope, Rope]:
+        """Those of layers that see all tokens and of those that slide, with default thetas.
+
+        Any scaling is the full layers' alone, unless both kinds are written out.
+        """
+        scaling = fields.optional("rope_scaling") or {}
+        nested = dict(fields.optional("rope_parameters") or {})
+        full = {**(nested.pop("full_attention", None) or {}), **scaling}
+        sliding = nested.pop("sliding_attention", None) or {}
+        if nested:
+            raise ConfigError(f"the field {min(nested)!r} of 'rope_parameters' is not understood")
+        ropes = (
+            rope_of(full, self.head_dim, theta, context=self.context),
+            rope_of(sliding, self.head_dim, local_theta, context=self.context),
+        )
+        self.context = max(self.context, ropes[0].extended)
+        self.plain_context = ropes[0].switch
+        return ropes
 
     def cache_bytes(self, dtype: DType) -> int:
         """What one token takes in the caches of all layers."""
@@ -253,11 +274,23 @@ def rms_norm(step: Step, x: Value, name: str, eps: float, add: float = 0.0) -> V
     return step.builder.node("rms_norm", x, weight, eps=eps)
 
 
-def layer_norm(step: Step, x: Value, name: str, eps: float) -> Value:
-    weight, bias = (
-        step.builder.weight(f"{name}.{part}", (_last(x),), "vector") for part in ("weight", "bias")
-    )
-    return step.builder.node("layer_norm", x, weight, bias, eps=eps)
+def layer_norm(
+    step: Step, x: Value, name: str, eps: float, add: float = 0.0, bias: bool = True
+) -> Value:
+    """``add`` is 1 for models that store the weight as its difference from 1."""
+    b, shape, key = step.builder, (_last(x),), f"{name}.weight"
+    inputs = [x, b.weight(key, shape, "vector", RowSource(key, add=add))]
+    if bias:
+        inputs.append(b.weight(f"{name}.bias", shape, "vector"))
+    return b.node("layer_norm", *inputs, eps=eps)
+
+
+def activated(step: Step, x: Value, activation: str) -> Value:
+    """An activation as ConfigReader.activation names it: an op, or the square of relu."""
+    if activation != "relu2":
+        return step.builder.node(activation, x)
+    positive = step.builder.relu(x)
+    return step.builder.node("mul", positive, positive)
 
 
 def scaled(step: Step, x: Value, scale: float) -> Value:
@@ -320,10 +353,10 @@ def gated_mlp(
     together = f"{name}.gate_up_proj"
     gate_rows = RowSource(together, ((0, ffn),)) if fused else None
     up_rows = RowSource(together, ((ffn, 2 * ffn),)) if fused else None
-    b = step.builder
-    gate = b.node(activation, linear(step, x, f"{name}.gate_proj", ffn, bias, rows=gate_rows))
+    gate = linear(step, x, f"{name}.gate_proj", ffn, bias, rows=gate_rows)
     up = linear(step, x, f"{name}.up_proj", ffn, bias, rows=up_rows)
-    return linear(step, b.mul(gate, up), f"{name}.down_proj", _last(x), bias)
+    inner = step.builder.mul(activated(step, gate, activation), up)
+    return linear(step, inner, f"{name}.down_proj", _last(x), bias)
 
 
 def plain_mlp(
@@ -331,7 +364,7 @@ def plain_mlp(
 ) -> Value:
     """second(activation(first(x)))"""
     first, second = names
-    inner = step.builder.node(activation, linear(step, x, first, ffn, bias))
+    inner = activated(step, linear(step, x, first, ffn, bias), activation)
     return linear(step, inner, second, _last(x), bias)
 
 

@@ -41,7 +41,8 @@ _IDLE_NAMES = re.compile(
     r"|.*_impl|.*_implementation|wandb_.*|training_.*"
 )
 
-# What Hugging Face calls an activation -> the op. Several names are the tanh formula of GELU.
+# What Hugging Face calls an activation -> the op, or "relu2", which is two (see base.activated).
+# Several names are the tanh formula of GELU.
 ACTIVATIONS = {
     "silu": "silu",
     "swish": "silu",
@@ -51,6 +52,7 @@ ACTIVATIONS = {
     "gelu_fast": "gelu_tanh",
     "gelu_pytorch_tanh": "gelu_tanh",
     "relu": "relu",
+    "relu2": "relu2",
     "sigmoid": "sigmoid",
     "tanh": "tanh",
 }

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from satchel.errors import ConfigError
 from satchel.graph.ir import Value
 from satchel.graph.ops.experts import EXPERT_ROWS
-from satchel.models.base import Step, linear, split
+from satchel.models.base import Step, activated, linear, split
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ class Experts:
             shares = b.gather(b.softmax(scores, axis=1), chosen, axis=1)
         gate = self._layer(step, x, f"{name}.experts.gate_proj", self.ffn, chosen)
         up = self._layer(step, x, f"{name}.experts.up_proj", self.ffn, chosen)
-        inner = b.mul(b.node(self.activation, gate), up)
+        inner = b.mul(activated(step, gate, self.activation), up)
         results = self._layer(step, inner, f"{name}.experts.down_proj", self.hidden, chosen)
         mixed = b.matmul(split(step, shares, 1, self.chosen), results)
         return split(step, mixed, self.hidden)

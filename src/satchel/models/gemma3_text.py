@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from satchel.errors import ConfigError
 from satchel.graph.ir import Value
 from satchel.models.base import (
     Decoder,
@@ -19,7 +18,6 @@ from satchel.models.base import (
     softcapped,
 )
 from satchel.models.config import ConfigReader, read_windows
-from satchel.models.rope import Rope, rope_of
 
 
 class Model(Decoder):
@@ -36,30 +34,14 @@ class Model(Decoder):
         self.windows = read_windows(
             fields, self.layers, window, lambda index: (index + 1) % pattern != 0
         )
-        self.full_rope, self.sliding_rope = self._ropes(fields)
+        theta = fields.number("rope_theta", 1e6)
+        local_theta = fields.number("rope_local_base_freq", 10000.0)
+        self.full_rope, self.sliding_rope = self.read_two_ropes(fields, theta, local_theta)
         fields.optional("_sliding_window_pattern")  # written beside layer_types, which count
         fields.only("attn_logit_softcapping", 0.0)
         fields.only("mlp_bias", False)
         fields.only("use_bidirectional_attention", False)
         fields.finish()
-
-    def _ropes(self, fields: ConfigReader) -> tuple[Rope, Rope]:
-        """Any scaling is the full layers' alone, unless both kinds are written out."""
-        theta = fields.number("rope_theta", 1e6)
-        local_theta = fields.number("rope_local_base_freq", 10000.0)
-        scaling = fields.optional("rope_scaling") or {}
-        nested = dict(fields.optional("rope_parameters") or {})
-        full = {**(nested.pop("full_attention", None) or {}), **scaling}
-        sliding = nested.pop("sliding_attention", None) or {}
-        if nested:
-            raise ConfigError(f"the field {min(nested)!r} of 'rope_parameters' is not understood")
-        ropes = (
-            rope_of(full, self.head_dim, theta, context=self.context),
-            rope_of(sliding, self.head_dim, local_theta, context=self.context),
-        )
-        self.context = max(self.context, ropes[0].extended)
-        self.plain_context = ropes[0].switch
-        return ropes
 
     def embed(self, step: Step, tokens: Value) -> Value:
         return scaled(step, super().embed(step, tokens), self.hidden**0.5)

@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 from satchel.graph.ir import Value
 from satchel.models import llama
 from satchel.models.base import Step, cached_attention, linear, rms_norm, rotate, split
+from satchel.models.rope import Rope
 
 
 class Model(llama.Model):
@@ -24,9 +25,17 @@ class Model(llama.Model):
 
 
 def attention_of_normed(
-    model: llama.Model, step: Step, x: Value, index: int, name: str, clip: float = 0.0
+    model: llama.Model,
+    step: Step,
+    x: Value,
+    index: int,
+    name: str,
+    clip: float = 0.0,
+    rope: Rope | None = None,
+    window: int = 0,
 ) -> Value:
     """Llama's attention, with one norm for the queries of all heads, and one for the keys."""
+    rope = rope or model.rope
 
     def heads(letter: str, count: int) -> Value:
         width = count * model.head_dim
@@ -38,6 +47,6 @@ def attention_of_normed(
         return split(step, made, count, model.head_dim)
 
     q, k, v = heads("q", model.heads), heads("k", model.kv_heads), heads("v", model.kv_heads)
-    q, k = rotate(step, q, model.rope), rotate(step, k, model.rope)
-    out = cached_attention(step, q, k, v, index, scale=model.head_dim**-0.5)
+    q, k = rotate(step, q, rope), rotate(step, k, rope)
+    out = cached_attention(step, q, k, v, index, model.head_dim**-0.5, window)
     return linear(step, out, f"{name}.o_proj", model.hidden, model.attention_bias)

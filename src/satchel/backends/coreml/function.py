@@ -84,12 +84,17 @@ class FunctionWriter:
         return 3 if self._is_heads(value) else 1 if self._form.channels_first else 2
 
     def _vector(self, node: Node, place: int, axis: int) -> Any:
-        """A weight of one dimension, along an axis."""
+        """A weight or constant of one dimension, along an axis."""
         value = node.inputs[place]
-        assert value is not None and value.weight is not None
-        (count,) = value.weight.shape
+        assert value is not None
+        (count,) = largest(value.shape)
         shape = [1] * (4 if axis != 2 else 3)
         shape[axis] = count
+        if value.constant is not None:
+            return self._constants.array(
+                value.name, value.constant.reshape(shape).astype(np.float16)
+            )
+        assert value.weight is not None
         return self._constants.vector(value.weight.name, tuple(shape))
 
     def embedding(self, node: Node) -> Any:
