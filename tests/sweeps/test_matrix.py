@@ -9,8 +9,10 @@ from typing import Any
 
 import pytest
 
+import satchel
+from satchel.cli.main import main
 from satchel.cli.sweep import only
-from satchel.errors import ConfigError, SatchelError
+from satchel.errors import ConfigError, SatchelError, UsageError
 from satchel.remarks import Remark
 from satchel.sweeps.axes import Prompt
 from satchel.sweeps.experiment import CoolDown, read_experiment
@@ -173,10 +175,45 @@ def test_a_name_of_the_matrix_stands_for_what_it_names() -> None:
     assert first.recipe == again.recipe and first.recipe.options["group_size"] == 64
 
 
+def test_what_an_include_names_counts_for_models_with_axes_of_their_own() -> None:
+    given = {
+        "models": [TINY, {"source": "tiny-qwen3", "name": "own", "recipes": ["fp32"]}],
+        "recipes": ["fp16"],
+        "include": [
+            {"models": ["own"], "recipes": ["8a8w"]},
+            {"threads": [2]},  # all models, each with its recipes
+            {"models": [{"source": "tiny-mine", "recipes": ["fp32"]}], "recipes": ["8a8w"]},
+        ],
+    }
+    assert labels(given) == [
+        "tiny-llama cpu fp16 256+64",
+        "own cpu fp32 256+64",
+        "own cpu 8a8w 256+64",
+        "tiny-llama cpu fp16 256+64 2 threads",
+        "own cpu fp32 256+64 2 threads",
+        "tiny-mine cpu fp32 256+64",
+    ]
+
+
 def test_an_exclude_that_matches_nothing_is_told() -> None:
     given = {"models": [TINY], "exclude": [{"recipes": ["fb16", "fb32"], "targets": "cpu"}]}
     with pytest.warns(Remark, match=r"exclude {recipes: fb16\|fb32, targets: cpu} matches no cell"):
         assert len(labels(given)) == 1
+
+
+def test_a_limit_that_would_have_no_effect_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "mine.yaml"
+    file.write_text(f"models: ['{TINY}']\n")
+    call = ["sweep", str(file), "-o", str(tmp_path / "results"), "--memory", "8G"]
+    assert main(call) == 2
+    assert "on Ray. Add --ray" in capsys.readouterr().err
+    assert main([*call, "--ray", "head:10001"]) == 2
+    assert "started here" in capsys.readouterr().err
+    assert not (tmp_path / "results").exists()
+    with pytest.raises(UsageError, match="Add ray;"):
+        satchel.sweep({"models": [TINY]}, tmp_path / "results", memory=8)
 
 
 def test_a_part_that_is_not_there_is_told() -> None:

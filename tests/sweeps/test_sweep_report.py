@@ -16,8 +16,10 @@ import pytest
 from satchel.cli.main import main
 from satchel.errors import ConfigError
 from satchel.sweeps.report.differences import change, differences, t_quantile
+from satchel.sweeps.report.formats import latex, markdown
 from satchel.sweeps.report.page import write_report
 from satchel.sweeps.report.plots import Plot, Point, draw, plots_of
+from satchel.sweeps.report.tables import Entry, Table, tables_of
 from satchel.sweeps.results import Results
 
 AXES = {"mode": "hybrid", "prompt": "256+64", "device": "local", "thread": "0", "peer": ""}
@@ -322,6 +324,77 @@ def test_parquet_has_the_same_rows(tmp_path: Path) -> None:
     for written, row in zip(table, results.rows(), strict=True):
         for key in ("cell", "status", "error", "decode_tok_s", "decode_tok_s_samples", "latency_s"):
             assert written[key] == row[key]
+
+
+def test_parquet_holds_repeats_of_several_machines(tmp_path: Path) -> None:
+    parquet = pytest.importorskip("pyarrow.parquet")
+    results = Results(write_results(tmp_path / "results", matrix()[:2]))
+    for name in [name for name in results.records if name.startswith("cell")]:
+        cores = 64 if name == "cell-a-2" else 2  # the one of the beginning has died
+        results.add({**results.records[name], "facts": {"cores": cores, "machine": f"m{cores}"}})
+    results.write_tables()
+    table = parquet.read_table(tmp_path / "results" / "results.parquet").to_pylist()
+    assert [row["cores"] for row in table] == ["2, 64", "2"]
+    assert [row["machine"] for row in table] == ["m2, m64", "m2"]
+
+
+def test_the_reason_is_that_of_the_cell_that_will_have_a_figure(tmp_path: Path) -> None:
+    no_phone = {"type": "DeviceError", "message": "adb is not installed", "advice": ""}
+    waiting = cell("a", quality="q", measurements=["cell-a-0"])
+    lost = [cell(key, quality="q", device=key, impossible=no_phone) for key in ("adb:1", "adb:2")]
+    other = cell("b", model="judged", quality="p")
+    results = Results(write_results(tmp_path / "results", [lost[0], waiting, lost[1], other]))
+    results.forget("cell-a-0")
+    judged = {"phases": {"device": {"ppl": 9.5}}, "tokens": 10}
+    results.add(
+        {
+            "name": "quality-p",
+            "kind": "quality",
+            "ok": True,
+            "seconds": 1.0,
+            "document": judged,
+        }
+    )
+    [table] = [t for t in tables_of(results.rows()) if t.name == "perplexity"]
+    assert [row[-1].text for row in table.rows] == ["a", "9.500"]
+    assert table.notes == {"a": "not run yet"}
+
+
+def test_names_are_shown_as_they_are_in_markdown_and_latex() -> None:
+    parser = pytest.importorskip("markdown_it")
+    odd = [
+        "qwen|x_3 {z}",
+        "<b>",
+        "*star*",
+        "[a](b)",
+        "_u_",
+        "a\\b",
+        "`c`",
+        "~~s~~",
+        "&amp;",
+        "a\\|b",
+    ]
+    odd += ["mobilenet_v3_small", "--plan", "#1 $5 100% ^"]
+    rows = [[Entry(name), Entry("1.0", 1.0, best=True), Entry("a", note="a")] for name in odd]
+    told = "there is no <GPU> | use *cpu*"
+    table = Table("t", "Title", "About _this_.", ["model", "a|b", "fp16"], 1, rows, {"a": told})
+    written = markdown(table)
+    found = parser.MarkdownIt("gfm-like", {"linkify": False}).parse(written)
+    lines = [line.children or [] for line in found if line.type == "inline"]
+    texts = ["".join(part.content for part in line) for line in lines]
+    assert texts[:4] == ["Title. About _this_.", *table.head]
+    assert texts[4:-1:3] == odd and texts[-1] == f"a: {told}"
+    assert "mobilenet_v3_small" in written  # within a word it means nothing
+
+    body = latex(table).split(r"\midrule")[1].split(r"\bottomrule")[0]
+    begins = [line for line in body.splitlines() if line.endswith(r" \\")]
+    assert [line.split(" & ")[0] for line in begins] == [
+        *(r"qwen\textbar{}x\_3 \{z\}", r"\textless{}b\textgreater{}", "{*}star{*}"),
+        *("{[}a{]}(b)", r"\_u\_", r"a\textbackslash{}b", r"\textasciigrave{}c\textasciigrave{}"),
+        *(r"\textasciitilde{}\textasciitilde{}s\textasciitilde{}\textasciitilde{}", r"\&amp;"),
+        *(r"a\textbackslash{}\textbar{}b", r"mobilenet\_v3\_small", "-{}-plan"),
+        r"\#1 \$5 100\% \textasciicircum{}",
+    ]
 
 
 @pytest.mark.parametrize("speeds", [(13_426, 55_444), (1.2, 9.7), (99_000, 1_250_000), (3, 3)])

@@ -117,12 +117,13 @@ def size(text: str) -> int:
 def execute(arguments: argparse.Namespace) -> int:
     from satchel import __version__
     from satchel.sweeps.experiment import read_experiment
-    from satchel.sweeps.public import Sweep
+    from satchel.sweeps.public import Sweep, check_memory
     from satchel.sweeps.watching import watcher_for
 
     chosen = {
         key: getattr(arguments, key) for key in ("runs", "repeats") if getattr(arguments, key)
     }
+    check_memory(arguments.ray, arguments.memory)
     kept = together(arguments.only)
     experiment = replace(read_experiment(arguments.experiment), only=kept, **chosen)
     sweep = Sweep(experiment, arguments.output, arguments.store)

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from itertools import count
 from typing import Any
 
-from satchel.errors import ConfigError, UsageError
+from satchel.errors import ConfigError
 from satchel.machine import cores
 from satchel.sweeps.devices import LOCAL
 from satchel.sweeps.jobs import (
@@ -53,11 +53,6 @@ def run_on_ray(
         import ray
     except ImportError:
         raise ConfigError("Ray is not installed", "pip install 'satchel[sweep]'.") from None
-    if address is not None and memory is not None:
-        raise UsageError(
-            "--memory is for a cluster that is started here",
-            "Start the nodes of another with ray start --memory.",
-        )
     mine = not ray.is_initialized()
     if mine:
         quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": "ERROR"}

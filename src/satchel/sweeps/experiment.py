@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -80,9 +80,7 @@ def read_experiment(given: str | os.PathLike[str] | Mapping[str, Any]) -> Experi
     axes: dict[str, Any] = {}
     for axis in reversed(AXES):  # recipes come before models, which may have some of them
         axes[axis] = read_axis(axis, document.get(axis), folder, where, axes)
-    include = [
-        read_axes(each, "include", folder, where, axes) for each in as_list(document.get("include"))
-    ]
+    include = [_include(each, folder, where, axes) for each in as_list(document.get("include"))]
     _check_names(axes, include, where)
     exclude = [_patterns(each, where) for each in as_list(document.get("exclude"))]
     quality = _quality(document.get("quality") or {}, folder, where)
@@ -121,6 +119,21 @@ def _check_names(
                     f"two different {axis} in {where} are called {each.name}",
                     "Give one of them another name, such as {name: other, …}.",
                 )
+
+
+def _include(
+    given: Any, folder: Path, where: str, axes: Mapping[str, Sequence[Any]]
+) -> dict[str, list[Any]]:
+    """The axes that it names; they are wanted, whatever a model of the matrix has of its own."""
+    named = read_axes(given, "include", folder, where, axes)
+    return named | {
+        "models": [
+            replace(model, axes={a: own for a, own in model.axes.items() if a not in named})
+            if any(model is known for known in axes["models"])
+            else model
+            for model in named.get("models") or axes["models"]
+        ]
+    }
 
 
 def _patterns(given: Any, where: str) -> dict[str, list[str]]:

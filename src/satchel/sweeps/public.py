@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from satchel.errors import OutputExistsError, SatchelError
+from satchel.errors import OutputExistsError, SatchelError, UsageError
 from satchel.files import check_free_space
 from satchel.sources.cache import locked
 from satchel.sweeps.devices import open_device
@@ -44,6 +44,18 @@ def sweep(
     ('ok', True)
     """
     return Sweep(read_experiment(experiment), output, store).run(retry, ray=ray, memory=memory)
+
+
+def check_memory(ray: str | bool, memory: int | None) -> None:
+    """A limit that would have no effect is refused."""
+    if memory is not None and ray is False:
+        told = "a limit of memory is for exports that run in parallel, on Ray"
+        raise UsageError(told, "Add --ray; without it there is one export at a time.")
+    if memory is not None and ray is not True:
+        raise UsageError(
+            "a limit of memory is for a cluster that is started here",
+            "Start the nodes of another with ray start --memory.",
+        )
 
 
 class Nobody:
@@ -88,6 +100,7 @@ class Sweep:
         memory: int | None = None,
     ) -> list[Row]:
         """Do what is left to do."""
+        check_memory(ray, memory)
         with self.alone():
             planned = plan or self.plan(fetch=True)
             results = self.results(planned, retry)

@@ -191,12 +191,10 @@ class Results:
             from pyarrow import parquet
         except ImportError:
             return written
-        columns = {
-            key: [_flat(row[key]) if key in _DOCUMENTS else row[key] for row in rows]
-            for key in rows[0]
-        }
         path = self.folder / "results.parquet"
-        parquet.write_table(pyarrow.table(columns), path)
+        table = pyarrow.table({key: _column(key, rows) for key in rows[0]})
+        with atomic_write(path) as file:
+            parquet.write_table(table, file)
         return [*written, path]
 
 
@@ -267,6 +265,14 @@ def _joined(values: Iterable[Any]) -> Any:
     """The one that all have, or all of them as a text."""
     unique = list(dict.fromkeys(values))
     return unique[0] if len(unique) == 1 else ", ".join(map(str, unique)) or None
+
+
+def _column(name: str, rows: list[Row]) -> list[Any]:
+    """Its values, of one type: what several machines answered stands in a text."""
+    values = [_flat(row[name]) if name in _DOCUMENTS else row[name] for row in rows]
+    if any(isinstance(value, str) for value in values):
+        return [value if value is None else str(value) for value in values]
+    return values
 
 
 def _flat(value: Any) -> Any:

@@ -12,6 +12,7 @@ _WIDE = 14  # letters of a heading that may take two lines
 _LATEX = {
     **{character: f"\\{character}" for character in "&%$#_{}"},
     "\\": r"\textbackslash{}",
+    "`": r"\textasciigrave{}",
     "~": r"\textasciitilde{}",
     "^": r"\textasciicircum{}",
     "–": "--",
@@ -23,7 +24,15 @@ _LATEX = {
     "|": r"\textbar{}",
     "·": r"$\cdot$",
     "×": r"$\times$",
+    "≈": r"$\approx$",
+    "≤": r"$\leq$",
+    "≥": r"$\geq$",
+    # Behind the end of a row they would be an argument of it.
+    **{character: f"{{{character}}}" for character in "[]*"},
 }
+_APART = "\u200b"  # a space of no width
+_LATEX[_APART] = "{}"
+_MARKDOWN = re.compile(r"[\\`*~<>|\[\]]|(?<!\w)_|_(?!\w)|&(?=[\w#]+;)")
 
 
 def html(table: Table) -> str:
@@ -78,23 +87,29 @@ def _breakable(text: str) -> str:
 def markdown(table: Table) -> str:
     """For a README; columns of figures are set to the right."""
 
-    def cell(text: str) -> str:
-        return text.replace("|", "\\|")
-
     rule = ["---"] * table.labels + ["---:"] * (len(table.head) - table.labels)
     lines = [
-        f"**{table.title}.** {table.about}",
+        f"**{_plain(table.title)}.** {_plain(table.about)}",
         "",
-        "| " + " | ".join(map(cell, table.head)) + " |",
+        "| " + " | ".join(map(_plain, table.head)) + " |",
         "|" + "|".join(rule) + "|",
     ]
     for row in table.rows:
-        texts = [f"**{cell(e.text)}**" if e.best else cell(e.text) for e in row]
+        texts = [f"**{_plain(e.text)}**" if e.best else _plain(e.text) for e in row]
         lines.append("| " + " | ".join(texts) + " |")
     if table.notes:
         lines.append("")
-        lines += [f"- {letter}: {reason}" for letter, reason in table.notes.items()]
+        lines += [f"- {letter}: {_plain(reason)}" for letter, reason in table.notes.items()]
     return "\n".join(lines) + "\n"
+
+
+def _plain(text: str) -> str:
+    """A text that Markdown shows as it is, in one line.
+
+    >>> print(_plain("mobilenet_v3 *new* a|b"))
+    mobilenet_v3 \\*new\\* a\\|b
+    """
+    return _MARKDOWN.sub(lambda found: f"\\{found[0]}", " ".join(text.split()))
 
 
 def latex(table: Table) -> str:
@@ -135,4 +150,5 @@ def _tex(text: str) -> str:
     >>> _tex("8da4w_x, 50%")
     '8da4w\\\\_x, 50\\\\%'
     """
-    return "".join(_LATEX.get(character, character) for character in text)
+    apart = re.sub("-(?=-)", f"-{_APART}", text)  # two would become one longer dash
+    return "".join(_LATEX.get(character, character) for character in apart)

@@ -245,7 +245,7 @@ def _pivot(measure: Measure, rows: Sequence[Row]) -> Table | None:
         recipe = row["recipe"] or OWN
         known = by_recipe.get(recipe)
         # A program has the same figure in all its cells, some of which may not be possible.
-        if known is None or known.get(measure.field) is None:
+        if known is None or _tells_more(row, known, measure.field):
             by_recipe[recipe] = row
     head = [*(key.removesuffix("_asked") for key in keys), *recipes]
     table = Table(measure.name, measure.title, measure.about, head, len(keys), [])
@@ -273,6 +273,13 @@ def _order(works: Iterable[tuple[str, ...]]) -> dict[tuple[str, ...], list[int]]
         work: [first.index(name) for first, name in zip(firsts, work, strict=True)]
         for work in unique
     }
+
+
+def _tells_more(row: Row, known: Row, field: str) -> bool:
+    """Whether it has the figure, or the better reason why there is none yet, for the same place."""
+    order = ("impossible", "failed", "pending", "ok")
+    ranks = [(each.get(field) is not None, order.index(each["status"])) for each in (row, known)]
+    return ranks[0] > ranks[1]
 
 
 def _entry(measure: Measure, row: Row | None, letters: dict[str, str]) -> Entry:
