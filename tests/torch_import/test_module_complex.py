@@ -61,6 +61,78 @@ def test_as_torch(function: Any, shape: tuple[int, ...], tmp_path: Path) -> None
     assert_close(satchel.load(path).method()(x.numpy()), module(x).numpy(), 2e-5)
 
 
+def both(x: Tensor) -> Tensor:
+    """In all four quarters of the plane."""
+    return torch.complex(x, x.flip(0).roll(1, -1))
+
+
+def part_set(x: Tensor) -> Tensor:
+    z, real = both(x), x.clone()
+    z[1:, :2] = x[1:, 2:]
+    z[0] += 1j
+    z.real[2] = 5
+    real.copy_(z)
+    return z * real
+
+
+ROWS, ORDER = torch.tensor([2, 0, 2]), torch.tensor([1, 0, 2])
+OPERATORS: dict[str, Any] = {
+    "sqrt": lambda x: both(x).sqrt(),
+    "sqrt_of_real": lambda x: torch.complex(x, torch.zeros_like(x)).sqrt(),
+    "log": lambda x: both(x).log(),
+    "powers": lambda x: both(x) ** 3 + both(x) ** 2 + both(x) ** 0.5 + both(x) ** -2.5,
+    "sgn": lambda x: torch.sgn(both(x) * (x > 0)),
+    "compared": lambda x: (both(x) == both(x).roll(1, 0)).float() + 2 * (both(x) != x),
+    "linear": lambda x: nn.functional.linear(both(x), both(x).conj(), both(x)[:, 0]),
+    "addmm": lambda x: torch.addmm(both(x)[:, :1], both(x), both(x).T, beta=2, alpha=0.5),
+    "baddbmm": lambda x: torch.baddbmm(both(x)[None, :, :1], both(x)[None], both(x).T[None]),
+    "index_put": lambda x: both(x).index_put((ORDER[:2],), x[:2] + 2j),
+    "index_put_added": lambda x: both(x).index_put((ROWS,), both(x), accumulate=True),
+    "index_add": lambda x: both(x).index_add(0, ROWS, both(x), alpha=2),
+    "index_copy": lambda x: both(x).index_copy(0, ORDER, both(x) * 1j),
+    "where": lambda x: torch.where(x > 0, both(x), x),
+    "select_scatter": lambda x: torch.select_scatter(both(x), both(x)[0] * 1j, 0, 1),
+    "part_set": part_set,
+    "cumsum": lambda x: both(x).cumsum(1),
+    "chosen": lambda x: both(x)[ORDER].gather(0, ROWS[None]) + both(x).index_select(1, ROWS),
+    "triangles": lambda x: both(x).tril() + 2 * both(x).triu(1),
+    "padded": lambda x: nn.functional.pad(both(x), (1, 2), value=1.5),
+    "mirrored": lambda x: nn.functional.pad(both(x), (1, 2), mode="reflect"),
+    "norms": lambda x: both(x).norm() + torch.linalg.vector_norm(both(x), 1, 1, True),
+}
+
+
+@pytest.mark.parametrize("name", OPERATORS)
+def test_operators_as_torch(name: str, tmp_path: Path) -> None:
+    torch.manual_seed(3)
+    x, module = torch.randn(3, 4), Call(OPERATORS[name]).eval()
+    want = module(x)
+    want = torch.view_as_real(want) if want.is_complex() else want
+    made = satchel.load(satchel.export(module, (x,), tmp_path / "m.satchel")).method()(x.numpy())
+    assert made.shape == want.shape
+    assert_close(made, want.numpy(), 1e-5)
+
+
+class Turning(nn.Module):
+    """A complex buffer that changes, as a filter's state does."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("state", torch.tensor([1 + 2j, -3j, 0.5]))
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.state.mul_(1j).add_(x)
+        return self.state.abs()
+
+
+def test_a_complex_buffer_that_changes_is_a_state(tmp_path: Path) -> None:
+    torch.manual_seed(3)
+    path = satchel.export(Turning().eval(), (torch.randn(3),), tmp_path / "m.satchel")
+    method, module = satchel.load(path).method(), Turning().eval()
+    for x in torch.randn(4, 3):
+        assert_close(method(x.numpy()), module(x).numpy(), 1e-5)
+
+
 class Filter(nn.Module):
     """A complex buffer, input and output."""
 

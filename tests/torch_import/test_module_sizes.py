@@ -162,7 +162,26 @@ def with_positions(x: Tensor) -> Tensor:
     return x + POSITIONS[: x.shape[1]]
 
 
-FUNCTIONS = [differences, halves, counted, padded, joined, last_three, with_positions]
+def some_set(x: Tensor) -> Tensor:
+    rows, columns = x * 2, torch.tensor([3, -1, 0])
+    rows[:, columns] = x[:, 1:4]
+    rows.index_put_((torch.tensor([1, 1]),), x, accumulate=True)
+    rows[torch.tensor([0])] *= 2
+    return rows.index_add(1, torch.tensor([2, 2, 5]), x[:, :3], alpha=3)
+
+
+def moved(x: Tensor) -> Tensor:
+    return x.flip(1).roll((2, -9), (1, 1)) + x.flip(0, 1).roll(-3, 1)
+
+
+def spread(x: Tensor) -> Tensor:
+    return (x - x.mean(1, keepdim=True)) / x.std(1, keepdim=True) + x.var() + x.var(0)
+
+
+FUNCTIONS = [
+    *(differences, halves, counted, padded, joined, last_three),
+    *(with_positions, some_set, moved, spread),
+]
 
 
 @pytest.mark.parametrize("function", FUNCTIONS)

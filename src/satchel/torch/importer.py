@@ -91,12 +91,11 @@ class _Importer:
         if spec.kind in (InputKind.PARAMETER, InputKind.BUFFER, InputKind.CONSTANT_TENSOR):
             stored = self.program.state_dict
             tensor = stored[target] if target in stored else self.program.constants[target]
+            if target in self.changed:
+                return self._state(target, tensor)
             if tensor.is_complex():
                 return self._complex_constant(target, tensor)
-            array = _array(target, tensor)
-            if target in self.changed:
-                return self.builder.state(target, array.shape, _dtype(tensor.dtype), array)
-            return self.low.constant(array, target)
+            return self.low.constant(_array(target, tensor), target)
         example = node.meta.get("val")
         if spec.kind == InputKind.TOKEN or not isinstance(example, torch.Tensor):
             return None  # a number, None or an order of effects: part of the program
@@ -109,6 +108,14 @@ class _Importer:
         if any(isinstance(d, Sym) for d in value.shape) and self.low.symbolic is None:
             self.low.symbolic = value
         return split_pair(self.low, value) if pairs else value
+
+    def _state(self, name: str, tensor: torch.Tensor) -> Value | Pair:
+        """A buffer that the module changes; of complex numbers both parts, one behind the other."""
+        if not tensor.is_complex():
+            array = _array(name, tensor)
+            return self.builder.state(name, array.shape, _dtype(tensor.dtype), array)
+        array = _array(name, torch.view_as_real(tensor.resolve_conj()))
+        return split_pair(self.low, self.builder.state(name, array.shape, DType.f32, array))
 
     def _complex_constant(self, name: str, tensor: torch.Tensor) -> Pair:
         parts = torch.view_as_real(tensor.resolve_conj())
@@ -143,7 +150,8 @@ class _Importer:
         writes = [(s.target, v) for s, v in results if s.kind in _CHANGES]
         for target, value in writes:
             state = self.builder.graph.states[target]
-            self.builder.state_write(self.builder.state(target, state.shape, state.dtype), value)
+            written = join_pair(self.low, value) if isinstance(value, Pair) else value
+            self.builder.state_write(self.builder.state(target, state.shape, state.dtype), written)
         for spec, _ in results:
             if spec.kind == OutputKind.USER_INPUT_MUTATION:
                 warnings.warn(

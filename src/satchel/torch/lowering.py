@@ -75,12 +75,18 @@ class Lowering:
         data = np.zeros(largest(shape), dtype.numpy)
         return Value(f"empty_{self._empties}", TensorType(shape, dtype), constant=data)
 
+    def known_array(self, name: str, array: Array) -> Value:
+        """A constant that is one, however often it is asked for."""
+        made = self.builder.constant(name, array)
+        self._names.add(made.name)  # what is computed from it has another
+        return made
+
     def number(self, value: Number, dtype: DType = DType.f32) -> Value:
         if dtype in (DType.i32, DType.i64) and isinstance(value, int):
             limits = np.iinfo(dtype.numpy)
             if not limits.min <= value <= limits.max:
                 raise OperatorError(f"the number {value} needs more than {8 * dtype.size} bits")
-        return self.builder.constant("number", np.asarray(value, dtype.numpy))
+        return self.known_array("number", np.asarray(value, dtype.numpy))
 
     def operand(self, value: Value | Number | Sym, dtype: DType) -> Value:
         """A value, a number or a symbolic size as an input of that dtype."""
@@ -171,7 +177,7 @@ class Lowering:
         return self.emit("transpose", value, perm=tuple(perm))
 
     def take(self, value: Value, numbers: Sequence[int] | Array, axis: int) -> Value:
-        index = self.builder.constant("numbers", np.asarray(numbers, np.int32))
+        index = self.known_array("numbers", np.asarray(numbers, np.int32))
         return self.emit("take", value, index, axis=axis)
 
     def expand(self, value: Value, shape: Shape, like: Value | None = None) -> Value:

@@ -1,18 +1,24 @@
-"""Complex numbers as pairs of real ones, and Fourier transforms as products with matrices."""
+"""Complex numbers as pairs of real ones."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
 from satchel.graph.ir import DType, Shape, Value
-from satchel.torch.lowering import Lowering, axis_of
-from satchel.torch.operators import elementwise, linear, reduce, shape
-from satchel.torch.operators.pool import mix_axis
+from satchel.torch.lowering import Lowering, Number
+from satchel.torch.operators import (
+    compare,
+    create,
+    distance,
+    elementwise,
+    index,
+    linear,
+    reduce,
+    scatter,
+    shape,
+)
 from satchel.torch.operators.registry import AnyOperator, Operator, OperatorError
 
 COMPLEX: dict[str, Operator] = {}  # operators that take or make complex numbers
@@ -97,12 +103,61 @@ _MOVES: dict[str, Operator] = {
     "flip": shape.flip,
     "roll": shape.roll,
     "repeat": shape.repeat,
-    "constant_pad_nd": shape.constant_pad,
     "sum": reduce.total,
     "mean": reduce.mean,
     "neg": elementwise.negate,
+    "cumsum": reduce.cumulate,
+    **dict.fromkeys(("index", "_unsafe_index"), index.index),
+    "index_select": index.index_select,
+    "gather": index.gather,
+    "tril": create.tril,
+    "triu": create.triu,
 }
 COMPLEX.update({name: _both(function) for name, function in _MOVES.items()})
+
+# Of two tensors, of which one may be real.
+_JOINS: dict[str, Operator] = {
+    "slice_scatter": shape.slice_scatter,
+    "select_scatter": scatter.select_scatter,
+}
+
+
+def _of_two(function: Operator) -> Operator:
+    def both(low: Lowering, x: Any, y: Any, *rest: Any) -> Any:
+        return _both(function)(low, as_pair(low, x), as_pair(low, y), *rest)
+
+    return both
+
+
+COMPLEX.update({name: _of_two(function) for name, function in _JOINS.items()})
+
+
+@paired("copy")
+def copy(low: Lowering, x: Any, source: Any, *rest: Any) -> Any:
+    """What is real keeps the real part alone, as torch has it."""
+    y = as_pair(low, source)
+    if not isinstance(x, Pair):
+        return shape.copy(low, x, y.real, *rest)
+    return _both(shape.copy)(low, x, y, *rest)
+
+
+@paired("index_put", "_unsafe_index_put")
+def index_put(low: Lowering, x: Any, numbers: Any, source: Any, accumulate: bool = False) -> Any:
+    both = _both(scatter.index_put)
+    return both(low, as_pair(low, x), numbers, as_pair(low, source), accumulate)
+
+
+@paired("index_add", "index_copy")
+def index_add(
+    low: Lowering, x: Any, dim: int, numbers: Value, source: Any, *, alpha: Number = 1
+) -> Any:
+    both = _both(scatter.index_add)
+    return both(low, as_pair(low, x), dim, numbers, as_pair(low, source), alpha=alpha)
+
+
+@paired("where")
+def where(low: Lowering, condition: Value, a: Any, b: Any) -> Any:
+    return _both(compare.where)(low, condition, as_pair(low, a), as_pair(low, b))
 
 
 @paired("cat", "concat", "stack")
@@ -195,6 +250,45 @@ def matmul(low: Lowering, a: Any, b: Any) -> Pair:
     return _product(low, x, y, lambda left, right: linear.matmul(low, left, right))
 
 
+@paired("linear")
+def linear_layer(low: Lowering, a: Any, weight: Any, bias: Any = None) -> Pair:
+    x, y = as_pair(low, a), as_pair(low, weight)
+    product = _product(low, x, y, lambda left, right: linear.linear(low, left, right))
+    return product if bias is None else _sum(low, product, as_pair(low, bias))
+
+
+@paired("addmm", "baddbmm")
+def addmm(low: Lowering, bias: Any, a: Any, b: Any, *, beta: Any = 1, alpha: Any = 1) -> Pair:
+    product, added = matmul(low, a, b), as_pair(low, bias)
+    if alpha != 1:
+        product = mul(low, product, alpha)
+    if beta == 0:
+        return product
+    return _sum(low, product, added if beta == 1 else mul(low, added, beta))
+
+
+def _sum(low: Lowering, x: Pair, y: Pair) -> Pair:
+    return Pair(low.add(x.real, y.real), low.add(x.imaginary, y.imaginary))
+
+
+@paired("constant_pad_nd", "pad")
+def pad(
+    low: Lowering, x: Pair, widths: Sequence[int], mode: Any = "constant", value: Any = None
+) -> Pair:
+    if not isinstance(mode, str):  # constant_pad_nd's value stands there
+        mode, value = "constant", mode
+    filled = complex(value or 0)
+    return Pair(
+        shape.pad(low, x.real, widths, mode, filled.real),
+        shape.pad(low, x.imaginary, widths, mode, filled.imag),
+    )
+
+
+@paired("linalg_vector_norm")
+def vector_norm(low: Lowering, x: Pair, *rest: Any, dtype: Any = None) -> Value:
+    return distance.vector_norm(low, absolute(low, x), *rest)
+
+
 @paired("reciprocal")
 def reciprocal(low: Lowering, x: Pair) -> Pair:
     size = _square(low, x)
@@ -223,83 +317,58 @@ def angle(low: Lowering, x: Pair) -> Value:
     return low.atan2(x.imaginary, x.real)
 
 
+@paired("log")
+def logarithm(low: Lowering, x: Pair) -> Pair:
+    return Pair(low.log(absolute(low, x)), angle(low, x))
+
+
+@paired("sqrt")
+def square_root(low: Lowering, x: Pair) -> Pair:
+    """The greater part first, and the other one from it, so that nothing cancels out."""
+    zero = low.number(0.0)
+    size = low.affine(low.add(absolute(low, x), low.abs(x.real)), scale=0.5)
+    greater = low.sqrt(size)
+    none = low.compare(greater, zero, kind="eq")
+    twice = low.affine(low.where(none, low.number(1.0), greater), scale=2.0)
+    lesser = low.div(low.abs(x.imaginary), twice)
+    left = low.compare(x.real, zero, kind="lt")
+    below = low.compare(x.imaginary, zero, kind="lt")
+    imaginary = low.where(left, greater, lesser)
+    return Pair(
+        low.where(left, lesser, greater),
+        low.where(below, low.affine(imaginary, scale=-1.0), imaginary),
+    )
+
+
+@paired("pow")
+def power(low: Lowering, x: Any, exponent: Any) -> Pair:
+    if not isinstance(x, Pair) or not isinstance(exponent, (int, float)):
+        raise OperatorError("of complex numbers to the power of such")
+    if exponent in (2, 3):
+        return mul(low, x, x) if exponent == 2 else mul(low, mul(low, x, x), x)
+    size = low.emit("pow", absolute(low, x), low.number(float(exponent)))
+    return polar(low, size, low.affine(angle(low, x), scale=float(exponent)))
+
+
+@paired("sgn")
+def direction(low: Lowering, x: Pair) -> Pair:
+    size = absolute(low, x)
+    none = low.compare(size, low.number(0.0), kind="eq")
+    return div(low, x, low.where(none, low.number(1.0), size))
+
+
+@paired("eq", "ne")
+def equal(low: Lowering, a: Any, b: Any) -> Value:
+    x, y = as_pair(low, a), as_pair(low, b)
+    parts = [
+        low.cast(low.compare(left, right, kind="eq"), DType.i32)
+        for left, right in ((x.real, y.real), (x.imaginary, y.imaginary))
+    ]
+    both = low.mul(*parts)
+    wanted = int(low.operator == "eq")
+    return low.compare(both, low.number(wanted, DType.i32), kind="eq")
+
+
 @paired("exp")
 def exponential(low: Lowering, x: Pair) -> Pair:
     return polar(low, low.exp(x.real), x.imaginary)
-
-
-# --- Fourier transforms; norms are 0: none, 1: by the root of the size, 2: by the size ---
-
-
-def _scale(sizes: Sequence[int], norm: int) -> float:
-    count = float(np.prod(sizes))
-    return (1.0, 1 / math.sqrt(count), 1 / count)[norm]
-
-
-def _angles(rows: int, size: int) -> Any:
-    """2 pi times row times column over the size, with the product taken modulo the size."""
-    turns = np.outer(np.arange(rows), np.arange(size)) % size
-    return 2 * np.pi * turns / size
-
-
-def _transform(low: Lowering, x: Pair, axis: int, inverse: bool, scale: float) -> Pair:
-    size = low.known(x.shape[axis], "a Fourier transform")
-    turns = _angles(size, size)
-    cos = (np.cos(turns) * scale).astype(np.float32)
-    sin = (np.sin(turns) * scale * (1 if inverse else -1)).astype(np.float32)
-
-    def mixed(part: Value, matrix: Any) -> Value:
-        return mix_axis(low, part, matrix, axis)
-
-    real = low.sub(mixed(x.real, cos), mixed(x.imaginary, sin))
-    return Pair(real, low.add(mixed(x.real, sin), mixed(x.imaginary, cos)))
-
-
-def _sizes(low: Lowering, x: Any, axes: Sequence[int]) -> list[int]:
-    return [low.known(x.shape[axis], "a Fourier transform") for axis in axes]
-
-
-@paired("_fft_c2c")
-def transform(low: Lowering, x: Pair, dims: Sequence[int], norm: int, forward: bool) -> Pair:
-    axes = [axis_of(d, len(x.shape)) for d in dims]
-    scale = _scale(_sizes(low, x, axes), norm)
-    for place, axis in enumerate(axes):
-        x = _transform(low, x, axis, not forward, scale if place == 0 else 1.0)
-    return x
-
-
-@paired("_fft_r2c")
-def transform_real(low: Lowering, x: Value, dims: Sequence[int], norm: int, onesided: bool) -> Pair:
-    axes = [axis_of(d, len(x.shape)) for d in dims]
-    scale = _scale(_sizes(low, x, axes), norm)
-    last = axes[-1]
-    size = low.known(x.shape[last], "a Fourier transform")
-    turns = _angles(size // 2 + 1 if onesided else size, size)
-    found = Pair(
-        mix_axis(low, x, (np.cos(turns) * scale).astype(np.float32), last),
-        mix_axis(low, x, (-np.sin(turns) * scale).astype(np.float32), last),
-    )
-    for axis in axes[:-1]:
-        found = _transform(low, found, axis, False, 1.0)
-    return found
-
-
-@paired("_fft_c2r")
-def transform_to_real(
-    low: Lowering, x: Pair, dims: Sequence[int], norm: int, last_size: int
-) -> Value:
-    """The inverse; of the last axis the half that is left out mirrors the other."""
-    axes = [axis_of(d, len(x.shape)) for d in dims]
-    size = low.known(last_size, "a Fourier transform")
-    scale = _scale([*_sizes(low, x, axes[:-1]), size], norm)
-    for axis in axes[:-1]:
-        x = _transform(low, x, axis, True, 1.0)
-    last = axes[-1]
-    half = size // 2 + 1
-    have = low.known(x.shape[last], "a Fourier transform")
-    if have != half:
-        raise OperatorError(f"an inverse transform to {size} numbers from {have}")
-    turns = _angles(size, size)[:, :half]
-    twice = np.where((np.arange(half) == 0) | (2 * np.arange(half) == size), 1.0, 2.0) * scale
-    cos, sin = ((f(turns) * twice).astype(np.float32) for f in (np.cos, np.sin))
-    return low.sub(mix_axis(low, x.real, cos, last), mix_axis(low, x.imaginary, sin, last))

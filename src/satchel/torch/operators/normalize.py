@@ -111,7 +111,7 @@ def _moments(low: Lowering, x: Value, axes: tuple[int, ...], eps: float) -> tupl
 
 
 def _ones(low: Lowering, size: int) -> Value:
-    return low.builder.constant("ones", np.ones(size, np.float32))
+    return low.known_array("ones", np.ones(size, np.float32))
 
 
 def _norm(

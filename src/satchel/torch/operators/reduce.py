@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from satchel.graph.ir import DType, Value
+from satchel.graph.ir import DType, Sym, Value
 from satchel.torch.lowering import Lowering, axes_of, axis_of
 from satchel.torch.operators.elementwise import maximum, minimum
 from satchel.torch.operators.registry import OperatorError, aten
@@ -119,8 +120,13 @@ def _variance(low: Lowering, x: Value, axes: Axes, correction: float, keep: bool
     mean_square = low.reduce_mean(low.mul(centred, centred), axes=places, keepdims=int(keep))
     if not correction:
         return mean_square
-    sizes = [low.known(x.shape[i], "a variance with correction") for i in places]
-    count = int(np.prod(sizes, dtype=np.int64))
+    sizes = [x.shape[i] for i in places]
+    if any(isinstance(size, Sym) for size in sizes):
+        total = low.number(1.0)
+        for size in sizes:
+            total = low.mul(total, low.cast(low.operand(size, DType.i32), DType.f32))
+        return low.mul(mean_square, low.div(total, low.sub(total, low.number(correction))))
+    count = math.prod(low.known(size, "a variance") for size in sizes)
     if count <= correction:
         raise OperatorError("a variance of too few numbers")
     return low.affine(mean_square, scale=count / (count - correction))

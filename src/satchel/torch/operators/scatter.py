@@ -26,9 +26,8 @@ NEUTRAL = {"add": 0.0, "mul": 1.0, "max": -np.inf, "min": np.inf}
 
 def _put(low: Lowering, x: Value, axis: int, numbers: Value, source: Value, kind: str) -> Value:
     """x with the source's elements at numbers, which have its shape."""
-    size = low.known(x.shape[axis], "scatter")
     dtype = DType.i32 if low.dtype == DType.boolean else low.dtype
-    places = from_the_front(low, low.index(numbers), size)
+    places = from_the_front(low, low.index(numbers), x.shape[axis])
     base, added = low.cast(x, dtype), low.cast(source, dtype)
     return low.cast(low.scatter(base, places, added, axis=axis, kind=kind), low.dtype)
 
@@ -100,7 +99,7 @@ def scatter(
 
 def _along(low: Lowering, numbers: Value, source: Value, axis: int) -> Value:
     """Numbers of entries, repeated for all that an entry has."""
-    count = size_of(low, numbers)
+    count = numbers.shape[0] if numbers.shape else 1
     shape = tuple(count if i == axis else 1 for i in range(len(source.shape)))
     return low.expand(low.reshape(numbers, shape), source.shape, source)
 
@@ -141,6 +140,8 @@ def index_put(
         used = [(axis + i, column) for i, column in enumerate(columns)]
     if any(n.dtype == DType.boolean for _, n in used):
         raise OperatorError("several indices of which some are masks")
+    if len(used) == 1 and len(used[0][1].shape) == 1:
+        return _put_rows(low, x, *used[0], source, accumulate)
     axes = [axis for axis, _ in used]
     places, shape = flat_places(low, x, used)
     sizes = [low.known(d, "index_put") for d in x.shape]
@@ -161,6 +162,16 @@ def index_put(
     made = _put(low, flat, 0, repeated, added, "add" if accumulate else "set")
     made = low.reshape(made, tuple(sizes[i] for i in order))
     return low.transpose(made, [order.index(i) for i in range(len(order))])
+
+
+def _put_rows(
+    low: Lowering, x: Value, axis: int, numbers: Value, source: Value, accumulate: bool
+) -> Value:
+    """One row of numbers along one axis; sizes may be symbolic."""
+    shape = (*x.shape[:axis], *numbers.shape, *x.shape[axis + 1 :])
+    whole = low.expand(source, shape, numbers)
+    places = _along(low, low.index(numbers), whole, axis)
+    return _put(low, x, axis, places, whole, "add" if accumulate else "set")
 
 
 def _put_by_mask(

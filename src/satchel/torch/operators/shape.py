@@ -10,7 +10,7 @@ import numpy as np
 from satchel.graph.ir import DType, Sym, Value
 from satchel.torch.lowering import Lowering, Number, axis_of
 from satchel.torch.operators.choose import first_places
-from satchel.torch.operators.index import index_by
+from satchel.torch.operators.index import index_by, size_of
 from satchel.torch.operators.registry import OperatorError, aten
 
 
@@ -201,13 +201,18 @@ def unbind(low: Lowering, x: Value, dim: int = 0) -> list[Value]:
 
 @aten("roll")
 def roll(low: Lowering, x: Value, shifts: Any, dims: Any = ()) -> Value:
-    if not dims:
-        raise OperatorError("rolling without dimensions")
+    if not dims:  # all entries in one row
+        row = roll(low, low.reshape(x, (size_of(low, x),)), shifts, [0])
+        return low.reshape(row, x.shape)
     pairs = zip(*([v] if isinstance(v, int) else v for v in (shifts, dims)), strict=True)
     for shift, dim in pairs:
         axis = axis_of(dim, len(x.shape))
-        size = low.known(x.shape[axis], "rolling")
-        if shift % size:
+        size = x.shape[axis]
+        if isinstance(size, Sym):
+            moved = low.sub(low.count(size), low.number(shift, DType.i32))
+            places = low.integer(moved, low.size(size), kind="remainder")
+            x = low.emit("take", x, places, axis=axis)
+        elif shift % size:
             x = low.take(x, np.roll(np.arange(size), shift), axis)
     return x
 
@@ -216,7 +221,12 @@ def roll(low: Lowering, x: Value, shifts: Any, dims: Any = ()) -> Value:
 def flip(low: Lowering, x: Value, dims: Sequence[int]) -> Value:
     for dim in dims:
         axis = axis_of(dim, len(x.shape))
-        x = low.take(x, np.arange(low.known(x.shape[axis], "flip"))[::-1], axis)
+        size = x.shape[axis]
+        if isinstance(size, Sym):
+            last = low.sub(low.size(size), low.number(1, DType.i32))
+            x = low.emit("take", x, low.sub(last, low.count(size)), axis=axis)
+        else:
+            x = low.take(x, np.arange(size)[::-1], axis)
     return x
 
 
