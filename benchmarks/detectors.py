@@ -54,7 +54,8 @@ def _spread(model: nn.Module, image: torch.Tensor) -> None:
     Untrained, all scores are the same but for rounding, and it is chance which boxes are found.
     Layers of scores that read several levels of features are judged by the level that differs
     most: where scores are as large as they can be, they are all the same again. So they would be
-    where each of a million places has a score of its own, were these spread as far.
+    where each of a million places has a score of its own, were these spread as far. Where nothing
+    is found after that, because one class is far ahead at every place, all classes are made even.
     """
 
     def once(layer: Any, inputs: Any, output: torch.Tensor) -> Any:
@@ -67,6 +68,10 @@ def _spread(model: nn.Module, image: torch.Tensor) -> None:
             return None
         layer.weight.mul_(1 / spread)
         return layer(*inputs)
+
+    def even(layer: Any, inputs: Any, output: torch.Tensor) -> None:
+        handles.pop(layer).remove()
+        layer.bias.sub_(output.mean([i for i in range(output.dim()) if i != 1]))
 
     last = {  # of the layers of a head's level, where it has several
         re.sub(r"(module_list\.\d+)\..*", r"\1", name): (name, layer)
@@ -87,6 +92,11 @@ def _spread(model: nn.Module, image: torch.Tensor) -> None:
         for layer, spread in scores.items():
             handles.pop(layer).remove()
             layer.weight.mul_(far[layer] / spread if spread > 0 else 1)
+        if len(model([image])[0]["boxes"]):
+            return
+        for layer in scores:
+            handles[layer] = layer.register_forward_hook(even)
+        model([image])
 
 
 def _spread_of(output: torch.Tensor) -> float:
