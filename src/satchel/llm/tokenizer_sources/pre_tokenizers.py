@@ -15,8 +15,8 @@ _UPPER = r"[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]"
 _LOWER = r"[\p{Ll}\p{Lm}\p{Lo}\p{M}]"
 
 
-def _words(letters: str, digits: str, other: str) -> str:
-    return rf"{_CONTRACTION}|[^\r\n\p{{L}}\p{{N}}]?{letters}+|{digits}| ?{other}+[\r\n]*|{_SPACES}"
+def _words(letters: str, digits: str, other: str, ending: str = r"[\r\n]*") -> str:
+    return rf"{_CONTRACTION}|[^\r\n\p{{L}}\p{{N}}]?{letters}+|{digits}| ?{other}+{ending}|{_SPACES}"
 
 
 def _cased_words(digits: str, ending: str) -> str:
@@ -31,6 +31,7 @@ GPT2 = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|
 LLAMA3 = _words(r"\p{L}", r"\p{N}{1,3}", r"[^\s\p{L}\p{N}]")
 QWEN2 = _words(r"\p{L}", r"\p{N}", r"[^\s\p{L}\p{N}]")
 QWEN35 = _words(r"[\p{L}\p{M}]", r"\p{N}", r"[^\s\p{L}\p{M}\p{N}]")
+SEED_CODER = _words(r"\p{L}", r"\p{N}", r"[^\s\p{L}\p{N}]", ending="")
 GPT4O = _cased_words(r"\p{N}{1,3}", f"{_CONTRACTION}?")
 TEKKEN = _cased_words(r"\p{N}", "")
 _FALCON = (r"[\p{P}\$\+<=>\^~\|`]+", GPT2, "[0-9][0-9][0-9]")
@@ -98,6 +99,7 @@ _FAMILIES: tuple[tuple[PreTokenizer, str], ...] = (
     (PreTokenizer((LLAMA3,)), "dbrx smaug-bpe glm4 chatglm-bpe"),
     (PreTokenizer((QWEN2,), nfc=True), "qwen2"),
     (PreTokenizer((QWEN2,)), "deepseek-r1-qwen stablelm2 megrez hunyuan solar-open grok-2"),
+    (PreTokenizer((SEED_CODER,)), "seed-coder"),  # Seed-OSS too
     (PreTokenizer((QWEN35,), nfc=True), "qwen35"),
     (PreTokenizer((GPT4O,)), "gpt-4o llama4 kanana2 minimax-m2"),
     (PreTokenizer((TEKKEN,), whole_words=True, add_bos=True), "tekken"),
