@@ -392,10 +392,28 @@ VulkanExecutor::~VulkanExecutor() {
     new std::shared_ptr<const MappedFile>(program_->file().mapping());
 }
 
+void VulkanExecutor::look_at(const BoundMethod& method) {
+  if (most_layers_ != INT64_MAX) find_layers_beyond(method);
+  find_numbers(method);
+}
+
+// The order of a line names its elements and no others, and so does a part of it.
+void VulkanExecutor::find_numbers(const BoundMethod& method) {
+  for (const NodeCall& call : method.calls()) {
+    const std::string op = call.info->op->name;
+    if (op == "argsort") {
+      const int64_t size = call.in(0).info->shape[static_cast<size_t>(call.params.integer[0])];
+      if (size >= 0) below_[call.output] = size;
+    } else if (op == "slice" || op == "reshape" || op == "transpose") {
+      if (const auto found = below_.find(call.in(0).source); found != below_.end())
+        below_[call.output] = found->second;
+    }
+  }
+}
+
 // Nodes without a layer's weights belong to the layer before them, and what comes behind the last
 // layer to nobody who has not all of them.
-void VulkanExecutor::look_at(const BoundMethod& method) {
-  if (most_layers_ == INT64_MAX) return;
+void VulkanExecutor::find_layers_beyond(const BoundMethod& method) {
   int64_t layer = -1;
   bool is_beyond = false;
   for (const NodeCall& call : method.calls()) {
@@ -429,6 +447,11 @@ std::string VulkanExecutor::refuses(const NodeCall& call) const {
   if (!call.info->op->writes_state) {
     const std::string reason = refuses_array(*call.output);
     if (!reason.empty()) return reason;
+  }
+  if (op->entries && !is_known_to_host(*call.inputs.back())) {
+    const auto found = below_.find(call.inputs.back()->source);
+    if (found == below_.end() || found->second > op->entries(call))
+      return "the GPU takes computed numbers of entries only where they are an order";
   }
   return op->refuses(call, device_.info());
 }

@@ -3,6 +3,7 @@
 
 #include <optional>
 #include <string>
+#include <unordered_map>
 #include <unordered_set>
 #include <utility>
 #include <vector>
@@ -41,6 +42,9 @@ class VulkanExecutor : public Executor {
  private:
   friend class VulkanPart;
 
+  void find_layers_beyond(const BoundMethod& method);
+  void find_numbers(const BoundMethod& method);
+
   // Values of all methods share an arena, which is as large as any run so far has needed.
   void need_arena(uint64_t bytes);
 
@@ -53,7 +57,8 @@ class VulkanExecutor : public Executor {
   std::unique_ptr<Buffer> arena_, scratch_;
   std::vector<DeviceState*> states_;  // by their number; null: another executor's
   int64_t most_layers_;
-  std::unordered_set<const NodeCall*> beyond_;  // of layers that it does not take
+  std::unordered_set<const NodeCall*> beyond_;        // of layers that it does not take
+  std::unordered_map<const Tensor*, int64_t> below_;  // what computed numbers are less than
   std::optional<Profile> profile_;
   bool takes_turns_;  // until somebody has waited in vain
 };

@@ -1,7 +1,10 @@
 #include "op.h"
 
 #include <cstring>
+#include <string>
 #include <utility>
+
+#include "../runtime/errors.h"
 
 namespace satchel::vulkan {
 
@@ -9,8 +12,8 @@ namespace {
 
 template <typename Take>
 void each_op(Take take) {
-  for (const auto ops : {matrix_ops(), cache_ops(), row_ops(), element_ops(), image_ops(),
-                         code_ops(), attention_ops()}) {
+  for (const auto ops : {matrix_ops(), cache_ops(), row_ops(), element_ops(), entry_ops(),
+                         image_ops(), code_ops(), attention_ops()}) {
     for (const VulkanOp& op : ops) take(op);
   }
 }
@@ -29,6 +32,17 @@ std::vector<std::string> names_of_ops() {
   std::vector<std::string> names;
   each_op([&](const VulkanOp& op) { names.push_back(op.name); });
   return names;
+}
+
+void check_entries(const Tensor& numbers, int64_t have, const char* what) {
+  if (!is_known_to_host(numbers)) return;
+  for (int64_t i = 0; i < numbers.elements(); ++i) {
+    const int32_t number = numbers.i32()[i];
+    if (number < 0 || number >= have) {
+      throw ExecutionError(std::string("there is no ") + what + " " + std::to_string(number) +
+                           " among " + std::to_string(have));
+    }
+  }
 }
 
 const HostTables::Entry* HostTables::find(const char* kind, const Key& key) const {

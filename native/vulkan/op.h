@@ -100,6 +100,9 @@ struct VulkanOp {
   void (*prepare)(const NodeCall& call, Work& work) = nullptr;
   uint64_t (*scratch)(const NodeCall& call, Work& work) = nullptr;  // bytes; null: none
   bool any_type = false;  // whether its arrays may have elements of other sizes
+  // How many entries there are that the numbers in its last input name; below 0: a symbol's. Where
+  // numbers are computed, only those are taken that cannot name others. Null: no such numbers.
+  int64_t (*entries)(const NodeCall& call) = nullptr;
 };
 
 const VulkanOp* find_op(const std::string& name);  // null if there is none
@@ -108,11 +111,15 @@ std::vector<std::string> names_of_ops();
 inline uint32_t word(int64_t number) { return static_cast<uint32_t>(number); }
 // Its numbers lie where the caller has them, so that the host can read them before a step.
 inline bool is_input(const Tensor& t) { return t.info->storage == Storage::input; }
+inline bool is_known_to_host(const Tensor& t) { return is_input(t) || t.weight; }
+// Throws where one of the numbers is out of range, as far as the host knows them.
+void check_entries(const Tensor& numbers, int64_t have, const char* what);
 
 std::span<const VulkanOp> matrix_ops();
 std::span<const VulkanOp> cache_ops();
 std::span<const VulkanOp> row_ops();
 std::span<const VulkanOp> element_ops();
+std::span<const VulkanOp> entry_ops();
 std::span<const VulkanOp> image_ops();
 std::span<const VulkanOp> code_ops();
 std::span<const VulkanOp> attention_ops();

@@ -1,8 +1,9 @@
-// linear and embedding, over matrices as they lie in the file.
+// linear, expert_linear and embedding, over matrices as they lie in the file, and matmul.
 #include <algorithm>
 
 #include "../runtime/errors.h"
 #include "conv_call.h"
+#include "walk.h"
 
 namespace satchel::vulkan {
 
@@ -98,6 +99,27 @@ std::string refuses_linear(const NodeCall& call, const DeviceInfo& device) {
   return refuses_matrix(*call.in(1).weight, device);
 }
 
+// Where a layer reads its rows: x, or its codes.
+struct Rows {
+  View values, scales;
+};
+
+Rows rows_of(const NodeCall& call, Work& work) {
+  const View from = work.view(call.in(0));
+  if (!digits_of(call)) return {from, from};
+  const Place codes = work.scratch(linear_scratch(call, work));
+  const uint64_t apart = codes_bytes(call);
+  const View rounded = work.recorder.view({codes.buffer, codes.offset, apart});
+  const View scales = work.recorder.view({codes.buffer, codes.offset + apart, codes.size - apart});
+  const struct {
+    uint32_t cols, x_first, codes_first, scales_first;
+  } push{word(call.in(0).last()), from.first, rounded.first, scales.first};
+  const uint32_t largest = digits_of(call) == 2 ? kLargest16 : 127;
+  work.recorder.dispatch("quantize", {largest}, {from, written(rounded), written(scales)}, push,
+                         {word(tokens_of(call))});
+  return {rounded, scales};
+}
+
 void record_linear(const NodeCall& call, Work& work) {
   if (multiplies_blocks(call, work.device)) {
     Product product(call, shape_of_rows(call));
@@ -105,23 +127,9 @@ void record_linear(const NodeCall& call, Work& work) {
     product.record(work);
     return;
   }
-  const Tensor& x = call.in(0);
   const Tiles tiles(*call.in(1).weight, work.device);
   const int64_t tokens = tokens_of(call);
-  View from = work.view(x), x_scales = from;
-  if (digits_of(call)) {
-    const Place codes = work.scratch(linear_scratch(call, work));
-    const uint64_t apart = codes_bytes(call);
-    const View rounded = work.recorder.view({codes.buffer, codes.offset, apart});
-    x_scales = work.recorder.view({codes.buffer, codes.offset + apart, codes.size - apart});
-    const struct {
-      uint32_t cols, x_first, codes_first, scales_first;
-    } push{word(x.last()), from.first, rounded.first, x_scales.first};
-    const uint32_t largest = digits_of(call) == 2 ? kLargest16 : 127;
-    work.recorder.dispatch("quantize", {largest}, {from, written(rounded), written(x_scales)}, push,
-                           {word(tokens)});
-    from = rounded;
-  }
+  const auto [from, x_scales] = rows_of(call, work);
   const View y = work.view(*call.output), bias = call.has(2) ? work.view(call.in(2)) : from;
   const Constants constants{tiles.encoding(), static_cast<uint32_t>(call.params.activation),
                             call.has(2), digits_of(call) > 0};
@@ -149,6 +157,89 @@ void record_linear(const NodeCall& call, Work& work) {
         {from, part.codes, part.scales, part.second, bias, x_scales, written(y)}, push,
         {word(end - begin), word((tokens + kTokensTogether - 1) / kTokensTogether)});
   }
+}
+
+// --- expert_linear(x, weight, chosen) ---
+
+int64_t experts_of(const NodeCall& call) { return call.params.integer[1]; }
+
+std::string refuses_experts(const NodeCall& call, const DeviceInfo& device) {
+  if (call.in(2).elements() > kMostGroups) return "the GPU takes at most 65535 choices";
+  return refuses_matrix(*call.in(1).weight, device);
+}
+
+void prepare_experts(const NodeCall& call, Work&) {
+  check_entries(call.in(2), experts_of(call), "expert");
+}
+
+void record_experts(const NodeCall& call, Work& work) {
+  const Tensor& chosen = call.in(2);
+  const Tiles tiles(*call.in(1).weight, work.device);
+  const auto [from, x_scales] = rows_of(call, work);
+  const View choices = work.view(chosen), y = work.view(*call.output);
+  const int64_t tiles_each = tiles.tiles / experts_of(call);
+  for (int64_t begin = 0; begin < tiles.tiles; begin += tiles.together) {
+    const int64_t end = std::min(begin + tiles.together, tiles.tiles);
+    const Tiles::Part part = tiles.part(begin, end, work);
+    const struct {
+      uint32_t cols, group, codes_first, scales_first, second_first;
+      uint32_t begin, end, tiles_each, shared_by, x_first, chosen_first, x_scales_first, y_first;
+    } push{word(tiles.cols),
+           word(tiles.group),
+           part.codes.first,
+           part.scales.first,
+           part.second.first,
+           word(begin),
+           word(end),
+           word(tiles_each),
+           word(chosen.elements() / tokens_of(call)),
+           from.first,
+           choices.first,
+           x_scales.first,
+           y.first};
+    work.recorder.dispatch(
+        "expert_linear", {tiles.encoding(), digits_of(call) > 0},
+        {from, part.codes, part.scales, part.second, choices, x_scales, written(y)}, push,
+        {word(tiles_each), word(chosen.elements())});
+  }
+}
+
+// --- matmul(a, b) ---
+
+// Over the dimensions before the last two; those of one element are taken again.
+std::optional<Walk> walk_matrices(const NodeCall& call) {
+  const Tensor& y = *call.output;
+  const size_t rank = y.rank - 2;
+  int64_t steps[2][kMaxRank] = {};
+  for (size_t operand = 0; operand < 2; ++operand) {
+    const Tensor& t = call.in(operand);
+    for (size_t i = 0; i + 2 < t.rank; ++i) {
+      if (t.shape[i] != 1) steps[operand][i + y.rank - t.rank] = t.product(i + 1, t.rank);
+    }
+  }
+  return walk(y.shape, rank, steps[0], steps[1]);
+}
+
+std::string refuses_matmul(const NodeCall& call, const DeviceInfo&) {
+  return walk_matrices(call) ? "" : kTooManyDimensions;
+}
+
+void record_matmul(const NodeCall& call, Work& work) {
+  const Tensor &a = call.in(0), &b = call.in(1), &y = *call.output;
+  const View left = work.view(a), right = work.view(b), to = work.view(y);
+  const struct {
+    Walk over;
+    uint32_t count, rows, inner, cols, a_first, b_first, y_first;
+  } push{*walk_matrices(call),
+         word(y.elements()),
+         word(y.shape[y.rank - 2]),
+         word(a.last()),
+         word(y.last()),
+         left.first,
+         right.first,
+         to.first};
+  work.recorder.dispatch("matmul", {}, {left, right, written(to)}, push,
+                         groups_for(push.count, 256));
 }
 
 // --- embedding(ids, table) ---
@@ -191,6 +282,13 @@ void record_embedding(const NodeCall& call, Work& work) {
 
 const VulkanOp kOps[] = {
     {"linear", refuses_linear, record_linear, nullptr, linear_scratch},
+    {.name = "expert_linear",
+     .refuses = refuses_experts,
+     .record = record_experts,
+     .prepare = prepare_experts,
+     .scratch = linear_scratch,
+     .entries = experts_of},
+    {"matmul", refuses_matmul, record_matmul},
     {"embedding", refuses_embedding, record_embedding, prepare_embedding},
 };
 

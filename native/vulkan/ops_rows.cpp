@@ -119,7 +119,7 @@ int64_t words_behind(const NodeCall& call) {
 template <bool kOfRows>
 std::string refuses_take(const NodeCall& call, const DeviceInfo&) {
   const Tensor &x = call.in(0), &numbers = call.in(1);
-  if (!is_input(numbers) && !numbers.weight)
+  if (!is_known_to_host(numbers))
     return "the GPU takes numbers of rows only from the method's inputs";
   const int64_t bytes =
       x.product(axis_of<kOfRows>(call) + 1, x.rank) * static_cast<int64_t>(dtype_size(x.dtype));
@@ -128,14 +128,7 @@ std::string refuses_take(const NodeCall& call, const DeviceInfo&) {
 
 template <bool kOfRows>
 void prepare_take(const NodeCall& call, Work&) {
-  const Tensor& numbers = call.in(1);
-  const int64_t have = call.in(0).shape[axis_of<kOfRows>(call)];
-  for (int64_t i = 0; i < numbers.elements(); ++i) {
-    if (numbers.i32()[i] < 0 || numbers.i32()[i] >= have) {
-      throw ExecutionError(std::string("there is no ") + (kOfRows ? "row " : "entry ") +
-                           std::to_string(numbers.i32()[i]) + " among " + std::to_string(have));
-    }
-  }
+  check_entries(call.in(1), call.in(0).shape[axis_of<kOfRows>(call)], kOfRows ? "row" : "entry");
 }
 
 template <bool kOfRows>

@@ -27,6 +27,7 @@ from support.programs import write_program
 # The ops that shaders exist for, and what a row of the table may have that they do not take.
 OPS = {
     *("linear", "embedding", "cache_write", "cache_move", "attention"),
+    *("expert_linear", "matmul", "argsort", "gather"),
     *("rms_norm", "layer_norm", "softmax", "rope_table", "rope", "take_rows"),
     *("add", "sub", "mul", "div", "silu_mul", "gelu_tanh_mul", "affine", "clamp"),
     *("neg", "abs", "exp", "sqrt", "rsqrt", "relu", "hardswish", "hardsigmoid", "silu"),

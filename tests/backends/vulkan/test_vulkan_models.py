@@ -51,6 +51,8 @@ def test_families_have_the_cpus_logits(
     path = satchel.export(
         folder, tmp_path / "p.satchel", recipe=recipe, context=96, prefill_ar_len=32
     )
+    instance = Program(path, target="vulkan").instance(threads=1)
+    assert {part.executor for part in instance.parts} == {"vulkan"}, instance.refusals
     want, got = (
         prefill_then_decode(Program(path, target=target), TOKENS[:74])
         for target in ("cpu", "vulkan")

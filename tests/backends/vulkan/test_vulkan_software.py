@@ -16,7 +16,9 @@ import pytest
 
 import satchel
 from backends.vulkan.rows import ROWS, WITH_STATES
+from models.model_rows import ROWS as MODELS
 from support.tiny_llm import write_tiny_llm
+from support.tiny_models import tiny_model, write_checkpoint
 
 _TESTS = Path(__file__).parents[2]
 _LAYERS = ("/usr/share/vulkan/explicit_layer.d", "/etc/vulkan/explicit_layer.d")
@@ -124,7 +126,7 @@ def test_all_rows_are_watched(op: str, layers: None, device: dict[str, Any]) -> 
 
 @pytest.fixture(scope="module")
 def programs(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
-    """Two language models, and two of images."""
+    """Two language models and a mixture of experts, and two models of images."""
     from backends.vulkan.test_vulkan_vision import made as module_of
 
     folder = tmp_path_factory.mktemp("watched")
@@ -134,6 +136,9 @@ def programs(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
         satchel.export(tiny, folder / f"{recipe}.satchel", recipe=recipe, kv_bits=bits, **sizes)
         for recipe, bits in (("fp16", 16), ("8da4w", 8))
     ]
+    row = next(row for row in MODELS if row.model_type == "qwen3_moe")
+    mixture = write_checkpoint(folder / "mixture", tiny_model(row.model_type, **row.config))
+    made.append(satchel.export(mixture, folder / "mixture.satchel", recipe="8da4w", **sizes))
     for name, recipe in (("patches", "fp32"), ("bottlenecks", "int8")):
         module, x = module_of(name)
         calibration = [(x,)] if recipe == "int8" else None
