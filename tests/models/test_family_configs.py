@@ -12,7 +12,7 @@ import pytest
 import transformers
 from huggingface_hub.errors import StrictDataclassError
 
-from models.model_rows import ROWS, ModelRow
+from models.model_rows import GPT_NEOX, LAYER_NORMS, ROWS, ModelRow
 from satchel.errors import ConfigError, SatchelError, UnsupportedModelError
 from satchel.models import architectures, build_model
 from satchel.sources import CATALOG
@@ -102,6 +102,55 @@ def test_phi_4_mini_as_found_elsewhere_has_its_factors() -> None:
     rope = build_model(config).rope  # type: ignore[attr-defined]
     assert rope.dim == 96 and rope.scale == pytest.approx(1.1902, abs=1e-4)
     assert (rope.frequencies(4096) != rope.frequencies(4097)).sum() == 47  # the first is by 1
+
+
+# As published, with the fields that say nothing of what is computed.
+ODD_FIELDS: dict[str, dict[str, Any]] = {
+    "dolly": {
+        "model_type": "gpt_neox",
+        **GPT_NEOX,
+        "custom_pipelines": {"text-generation": {"impl": "instruct_pipeline.Pipeline"}},
+        "num_steps": "global_step213000",  # in Polyglot's
+        "rotary_emb_base": 10000,
+        "rotary_pct": 0.25,
+    },
+    "exaone4": {
+        "model_type": "exaone4",
+        "sliding_window": 24,
+        "sliding_window_pattern": "LLLG",
+        "layer_types": ["sliding_attention"] * 3 + ["full_attention"],
+        "num_hidden_layers": 4,
+        "rope_scaling": None,
+        "rope_theta": 1000000,
+    },
+    "command-r": {
+        "model_type": "cohere",
+        **LAYER_NORMS,
+        "model_max_length": 512,
+        "rope_theta": 8e6,
+    },
+}
+
+
+@pytest.mark.parametrize("name", ODD_FIELDS)
+def test_odd_fields_of_published_configurations(tmp_path: Path, name: str) -> None:
+    config = {**BASE, **ODD_FIELDS[name]}
+    assert graph_text(config) == graph_text(filled_config(config, tmp_path))
+
+
+def test_a_word_says_which_layers_of_exaone_slide() -> None:
+    config = {**BASE, **ODD_FIELDS["exaone4"]}
+    listed = config.pop("layer_types")
+    assert graph_text(config) == graph_text(config | {"layer_types": listed})
+    with pytest.raises(ConfigError, match="'LLLX' is not made of L and G"):
+        build_model(config | {"sliding_window_pattern": "LLLX"})
+
+
+def test_command_r_has_the_longer_of_two_contexts() -> None:
+    config = {**BASE, **ODD_FIELDS["command-r"], "max_position_embeddings": 64}
+    assert build_model(config | {"model_max_length": 512}).context == 512
+    assert build_model(config | {"model_max_length": 32}).context == 64
+    assert build_model(config | {"model_max_length": 10**30}).context == 64
 
 
 @pytest.mark.parametrize(

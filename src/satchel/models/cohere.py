@@ -17,6 +17,10 @@ class Model(llama.Model):
         self.attention_bias = fields.boolean("attention_bias", False)
         self.mlp_bias = fields.only("mlp_bias", False)
         self.rope = self.read_rope(fields, default_theta=self.theta)
+        # Command R was made for more tokens than its max_position_embeddings say.
+        longest = fields.optional("model_max_length")
+        if isinstance(longest, int) and longest < 1 << 24:  # beyond, it stands for no limit
+            self.context = max(self.context, longest)
         self.activation = fields.activation("hidden_act", "silu")
         self.logit_scale = fields.number("logit_scale", 0.0625)
         fields.only("use_qk_norm", False)  # Command R+, whose heads each have a norm of their own

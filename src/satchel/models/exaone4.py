@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from satchel.errors import ConfigError
 from satchel.graph.ir import Value
 from satchel.models import olmo2
 from satchel.models.base import Step, cached_attention, linear, rms_norm, rotate
@@ -19,13 +20,13 @@ class Model(olmo2.Model):
         fields.only("mlp_bias", False)
 
     def _windows(self, fields: ConfigReader, window: int) -> list[int]:
-        if fields.optional("layer_types") is None:
+        pattern = fields.optional("sliding_window_pattern")
+        if fields.optional("layer_types") is not None:
+            pattern = 4  # the list is what counts
+        elif not isinstance(pattern, str):
             pattern = fields.positive("sliding_window_pattern", 4)
-        else:
-            pattern = 4
-            fields.optional("sliding_window_pattern")  # a word in some; the list is what counts
         return read_windows(
-            fields, self.layers, window, lambda index: window > 0 and (index + 1) % pattern != 0
+            fields, self.layers, window, lambda index: window > 0 and _is_local(pattern, index)
         )
 
     def attention(self, step: Step, x: Value, index: int, name: str) -> Value:
@@ -36,3 +37,12 @@ class Model(olmo2.Model):
             q, k = rotate(step, q, self.rope), rotate(step, k, self.rope)
         out = cached_attention(step, q, k, v, index, self.head_dim**-0.5, self.windows[index])
         return linear(step, out, f"{name}.o_proj", self.hidden)
+
+
+def _is_local(pattern: int | str, index: int) -> bool:
+    """Whether a layer slides: all but every fourth do, or the word says it, as "LLLG" does."""
+    if isinstance(pattern, int):
+        return (index + 1) % pattern != 0
+    if set(pattern) - {"L", "G"} or not pattern:
+        raise ConfigError(f"'sliding_window_pattern' {pattern!r} is not made of L and G")
+    return pattern[index % len(pattern)] == "L"
