@@ -136,6 +136,18 @@ def test_a_long_conversation_slides(talk: Conversation, capsys: Capture) -> None
     assert "satchel:" not in capsys.readouterr().err
 
 
+def test_what_is_forgotten_of_a_long_message_is_told(talk: Conversation, capsys: Capture) -> None:
+    talk.take("hello")
+    assert "forgotten" not in capsys.readouterr().err
+    talk.take("word " * 400)
+    heard = " ".join(capsys.readouterr().err.split())
+    cut = re.search(r"(\d+) older tokens were forgotten, the context being full", heard)
+    read = re.search(r"(\d+) prompt tokens", heard)
+    assert cut and read
+    whole = len(talk._llm.chat_tokens(talk.messages[:-1]))
+    assert int(cut[1]) + int(read[1]) == whole
+
+
 @contextmanager
 def typed(text: str, tmp_path: Path) -> Iterator[Reader]:
     """prompt_toolkit's reader, with keys as a terminal sends them."""

@@ -112,8 +112,11 @@ def summary(generation: Generation) -> str:
     if stats.lookahead.guessing_steps:
         each = stats.lookahead.tokens / stats.lookahead.steps
         parts.append(f"{each:.2f} tokens a step")
+    if stats.cut_tokens:
+        parts.append(f"{stats.cut_tokens} older tokens were forgotten, the context being full")
     if stats.slides:
-        parts.append(f"the context was full {stats.slides} times: the oldest half was forgotten")
+        times = "once" if stats.slides == 1 else f"{stats.slides} times"
+        parts.append(f"the context was full {times}: the oldest half was forgotten")
     if generation.stop_reason in _WHY:
         parts.append(_WHY[generation.stop_reason])
     return Aside(wrapped("[" + " · ".join(parts) + "]"))

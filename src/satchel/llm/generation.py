@@ -37,6 +37,7 @@ class GenerationStats:
     decode_s: float = 0.0
     ttft_s: float = 0.0
     slides: int = 0  # how often the oldest tokens were dropped
+    cut_tokens: int = 0  # of a prompt longer than the context, those that were left out
     lookahead: LookaheadStats = field(default_factory=LookaheadStats)
 
     @property
@@ -101,7 +102,8 @@ class Generation:
             if slides:
                 raise ConfigError("a prompt with images cannot slide", "Leave on_context_full out.")
             lookahead = "off"  # guesses are made of the text's tokens, and images have none
-        if len(prompt) > sessions.context:
+        whole = len(prompt)
+        if whole > sessions.context:
             if not slides:
                 raise ContextFullError(
                     f"the prompt has {len(prompt)} tokens, and the context {sessions.context}",
@@ -127,7 +129,8 @@ class Generation:
         self.tokens: list[int] = []
         self.text = ""
         self.stop_reason: str | None = None
-        self.stats = GenerationStats(prompt_tokens=len(self._prompt))
+        cut = whole - len(self._prompt)
+        self.stats = GenerationStats(prompt_tokens=len(self._prompt), cut_tokens=cut)
         self._shown = shown
         self._guessing = (lookahead, lookahead_sizes)
         self._alone = False  # whether nobody else takes part in its steps

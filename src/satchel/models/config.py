@@ -27,10 +27,10 @@ HARMLESS = frozenset(
 # Fields that nobody asked for and that name no computation: how text is sampled, what training or
 # some tool left behind. They are ignored, and it is said.
 _IDLE = frozenset(
-    """bad_words_ids best_of cache_config custom_pipelines diversity_penalty do_sample early_stopping
-    encoder_no_repeat_ngram_size exponential_decay_length_penalty gradient_checkpointing
-    length_penalty max_length max_new_tokens max_sequence_length min_length min_new_tokens min_p
-    model_max_length model_name no_repeat_ngram_size num_beam_groups num_beams
+    """bad_words_ids best_of cache_config custom_pipelines diversity_penalty do_sample
+    early_stopping encoder_no_repeat_ngram_size exponential_decay_length_penalty
+    gradient_checkpointing length_penalty max_length max_new_tokens max_sequence_length min_length
+    min_new_tokens min_p model_max_length model_name no_repeat_ngram_size num_beam_groups num_beams
     num_return_sequences num_steps output_scores padding_side parent_model penalty_alpha
     remove_invalid_values repetition_penalty return_dict_in_generate seq_length suppress_tokens
     begin_suppress_tokens temperature top_k top_p tf_legacy_loss typical_p use_bfloat16""".split()
