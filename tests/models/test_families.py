@@ -15,7 +15,7 @@ from safetensors.torch import load_file, save_file
 
 import satchel
 from models.family_check import BLOCK, CONTEXT, TOKENS, TOLERANCE, prefill_then_decode
-from models.model_rows import CODEGEN, DYNAMIC, LONGROPE, PAD, ROWS
+from models.model_rows import CODEGEN, DYNAMIC, GPT_NEOX, LONGROPE, PAD, ROWS
 from models.quantized_check import QuantizedPair
 from satchel.errors import CheckpointError
 from satchel.models import architectures
@@ -92,13 +92,29 @@ def test_a_tied_matrix_that_is_stored_twice_is_one_in_the_program(tmp_path: Path
     assert twice.stat().st_size == once.stat().st_size
 
 
-@pytest.mark.parametrize("architecture", ["qwen3", "llama"])
+@pytest.mark.parametrize("stored", ["the same", "another"])
+def test_a_tied_gpt_neox_may_have_a_head_too(tmp_path: Path, stored: str) -> None:
+    """Its names are other ones; transformers takes the head that is there."""
+    model = tiny_model("gpt_neox", **GPT_NEOX, tie_word_embeddings=True)
+    folder = write_checkpoint(tmp_path / "neox", model)
+    tensors = load_file(folder / "model.safetensors")
+    head = tensors["gpt_neox.embed_in.weight"].clone()
+    tensors["embed_out.weight"] = head if stored == "the same" else head.flip(0).contiguous()
+    save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
+    oracle = transformers.AutoModelForCausalLM.from_pretrained(folder).eval()
+    program = satchel.export(folder, tmp_path / "neox.satchel", **FP32)
+    got = prefill_then_decode(satchel.load(program))
+    np.testing.assert_allclose(got, logits_of(oracle, TOKENS), rtol=0, atol=TOLERANCE)
+
+
+@pytest.mark.parametrize("architecture", ["qwen3", "llama", "gpt_neox"])
 def test_a_base_model_is_saved_under_names_of_its_own(tmp_path: Path, architecture: str) -> None:
     """Qwen3-Embedding is such a folder: no head, and names that begin behind 'model.'."""
-    model = tiny_model(architecture, head_dim=16, tie_word_embeddings=True)
+    more: dict[str, Any] = GPT_NEOX if architecture == "gpt_neox" else {"head_dim": 16}
+    model = tiny_model(architecture, **more, tie_word_embeddings=True)
     folder = write_checkpoint(tmp_path / "base", model)
-    model.model.save_pretrained(folder)
-    assert "embed_tokens.weight" in load_file(folder / "model.safetensors")
+    model.base_model.save_pretrained(folder)
+    assert any(name.startswith("embed_") for name in load_file(folder / "model.safetensors"))
     program = satchel.export(folder, tmp_path / "base.satchel", **FP32)
     got = prefill_then_decode(satchel.load(program))
     np.testing.assert_allclose(got, logits_of(model, TOKENS), rtol=0, atol=TOLERANCE)

@@ -107,9 +107,17 @@ def _open(
         )
 
 
+# What stands before the names of a whole model, and an embedding by which one without is known.
+_EMBEDDINGS = (
+    ("model.", "embed_tokens.weight"),
+    ("transformer.", "wte.weight"),
+    ("gpt_neox.", "embed_in.weight"),
+)
+
+
 def _whole_names(stored: dict[str, StoredTensor]) -> dict[str, StoredTensor]:
     """Names as the whole model has them, of a base model that was saved without its head."""
-    for prefix, embedding in (("model.", "embed_tokens.weight"), ("transformer.", "wte.weight")):
+    for prefix, embedding in _EMBEDDINGS:
         if embedding in stored and not any(name.startswith(prefix) for name in stored):
             return {f"{prefix}{name}": tensor for name, tensor in stored.items()}
     return stored

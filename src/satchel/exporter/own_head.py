@@ -7,7 +7,11 @@ import numpy as np
 from satchel.checkpoints.base import Checkpoint
 from satchel.remarks import remark
 
-EMBEDDING, HEAD = "model.embed_tokens.weight", "lm_head.weight"
+# (embedding, head), as families name them
+_NAMES = (
+    ("model.embed_tokens.weight", "lm_head.weight"),
+    ("gpt_neox.embed_in.weight", "embed_out.weight"),
+)
 _TIED = "tie_word_embeddings"  # without it, families differ
 _ROWS = 1024  # compared at a time
 
@@ -25,16 +29,20 @@ def untie_own_head(checkpoint: Checkpoint) -> None:
 
 
 def _has_own_head(checkpoint: Checkpoint) -> bool:
+    return any(_differ(checkpoint, *names) for names in _NAMES)
+
+
+def _differ(checkpoint: Checkpoint, embedding: str, head: str) -> bool:
     """Many checkpoints hold one matrix twice, under both names."""
     tensors = checkpoint.tensors
-    if EMBEDDING not in tensors or HEAD not in tensors:
+    if embedding not in tensors or head not in tensors:
         return False
-    shape = tensors[EMBEDDING].shape
-    if tensors[HEAD].shape != shape:
+    shape = tensors[embedding].shape
+    if tensors[head].shape != shape:
         return False  # which is told where shapes are checked
     for start in range(0, shape[0], _ROWS):
         rows = slice(start, min(start + _ROWS, shape[0]))
-        head, embedding = checkpoint.read(HEAD, rows), checkpoint.read(EMBEDDING, rows)
-        if not np.array_equal(head, embedding, equal_nan=True):
+        one, other = checkpoint.read(head, rows), checkpoint.read(embedding, rows)
+        if not np.array_equal(one, other, equal_nan=True):
             return True
     return False

@@ -39,6 +39,7 @@ class Model(Decoder):
     def unused_tensors(self) -> tuple[str, ...]:
         return (
             *super().unused_tensors,
+            *(["embed_out.weight"] if self.tied else []),
             *(f"*.attention.{name}" for name in ("bias", "masked_bias", "rotary_emb.inv_freq")),
         )
 
