@@ -134,12 +134,19 @@ class Lowering:
         """Symbolic sizes are those of something that has all of them."""
         symbols = {d for d in shape if isinstance(d, Sym)}
         like = next((v for v in self._sized() if symbols <= set(v.shape)), None)
-        if like is None:
-            raise OperatorError(
-                f"nothing has all sizes of {_text(shape)}, which {_text(value.shape)} becomes"
-            )
+        like = self._of_sizes(sorted(symbols, key=str)) if like is None else like
         sizes = tuple(-1 - like.shape.index(d) if isinstance(d, Sym) else d for d in shape)
         return self.emit("reshape_as", value, like, shape=sizes)
+
+    def _of_sizes(self, sizes: Sequence[Dim]) -> Value:
+        """A tensor of these sizes, for what only asks for its shape."""
+        made: Value | None = None
+        for i, size in enumerate(sizes):
+            behind = tuple(1 for _ in sizes[i + 1 :])
+            line = self.emit("reshape", self.count(size), shape=(0, *behind))
+            made = line if made is None else self.emit("add", made, line)
+        assert made is not None
+        return made
 
     def _sized(self) -> list[Value]:
         """What tells symbolic sizes: inputs, and what masks have chosen."""
@@ -285,18 +292,22 @@ class Lowering:
         self, value: Value, before: Sequence[int], after: Sequence[int], fill: Number
     ) -> Value:
         for axis, widths in enumerate(zip(before, after, strict=True)):
-            sizes = [self.known(d, "padding") for d in value.shape]
+            if not any(widths):
+                continue
             ends = [
-                self.constant(
-                    np.full(
-                        (*sizes[:axis], max(0, width), *sizes[axis + 1 :]), fill, value.dtype.numpy
-                    )
+                self.expand(
+                    self.constant(np.full((1,) * len(value.shape), fill, value.dtype.numpy)),
+                    (*value.shape[:axis], width, *value.shape[axis + 1 :]),
+                    value,
                 )
                 if width > 0
                 else None
                 for width in widths
             ]
-            kept = self.slice(value, axis, max(0, -widths[0]), sizes[axis] - max(0, -widths[1]))
+            kept = value
+            if min(widths) < 0:
+                size = self.known(value.shape[axis], "padding")
+                kept = self.slice(value, axis, max(0, -widths[0]), size - max(0, -widths[1]))
             parts = [ends[0], kept, ends[1]]
             value = self.concat([part for part in parts if part is not None], axis)
         return value
@@ -322,6 +333,14 @@ class Lowering:
         if isinstance(size, Sym):
             raise OperatorError(f"{what} needs a size that is known, not {size.name}")
         return size
+
+
+def product_of(sizes: Sequence[Dim]) -> Dim:
+    """How many entries a tensor of these sizes has."""
+    total: Dim = 1
+    for size in sizes:
+        total = size * total
+    return total
 
 
 def axis_of(axis: int, rank: int) -> int:

@@ -162,7 +162,7 @@ def _over_depth(
     frames, count = depth_as_channels(low, x, taps, steps[0], edges[0], gaps[0])
     outputs, inputs = (low.known(d, "convolution") for d in weight.shape[:2])
     flat = low.reshape(weight, (outputs, inputs * taps, *weight.shape[3:]))
-    batch = low.known(x.shape[0], "convolution")
+    batch = x.shape[0]
     *_, height, width = low.shape
     low.shape = (batch * count, outputs, height, width)
     made = convolve(low, frames, flat, bias, steps[1:], edges[1:], gaps[1:], groups)

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from satchel.graph.ir import DType, Value
-from satchel.torch.lowering import Lowering, axes_of
+from satchel.graph.ir import Dim, DType, Sym, Value
+from satchel.torch.lowering import Lowering, axes_of, product_of
 from satchel.torch.operators.index import embedding, size_of
 from satchel.torch.operators.registry import OperatorError, aten
 
@@ -78,35 +78,41 @@ def embedding_bag(
     """Sums, means or maxima of runs of embeddings; each begins where its offset says."""
     if low.used - {0}:
         raise OperatorError("more than the sums")
-    count, bags = size_of(low, ids), low.known(low.shape[0], "embedding_bag")
+    count, bags = product_of(ids.shape), low.shape[0]
     starts = low.index(offsets)
     if include_last_offset:
-        starts = low.slice(starts, 0, 0, bags)
-    numbers = low.constant(np.arange(count, dtype=np.int32)[:, None], "numbers")
+        starts = _first_rows(low, starts, bags)
+    numbers = low.reshape(low.count(count), (count, 1))
     begun = low.compare(low.reshape(starts, (1, bags)), numbers, kind="le")
     bag = low.reduce_sum(low.cast(begun, DType.i32), axes=(1,), keepdims=1)
     bag = low.sub(bag, low.number(1, DType.i32))
     found = embedding(low, table, ids)
     if padding_idx >= 0:  # which is no part of its bag: it goes to one behind the last
         padding = low.compare(low.index(ids), low.number(padding_idx, DType.i32), kind="eq")
-        bag = low.where(low.reshape(padding, (count, 1)), low.number(bags, DType.i32), bag)
+        bag = low.where(low.reshape(padding, (count, 1)), low.operand(bags, DType.i32), bag)
     if weights is not None:
         found = low.mul(found, low.reshape(weights, (count, 1)))
     width = low.known(low.shape[1], "embedding_bag")
-    places = low.expand(bag, (count, width))
+    places = low.expand(bag, (count, width), bag)
     start = -np.inf if mode == 2 else 0.0
-    empty = low.constant(np.full((bags + 1, width), start, np.float32), "empty")
+    empty = low.expand(low.constant(np.full((1, 1), start, np.float32)), (bags + 1, width))
     kind = "max" if mode == 2 else "add"
     total = low.scatter(empty, places, found, axis=0, kind=kind)
-    ones = low.constant(np.ones((count, 1), np.float32), "ones")
-    none = low.constant(np.zeros((bags + 1, 1), np.float32), "none")
+    ones = low.expand(low.constant(np.ones((1, 1), np.float32)), (count, 1), bag)
+    none = low.expand(low.constant(np.zeros((1, 1), np.float32)), (bags + 1, 1))
     counts = low.scatter(none, bag, ones, axis=0, kind="add")
     if mode == 1:
         total = low.div(total, low.maximum(counts, low.number(1.0)))
     if mode == 2:
         nothing = low.compare(counts, low.number(0.0), kind="eq")
         total = low.where(nothing, low.number(0.0), total)
-    return [low.slice(total, 0, 0, bags), None, None, None]
+    return [_first_rows(low, total, bags), None, None, None]
+
+
+def _first_rows(low: Lowering, x: Value, count: Dim) -> Value:
+    if isinstance(count, Sym):
+        return low.emit("take", x, low.count(count), axis=0)
+    return low.slice(x, 0, 0, count)
 
 
 @aten("embedding_renorm")

@@ -13,7 +13,7 @@ from satchel.graph.ir import Dim, DType, Shape, Sym, Value
 from satchel.graph.ops.elementwise import broadcast
 from satchel.torch.lowering import Lowering, axis_of
 from satchel.torch.operators.choose import without_masks
-from satchel.torch.operators.registry import OperatorError, aten
+from satchel.torch.operators.registry import aten
 
 
 @aten("embedding")
@@ -80,7 +80,7 @@ def flat_places(low: Lowering, x: Value, used: Sequence[tuple[int, Value]]) -> t
 
 
 def _flat(low: Lowering, x: Value) -> Value:
-    return x if len(x.shape) == 1 else low.reshape(x, (size_of(low, x),))
+    return x if len(x.shape) == 1 else low.emit("reshape", x, shape=(-1,))
 
 
 @aten("index", "_unsafe_index")
@@ -88,7 +88,7 @@ def index(low: Lowering, x: Value, numbers: Sequence[Value | None]) -> Value:
     used = [(axis, n) for axis, n in enumerate(without_masks(low, numbers)) if n is not None]
     lines = len({n.shape for _, n in used}) == 1 and len(used[0][1].shape) == 1
     symbolic = any(isinstance(d, Sym) for v in (x, *(n for _, n in used)) for d in v.shape)
-    if symbolic and not lines:
+    if symbolic and not lines and _outward(used):
         return _outer_index(low, x, used)
     if len(used) == 1:
         axis, one = used[0]
@@ -106,23 +106,29 @@ def index(low: Lowering, x: Value, numbers: Sequence[Value | None]) -> Value:
     return low.reshape(picked, (*before, *shape, *behind))
 
 
-def _outer_index(low: Lowering, x: Value, used: Sequence[tuple[int, Value]]) -> Value:
-    """Numbers of which each goes along a dimension of its own, as masks are made of them.
-
-    Sizes may be symbolic. Numbers that count from the end are an error at run time.
-    """
+def _long_places(used: Sequence[tuple[int, Value]]) -> list[list[int]]:
+    """Along which dimensions of the result each of the numbers goes."""
     rank = max(len(numbers.shape) for _, numbers in used)
-    places = []
-    for axis, numbers in used:
-        long = [rank - len(numbers.shape) + i for i, d in enumerate(numbers.shape) if d != 1]
-        if len(long) > 1:
-            raise OperatorError("numbers over two dimensions, of which one is symbolic")
-        places += long
-        line = low.index(low.reshape(numbers, tuple(d for d in numbers.shape if d != 1) or (1,)))
-        x = low.emit("take", x, line, axis=axis)
+    return [
+        [rank - len(numbers.shape) + i for i, d in enumerate(numbers.shape) if d != 1]
+        for _, numbers in used
+    ]
+
+
+def _outward(used: Sequence[tuple[int, Value]]) -> bool:
+    """Whether each goes along a dimension of its own, in the order of the axes."""
+    long = _long_places(used)
+    places = [place for own in long for place in own]
     axes = [axis for axis, _ in used]
-    if places != sorted(set(places)) or axes != list(range(axes[0], axes[0] + len(axes))):
-        raise OperatorError("numbers that go along the same dimension, of a symbolic size")
+    together = axes == list(range(axes[0], axes[0] + len(axes)))
+    return together and places == sorted(set(places)) and all(len(own) < 2 for own in long)
+
+
+def _outer_index(low: Lowering, x: Value, used: Sequence[tuple[int, Value]]) -> Value:
+    """Numbers of which each goes along a dimension of its own, as masks are made of them."""
+    for axis, numbers in used:
+        line = low.index(low.reshape(numbers, tuple(d for d in numbers.shape if d != 1) or (1,)))
+        x = low.emit("take", x, from_the_front(low, line, x.shape[axis]), axis=axis)
     return low.reshape(x, low.shape)
 
 

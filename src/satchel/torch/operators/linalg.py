@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from satchel.graph.ir import DType, Value
+from satchel.graph.ops.elementwise import broadcast
 from satchel.torch.lowering import Lowering
 from satchel.torch.operators.elementwise import sign_of
 from satchel.torch.operators.registry import OperatorError, aten
@@ -69,13 +70,11 @@ def eliminate(low: Lowering, matrix: Value, beside: Value | None) -> Solved:
 
 def solve(low: Lowering, matrix: Value, beside: Value) -> Value:
     """What the matrix times the result is: ``beside``, [..., n, m]."""
-    batch = np.broadcast_shapes(
-        *([low.known(d, "a matrix") for d in v.shape[:-2]] for v in (matrix, beside))
-    )
+    batch = broadcast(matrix.shape[:-2], beside.shape[:-2], "a matrix")
     made = eliminate(
         low,
-        low.expand(matrix, (*batch, *matrix.shape[-2:])),
-        low.expand(beside, (*batch, *beside.shape[-2:])),
+        low.expand(matrix, (*batch, *matrix.shape[-2:]), beside),
+        low.expand(beside, (*batch, *beside.shape[-2:]), matrix),
     )
     assert made.beside is not None
     return made.beside
@@ -87,8 +86,7 @@ def _swapped(low: Lowering, x: Value) -> Value:
 
 
 def _no_error(low: Lowering, matrix: Value) -> Value:
-    shape = tuple(low.known(d, "a matrix") for d in matrix.shape[:-2])
-    return low.constant(np.zeros(shape, np.int32), "info")
+    return low.expand(low.number(0, DType.i32), matrix.shape[:-2], matrix)
 
 
 def _only_first(low: Lowering, *results: Any) -> list[Any]:

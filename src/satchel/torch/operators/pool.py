@@ -5,13 +5,15 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from satchel.graph.ir import Attribute, DType, Value
-from satchel.torch.lowering import Lowering
+from satchel.graph.ir import Attribute, Dim, DType, Sym, Value
+from satchel.torch.lowering import Lowering, product_of
+from satchel.torch.operators.compare import logical_and
 from satchel.torch.operators.conv import both, to_channels_first, to_channels_last
 from satchel.torch.operators.registry import OperatorError, aten
 from satchel.torch.operators.volume import triple
@@ -72,11 +74,11 @@ def _written_out(low: Lowering, x: Value, *settings: Sequence[int]) -> tuple[Val
     image sees what the window's first tap inside does, which changes no extreme.
     """
     spatial = len(settings[0])
-    sizes = [low.known(d, "max_pool") for d in x.shape]
+    sizes = [low.known(d, "max_pool") for d in x.shape[-spatial:]]
     wanted = [low.known(d, "max_pool") for d in low.shape[-spatial:]]
     places = np.zeros((1, 1), np.int64)
     for size, count, kernel, stride, padding, dilation in zip(
-        sizes[-spatial:], wanted, *settings, strict=True
+        sizes, wanted, *settings, strict=True
     ):
         own = np.arange(kernel)[:, None] * dilation + np.arange(count) * stride - padding
         own = np.where((own < 0) | (own >= size), -1, own)
@@ -85,8 +87,8 @@ def _written_out(low: Lowering, x: Value, *settings: Sequence[int]) -> tuple[Val
         places = np.where(outside, -1, joined).reshape(len(places) * kernel, -1)
     inside = np.take_along_axis(places, (places >= 0).argmax(0)[None], 0)
     places = np.where(places < 0, inside, places).astype(np.int32)
-    pixels = int(np.prod(sizes[-spatial:], dtype=np.int64))
-    outer = int(np.prod(sizes[:-spatial], dtype=np.int64))
+    pixels = int(np.prod(sizes, dtype=np.int64))
+    outer = product_of(x.shape[:-spatial])
     taken = low.take(low.reshape(x, (outer, pixels)), places.reshape(-1), 1)
     return low.reshape(taken, (outer, *places.shape)), places
 
@@ -98,7 +100,7 @@ def _greatest_places(low: Lowering, x: Value, *settings: Sequence[int]) -> Value
         tap = low.argmax(seen, axis=1, keepdims=1)
     else:  # which floats would round
         tap = low.slice(low.argsort(seen, axis=1, descending=1), 1, 0, 1)
-    numbers = low.expand(low.constant(places[None], "places"), seen.shape)
+    numbers = low.expand(low.constant(places[None], "places"), seen.shape, seen)
     found = low.gather(numbers, tap, axis=1)
     return low.cast(low.reshape(found, low.shape), DType.i64)
 
@@ -151,8 +153,8 @@ def pool_3d(
         places = _greatest_places(low, x, *window) if 1 in low.used else None
         whole = _greatest_of_whole(low, x, *window)
         return [whole, places] if kind.endswith("with_indices") else whole
-    *lead, depth, height, width = (low.known(d, kind) for d in x.shape)
-    outer = int(np.prod(lead, dtype=np.int64))
+    depth, height, width = (low.known(d, kind) for d in x.shape[-3:])
+    outer = product_of(x.shape[:-3])
     made = low.reshape(x, (outer, depth, height, width))
     is_mean = kind == "avg_pool3d"
     means = (False, True, None)  # ceil_mode, count_include_pad, divisor_override
@@ -202,6 +204,8 @@ def adaptive_avg_pool(low: Lowering, x: Value, wanted: Sequence[int | None]) -> 
     if all(want == 1 for want in wanted):
         first = len(x.shape) - len(wanted)
         return low.reduce_mean(x, axes=tuple(range(first, len(x.shape))), keepdims=1)
+    if any(isinstance(size, Sym) for size in x.shape[-len(wanted) :]):
+        return _mean_of_symbolic(low, x, wanted)
     target = _target(low, x, wanted)
     if len(target) < 3 and all(size % want == 0 for _, size, want in target):
         kernel = [size // want for _, size, want in target]
@@ -216,6 +220,37 @@ def adaptive_avg_pool(low: Lowering, x: Value, wanted: Sequence[int | None]) -> 
             shares[row, start:stop] = 1 / (stop - start)
         x = mix_axis(low, x, shares, axis)
     return x
+
+
+def _mean_of_symbolic(low: Lowering, x: Value, wanted: Sequence[int | None]) -> Value:
+    """The same matrices of shares, computed from the size that a call has."""
+    rank, first = len(x.shape), len(x.shape) - len(wanted)
+    for axis, want in enumerate(wanted, first):
+        size = x.shape[axis]
+        if want is None or want == size:
+            continue
+        seen, length = _seen_by(low, size, want)
+        shares = low.div(low.floats(seen), low.floats(length))
+        last = [*(i for i in range(rank) if i != axis), axis]
+        lines = low.transpose(x, last)
+        mixed = low.matmul(lines if rank > 1 else low.reshape(x, (1, size)), shares)
+        x = low.transpose(mixed, [last.index(i) for i in range(rank)])
+    return x
+
+
+def _seen_by(low: Lowering, size: Dim, want: int) -> tuple[Value, Value]:
+    """Which entries of an axis each window sees, [size, want], and how many, [want]."""
+    number = partial(low.number, dtype=DType.i32)
+    every = low.operand(size, DType.i32)
+    windows = low.constant(np.arange(want, dtype=np.int32), "windows")
+    first = low.integer(low.mul(windows, every), number(want), kind="floor_div")
+    ends = low.add(low.mul(low.add(windows, number(1)), every), number(want - 1))
+    stop = low.integer(ends, number(want), kind="floor_div")
+    entries = low.reshape(low.count(size), (size, 1))
+    seen = logical_and(
+        low, low.compare(entries, first, kind="ge"), low.compare(entries, stop, kind="lt")
+    )
+    return seen, low.sub(stop, first)
 
 
 def mix_axis(low: Lowering, x: Value, matrix: np.ndarray, axis: int) -> Value:
@@ -233,6 +268,8 @@ def _windows(size: int, wanted: int) -> list[tuple[int, int]]:
 
 @aten("adaptive_max_pool1d", "adaptive_max_pool2d", "adaptive_max_pool3d")
 def adaptive_max_pool(low: Lowering, x: Value, wanted: Sequence[int | None]) -> list[Value | None]:
+    if any(isinstance(size, Sym) for size in x.shape[-len(wanted) :]):
+        return [_greatest_of_symbolic(low, x, wanted), None]
     targets = _target(low, x, wanted)
     places = _adaptive_places(low, x, targets) if 1 in low.used else None
     for axis, size, want in targets:
@@ -244,6 +281,27 @@ def adaptive_max_pool(low: Lowering, x: Value, wanted: Sequence[int | None]) -> 
         ]
         x = low.concat(parts, axis)
     return [x, places]
+
+
+def _greatest_of_symbolic(low: Lowering, x: Value, wanted: Sequence[int | None]) -> Value:
+    if 1 in low.used or x.dtype != DType.f32:
+        raise OperatorError("the places of the largest numbers, or whole ones, of a symbolic size")
+    first = len(x.shape) - len(wanted)
+    for axis, want in enumerate(wanted, first):
+        size = x.shape[axis]
+        if want is None or want == size:
+            continue
+        if want > 64:
+            raise OperatorError(f"adaptive max pooling to a size of {want}")
+        seen, _ = _seen_by(low, size, want)
+        parts = []
+        for window in range(want):
+            own = low.slice(seen, 1, window, window + 1)
+            wide = low.reshape(own, (size, *(1 for _ in x.shape[axis + 1 :])))
+            masked = low.where(wide, x, low.number(-math.inf)) if want > 1 else x
+            parts.append(low.reduce_max(masked, axes=(axis,), keepdims=1))
+        x = low.concat(parts, axis)
+    return x
 
 
 def _adaptive_places(low: Lowering, x: Value, targets: Sequence[tuple[int, int, int]]) -> Value:
@@ -268,5 +326,4 @@ def _adaptive_places(low: Lowering, x: Value, targets: Sequence[tuple[int, int, 
 
 
 def _flat(low: Lowering, x: Value) -> Value:
-    count = math.prod(low.known(d, "adaptive max pooling") for d in x.shape)
-    return low.reshape(x, (count,))
+    return low.emit("reshape", x, shape=(-1,))

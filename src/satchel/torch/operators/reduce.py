@@ -82,8 +82,7 @@ def _extreme_place(low: Lowering, x: Value, dim: int | None, keep: bool, op: str
     else:
         numbers = low.floats(x) if op == "reduce_max" else low.neg(low.floats(x))
     if dim is None:
-        size = int(np.prod([low.known(d, "argmax") for d in x.shape], dtype=np.int64))
-        found = low.emit("argmax", low.reshape(numbers, (size,)), axis=0)
+        found = low.emit("argmax", low.emit("reshape", numbers, shape=(-1,)), axis=0)
         found = low.reshape(found, tuple(1 for _ in x.shape) if keep else ())
     else:
         axis = axis_of(dim, len(x.shape))

@@ -11,7 +11,7 @@ import numpy as np
 from satchel.graph.ir import Dim, DType, Sym, Value
 from satchel.torch.lowering import Lowering
 from satchel.torch.operators.pool import mix_axis
-from satchel.torch.operators.registry import OperatorError, aten
+from satchel.torch.operators.registry import aten
 
 
 def _sizes(low: Lowering, x: Value) -> list[tuple[int, Dim, Dim]]:
@@ -20,14 +20,20 @@ def _sizes(low: Lowering, x: Value) -> list[tuple[int, Dim, Dim]]:
     return [(axis, have, want) for axis, (have, want) in pairs if axis >= 2]
 
 
-def _centres(low: Lowering, want: Dim, factor: float | None, shift: float) -> Value:
+def _centres(
+    low: Lowering, have: Dim, want: Dim, factor: float | None, shift: float, corners: bool = False
+) -> Value:
     """Where pixels of the result are in a source of a symbolic size: ``(n + shift) / factor``."""
-    if not factor:
-        raise OperatorError("interpolation of a symbolic size without a factor")
     numbers = low.floats(low.count(want))
     if shift:
         numbers = low.add(numbers, low.number(shift))
-    return low.mul(numbers, low.number(float(np.float32(1 / factor))))
+    if factor and not corners:
+        return low.mul(numbers, low.number(float(np.float32(1 / factor))))
+    before, after = low.operand(have, DType.f32), low.operand(want, DType.f32)
+    if corners:  # the first on the first, and the last on the last
+        before = low.sub(before, low.number(1.0))
+        after = low.maximum(low.sub(after, low.number(1.0)), low.number(1.0))
+    return low.mul(numbers, low.div(before, after))
 
 
 def _whole_places(low: Lowering, centres: Value, have: Dim) -> Value:
@@ -36,9 +42,17 @@ def _whole_places(low: Lowering, centres: Value, have: Dim) -> Value:
     return low.minimum(low.cast(low.floor(centres), DType.i32), last)
 
 
-def _between(low: Lowering, x: Value, axis: int, want: Dim, factor: float | None) -> Value:
+def _source_places(
+    low: Lowering, have: Dim, want: Dim, factor: float | None, corners: bool
+) -> Value:
+    if corners:
+        return _centres(low, have, want, factor, 0.0, corners)
+    return low.add(_centres(low, have, want, factor, 0.5), low.number(-0.5))
+
+
+def _between(low: Lowering, x: Value, axis: int, centres: Value) -> Value:
     """Along an axis of a symbolic size: each between two pixels of the source."""
-    centres = low.add(_centres(low, want, factor, 0.5), low.number(-0.5))
+    (want,) = centres.shape
     centres = low.maximum(centres, low.number(0.0))
     first = _whole_places(low, centres, x.shape[axis])
     second = low.add(first, low.number(1, DType.i32))
@@ -47,6 +61,34 @@ def _between(low: Lowering, x: Value, axis: int, want: Dim, factor: float | None
     share = low.reshape(share, (want, *(1 for _ in x.shape[axis + 1 :])))
     start, end = (low.emit("take", x, places, axis=axis) for places in (first, second))
     return low.add(start, low.mul(low.sub(end, start), share))
+
+
+def _among_four(low: Lowering, x: Value, axis: int, centres: Value) -> Value:
+    """The same for cubic interpolation: four pixels, with weights by their distance."""
+    (want,) = centres.shape
+    floor = low.floor(centres)
+    total: Value | None = None
+    for step in (-1.0, 0.0, 1.0, 2.0):
+        place = low.add(floor, low.number(step)) if step else floor
+        weight = _cubic_weight_at(low, low.abs(low.sub(centres, place)), near=step in (0.0, 1.0))
+        whole = _whole_places(low, low.maximum(place, low.number(0.0)), x.shape[axis])
+        wide = low.reshape(weight, (want, *(1 for _ in x.shape[axis + 1 :])))
+        part = low.mul(low.emit("take", x, whole, axis=axis), wide)
+        total = part if total is None else low.add(total, part)
+    assert total is not None
+    return total
+
+
+def _cubic_weight_at(low: Lowering, distance: Value, near: bool, a: float = -0.75) -> Value:
+    """By Horner's rule, for distances up to 1 or above."""
+    made: Value | None = None
+    for factor in (a + 2, -(a + 3), 0, 1) if near else (a, -5 * a, 8 * a, -4 * a):
+        if made is None:
+            made = low.number(float(factor))
+        else:
+            made = low.add(low.mul(made, distance), low.number(float(factor)))
+    assert made is not None
+    return made
 
 
 def _ratio(size: int, wanted: int, factor: float | None, corners: bool) -> float:
@@ -62,7 +104,7 @@ def nearest(low: Lowering, x: Value, size: Any, *scales: Any) -> Value:
     shift = 0.5 if "exact" in low.operator else 0.0
     for (axis, have, want), factor in zip(_sizes(low, x), factors, strict=True):
         if isinstance(have, Sym) or isinstance(want, Sym):
-            places = _whole_places(low, _centres(low, want, factor, shift), have)
+            places = _whole_places(low, _centres(low, have, want, factor, shift), have)
             x = low.emit("take", x, places, axis=axis)
             continue
         ratio = np.float32(_ratio(have, want, factor, False))
@@ -116,9 +158,8 @@ def linear(low: Lowering, x: Value, size: Any, corners: bool, *scales: Any) -> V
     cubic = "bicubic" in low.operator
     for (axis, have, want), factor in zip(_sizes(low, x), factors, strict=True):
         if isinstance(have, Sym) or isinstance(want, Sym):
-            if corners or cubic:
-                raise OperatorError("such an interpolation of a symbolic size")
-            x = _between(low, x, axis, want, factor)
+            centres = _source_places(low, have, want, factor, corners)
+            x = (_among_four if cubic else _between)(low, x, axis, centres)
             continue
         ratio = _ratio(have, want, factor, corners)
         matrix = interpolation_matrix(have, want, ratio, corners, cubic)

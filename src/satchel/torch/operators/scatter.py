@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import reduce
-from operator import mul
 
 import numpy as np
 from numpy.typing import NDArray
 
 from satchel.graph.ir import Dim, DType, Sym, Value
 from satchel.graph.ops.elementwise import broadcast
-from satchel.torch.lowering import Lowering, Number, axis_of
+from satchel.torch.lowering import Lowering, Number, axis_of, product_of
 from satchel.torch.operators.choose import chosen_columns
 from satchel.torch.operators.compare import where
 from satchel.torch.operators.elementwise import add
@@ -144,12 +142,12 @@ def index_put(
         return _put_rows(low, x, *used[0], source, accumulate)
     axes = [axis for axis, _ in used]
     places, shape = flat_places(low, x, used)
-    sizes = [low.known(d, "index_put") for d in x.shape]
+    sizes = x.shape
     rest = [i for i in range(len(sizes)) if i not in axes]
     order = [*axes, *rest]
-    entries = int(np.prod([sizes[i] for i in axes], dtype=np.int64))
-    each = int(np.prod([sizes[i] for i in rest], dtype=np.int64))
-    count = reduce(mul, shape, 1)
+    entries = product_of([sizes[i] for i in axes])
+    each = product_of([sizes[i] for i in rest])
+    count = product_of(shape)
     # Where the numbers' dimensions are in x[numbers]: at the first of them, if they are together.
     first = axes[0] if axes == list(range(axes[0], axes[0] + len(axes))) else 0
     picked: list[Dim] = [sizes[i] for i in rest]
@@ -269,12 +267,12 @@ def col2im(
 ) -> Value:
     """Windows [N, C * kernel, windows] added up where they lie in an image."""
     shape = low.shape
-    *lead, height, width = (low.known(d, "col2im") for d in shape)
+    height, width = (low.known(d, "col2im") for d in shape[-2:])
     places = window_places(size, kernel, dilation, padding, stride).reshape(-1)
     inside = np.flatnonzero(places >= 0)
-    outer = int(np.prod(lead, dtype=np.int64))
+    outer = product_of(shape[:-2])
     flat = low.take(low.reshape(x, (outer, places.size)), inside, 1)
-    numbers = np.broadcast_to(places[inside].astype(np.int32), (outer, inside.size))
-    zeros = low.constant(np.zeros((outer, height * width), low.dtype.numpy), "zeros")
-    numbers_value = low.constant(np.ascontiguousarray(numbers), "places")
-    return low.reshape(low.scatter(zeros, numbers_value, flat, axis=1, kind="add"), shape)
+    numbers = low.constant(places[inside].astype(np.int32)[None], "places")
+    zeros = low.expand(low.number(0, low.dtype), (outer, height * width), flat)
+    added = low.scatter(zeros, low.expand(numbers, flat.shape, flat), flat, axis=1, kind="add")
+    return low.reshape(added, shape)

@@ -7,9 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from satchel.graph.ir import DType, Sym, Value
+from satchel.graph.ir import Dim, DType, Sym, Value
 from satchel.torch.lowering import Lowering, Number, axis_of
 from satchel.torch.operators.choose import first_places
+from satchel.torch.operators.compare import logical_and
 from satchel.torch.operators.index import index_by, size_of
 from satchel.torch.operators.registry import OperatorError, aten
 
@@ -61,10 +62,15 @@ def expand(low: Lowering, x: Value, *_shape: Any, **_options: Any) -> Value:
 
 
 @aten("repeat")
-def repeat(low: Lowering, x: Value, times: Sequence[int]) -> Value:
+def repeat(low: Lowering, x: Value, times: Sequence[Dim]) -> Value:
     x = low.reshape(x, (*(1 for _ in range(len(times) - len(x.shape))), *x.shape))
     for axis, count in enumerate(times):
-        if count != 1:
+        if isinstance(count, Sym):
+            before, size, behind = x.shape[:axis], x.shape[axis], x.shape[axis + 1 :]
+            single = low.reshape(x, (*before, 1, size, *behind))
+            each = low.expand(single, (*before, count, size, *behind))
+            x = low.reshape(each, (*before, count * size, *behind))
+        elif count != 1:
             x = low.concat([x] * count, axis)
     return x
 
@@ -125,6 +131,8 @@ def slice_scatter(
     axis = axis_of(dim, len(x.shape))
     if source.shape == x.shape:
         return source
+    if any(isinstance(v, Sym) for v in (x.shape[axis], source.shape[axis], start, stop)):
+        return _symbolic_slice_scatter(low, x, source, axis, start, stop, step)
     if step != 1:
         size = low.known(x.shape[axis], "a slice")
         places = np.arange(*slice(start, stop, step).indices(size))
@@ -137,6 +145,34 @@ def slice_scatter(
     parts.append(source)
     parts += [low.slice(x, axis, last, size)] if last < size else []
     return low.concat(parts, axis)
+
+
+def _symbolic_slice_scatter(
+    low: Lowering, x: Value, source: Value, axis: int, start: Any, stop: Any, step: int
+) -> Value:
+    """Each entry is the source's, where it lies in the slice, or remains."""
+    size, none = low.operand(x.shape[axis], DType.i32), low.number(0, DType.i32)
+
+    def place(bound: Any) -> Value:
+        if isinstance(bound, Sym) or bound >= 0:
+            return low.operand(bound, DType.i32)
+        return low.maximum(low.add(size, low.number(bound, DType.i32)), none)
+
+    numbers = low.count(x.shape[axis])
+    behind = low.sub(numbers, place(start or 0))
+    inside = low.compare(behind, none, kind="ge")
+    if stop is not None and (isinstance(stop, Sym) or stop < 1 << 31):
+        inside = logical_and(low, inside, low.compare(numbers, place(stop), kind="lt"))
+    if step != 1:
+        every = low.number(step, DType.i32)
+        on_step = low.compare(low.integer(behind, every, kind="remainder"), none, kind="eq")
+        inside = logical_and(low, inside, on_step)
+        behind = low.integer(behind, every, kind="floor_div")
+    last = low.sub(low.operand(source.shape[axis], DType.i32), low.number(1, DType.i32))
+    own = low.minimum(low.maximum(behind, none), last)
+    taken = low.emit("take", low.cast(source, x.dtype), own, axis=axis)
+    wide = low.reshape(inside, (x.shape[axis], *(1 for _ in x.shape[axis + 1 :])))
+    return low.where(wide, taken, x)
 
 
 @aten("select")

@@ -33,6 +33,13 @@ def sort(low: Lowering, x: Value, *given: Any, **options: Any) -> Value | list[V
     return wide if low.operator == "argsort" else [low.gather(x, order, axis=axis), wide]
 
 
+def _entries(low: Lowering, x: Value, axis: int, start: int, stop: int) -> Value:
+    """Of a symbolic size too; where there are fewer, the run says so."""
+    if isinstance(x.shape[axis], Sym):
+        return low.take(x, np.arange(start, stop), axis)
+    return low.slice(x, axis, start, stop)
+
+
 @aten("topk")
 def topk(
     low: Lowering,
@@ -53,14 +60,14 @@ def topk(
             places = low.count(k)
         order = low.emit("take", order, places, axis=axis)
     else:
-        order = low.slice(order, axis, 0, k)
+        order = _entries(low, order, axis, 0, k)
     return [low.gather(x, order, axis=axis), low.cast(order, DType.i64)]
 
 
 @aten("kthvalue")
 def kthvalue(low: Lowering, x: Value, k: int, dim: int = -1, keepdim: bool = False) -> list[Value]:
     axis = axis_of(dim, len(x.shape))
-    order = low.slice(_order(low, x, axis, False), axis, k - 1, k)
+    order = _entries(low, _order(low, x, axis, False), axis, k - 1, k)
     return [
         low.reshape(low.gather(x, order, axis=axis), low.shape),
         low.reshape(low.cast(order, DType.i64), low.shape),

@@ -60,7 +60,8 @@ def depth_as_channels(
     low: Lowering, x: Value, taps: int, stride: int, padding: int, dilation: int
 ) -> tuple[Value, int]:
     """[N, C, D, H, W] as [N * windows, C * taps, H, W]: all that a window along the depth sees."""
-    batch, channels, depth, height, width = (low.known(d, "a depth") for d in x.shape)
+    batch = x.shape[0]
+    channels, depth, height, width = (low.known(d, "a depth") for d in x.shape[1:])
     x = low.pad(x, (0, 0, padding, 0, 0), (0, 0, padding, 0, 0), 0)
     count = (depth + 2 * padding - dilation * (taps - 1) - 1) // stride + 1
     places = np.arange(count)[:, None] * stride + np.arange(taps) * dilation

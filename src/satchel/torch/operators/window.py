@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from satchel.graph.ir import Value
-from satchel.torch.lowering import Lowering, axis_of
+from satchel.graph.ir import DType, Sym, Value
+from satchel.torch.lowering import Lowering, axis_of, product_of
 from satchel.torch.operators.index import size_of
 from satchel.torch.operators.registry import OperatorError, aten
 
@@ -42,10 +42,9 @@ def im2col(
     padding: Sequence[int],
     stride: Sequence[int],
 ) -> Value:
-    *lead, height, width = (low.known(d, "im2col") for d in x.shape)
+    height, width = (low.known(d, "im2col") for d in x.shape[-2:])
     places = window_places((height, width), kernel, dilation, padding, stride).reshape(-1)
-    outer = int(np.prod(lead, dtype=np.int64))
-    flat = low.reshape(x, (outer, height * width))
+    flat = low.reshape(x, (product_of(x.shape[:-2]), height * width))
     if (places < 0).any():  # what lies outside is the zero behind the last pixel
         flat = low.pad(flat, (0, 0), (0, 1), 0)
     taken = low.take(flat, np.where(places < 0, height * width, places), 1)
@@ -59,9 +58,15 @@ def unfold(low: Lowering, x: Value, dim: int, size: int, step: int) -> Value:
     if not rank:
         return low.reshape(x, low.shape)
     axis = axis_of(dim, rank)
-    count = low.known(low.shape[axis], "unfold")
-    places = np.arange(count)[:, None] * step + np.arange(size)
-    taken = low.take(x, places.reshape(-1), axis)
+    count = low.shape[axis]
+    if isinstance(count, Sym):
+        starts = low.mul(low.count(count), low.number(step, DType.i32))
+        taps = low.constant(np.arange(size, dtype=np.int32), "taps")
+        numbers = low.add(low.reshape(starts, (count, 1)), taps)
+        taken = low.emit("take", x, low.emit("reshape", numbers, shape=(-1,)), axis=axis)
+    else:
+        places = np.arange(count)[:, None] * step + np.arange(size)
+        taken = low.take(x, places.reshape(-1), axis)
     split = low.reshape(taken, (*x.shape[:axis], count, size, *x.shape[axis + 1 :]))
     order = [i for i in range(rank + 1) if i != axis + 1]
     return low.transpose(split, [*order, axis + 1])
