@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from satchel.errors import ChecksumError, ExecutionError, ProgramFormatError
+from satchel.errors import ChecksumError, ExecutionError, ProgramFormatError, SatchelError
 from satchel.graph.builder import GraphBuilder
 from satchel.graph.ir import Graph
 from satchel.graph.reference import ReferenceInterpreter
@@ -396,3 +396,13 @@ def test_the_reference_interpreter_agrees(program: Program) -> None:
         assert isinstance(got, dict)
         for name, array in want.items():
             assert_close(got[name], array, 1e-3, name)
+
+
+def test_what_it_runs_on_can_be_chosen(tmp_path: Path) -> None:
+    b = GraphBuilder("forward")
+    b.output(b.relu(b.input("x", (3,))), "y")
+    path = write_program(tmp_path / "p.satchel", [b.finish()], {})
+    assert load(path, target="cpu").target == "cpu"
+    for target in ("qnn:SM8750", "nowhere"):
+        with pytest.raises(SatchelError, match=target):
+            load(path, target=target)

@@ -276,9 +276,11 @@ def _blocks(file: int, offset: int, size: int) -> Iterator[bytes]:
         offset += len(block)
 
 
-def load(path: str | os.PathLike[str], verify: bool = False) -> Program:
+def load(path: str | os.PathLike[str], verify: bool = False, target: str | None = None) -> Program:
     """Open a program file. ``verify`` also reads and checks all its weights.
+
+    ``target`` is what it runs on ("vulkan", "cpu"), if not what it was exported for.
 
     >>> logits = load("model.satchel", verify=True).method("kv_forward")([65], [0])
     """
-    return Program(path, verify)
+    return Program(path, verify, target)
