@@ -25,7 +25,7 @@ from satchel.errors import ConfigError, InputError
 from satchel.speech.result import Segment
 from satchel.speech.transcriber import SegmentStream
 from speech.test_sound import voice
-from support.tiny_whisper import ENGLISH, export_tiny
+from support.tiny_whisper import ENGLISH, export_tiny, torch_model, write_huggingface
 
 # The tiny model's texts are unlikely and repeat themselves.
 ANYTHING = {"log_probability_limit": None, "compression_limit": None, "no_speech_limit": None}
@@ -280,6 +280,23 @@ def test_the_command(
     assert "does not exist" in capsys.readouterr().err
 
 
+def test_a_checkpoint_is_exported_on_first_use(
+    recording: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """As satchel export would; it is of the size that reads a text first if it writes texts."""
+    monkeypatch.setenv("SATCHEL_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr("satchel.exporter.usual.TOY", 1000)
+    folder = write_huggingface(tmp_path / "whisper", torch_model())
+    assert main(["transcribe", str(folder), str(recording), "--temperatures", "0"]) == 0
+    assert "for the first time (8a8w" in capsys.readouterr().err
+    (made,) = (tmp_path / "cache").rglob("*.satchel")
+    exported = satchel.export(folder, tmp_path / "exported.satchel")
+    assert made.read_bytes() == exported.read_bytes()
+
+
 def test_flags_by_the_names_of_openai_whisper(
     program: Path, recording: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -350,8 +367,9 @@ def test_what_is_named_is_checked_before_the_work(
 def test_other_commands_say_what_a_program_that_hears_is_for(
     program: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(["run", str(program), "hi"]) == 1
-    assert "satchel transcribe FILE AUDIO" in capsys.readouterr().err
+    for what in (["hi"], ["--input", "talk.wav"]):
+        assert main(["run", str(program), *what]) == 1
+        assert "satchel transcribe FILE AUDIO" in capsys.readouterr().err
     runner = Path(_native.__file__).parent / "device" / "bin" / "satchel-run"
     commands = (["run", program, "hi"], ["chat", program])
     for command in commands if sys.platform != "win32" else ():

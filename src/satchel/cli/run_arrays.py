@@ -141,6 +141,11 @@ def _fitting(name: str, array: Array, shape: tuple[int, ...]) -> Array:
 
 
 def _compute(program: Program, arguments: argparse.Namespace) -> None:
+    if program.about.kind == "speech":
+        raise InputError(
+            f"{program.path} hears, and takes no arrays",
+            "Give it sound: satchel transcribe FILE AUDIO.",
+        )
     instance = program.instance(threads(arguments))
     tell_emulated(instance.emulated)
     method = instance.method("forward")
