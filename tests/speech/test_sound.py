@@ -298,3 +298,15 @@ def test_a_microphone_is_cut_at_pauses() -> None:
     assert found == [3 + 15 + 7, 3 + 9]
     assert [len(p) for p in pieces(spoken(400, 0.2))][:1] != [400 * BLOCK]
     assert list(pieces(spoken(30, 0.001))) == []
+
+
+def test_mp3_is_decoded_from_front_to_back(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Its decoder complains on standard error of every place from which it begins anew."""
+    path = tmp_path / "talk.mp3"
+    soundfile.write(path, voice(7), 16000)
+    expected, _ = soundfile.read(path, dtype="float32")
+    read = np.concatenate(list(open_sound(path).blocks()))
+    np.testing.assert_allclose(read, expected, rtol=0, atol=1e-6)
+    assert capfd.readouterr().err == ""

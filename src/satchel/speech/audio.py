@@ -147,9 +147,8 @@ class SoundFile:
                 yield sound
 
     def _sound(self, source: Any) -> Any:
-        soundfile = _soundfile()
         try:
-            file = soundfile.SoundFile(source)
+            file = _forward(_soundfile())(source)
         except TypeError:  # its name says that it is nothing but samples
             raise InputError(
                 f"{self.name} has no header that tells its rate and channels",
@@ -164,6 +163,20 @@ class SoundFile:
             ) from None
         check_rate(file.samplerate, self.name)
         return file
+
+
+def _forward(soundfile: Any) -> Any:
+    """Its class for files that are read from front to back.
+
+    It goes to where it stands after every piece that it has read, unless it cannot go anywhere;
+    MP3's decoder then begins anew, which takes time, and complains on standard error.
+    """
+
+    class Forward(soundfile.SoundFile):  # type: ignore[misc]
+        def seekable(self) -> bool:
+            return False
+
+    return Forward
 
 
 def _soundfile() -> Any:
