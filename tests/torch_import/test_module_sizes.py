@@ -195,9 +195,39 @@ def test_a_size_that_leaves_nothing_is_refused_when_it_comes(tmp_path: Path) -> 
     x = torch.randn(1, 2, 8)
     path = satchel.export(module, (x,), tmp_path / "m.satchel", dynamic_shapes=(sizes,))
     method = satchel.load(path).method()
-    assert method(np.zeros((1, 2, 4), np.float32)).shape == (1, 2, 1)
+    assert method(np.zeros((1, 2, 6), np.float32)).shape == (1, 2, 3)
+    for count in (5, 3):  # less than was said, and nothing left
+        with pytest.raises(SatchelError, match="sizes"):
+            method(np.zeros((1, 2, count), np.float32))
+
+
+class LongOrShort(nn.Module):
+    """Something else for short lines."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(4, 4)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.layer(x) if x.shape[1] > 5 else -x
+
+
+@pytest.mark.parametrize("recipe", ["fp32", "int8"])
+def test_less_than_the_least_size_is_refused(recipe: str, tmp_path: Path) -> None:
+    module, x = LongOrShort().eval(), torch.randn(2, 8, 4)
+    sizes = {1: Dim("length", min=6, max=9)}
+    path = satchel.export(
+        module,
+        (x,),
+        tmp_path / "m.satchel",
+        dynamic_shapes=(sizes,),
+        recipe=recipe,
+        calibration=[x] if recipe == "int8" else None,
+    )
+    method = satchel.load(path).method()
+    assert method(x[:, :6].numpy()).shape == (2, 6, 4)
     with pytest.raises(SatchelError, match="sizes"):
-        method(np.zeros((1, 2, 3), np.float32))
+        method(x[:, :5].numpy())
     with pytest.raises(SatchelError, match="fit"):
         method(np.zeros((1, 2, 10), np.float32))
 

@@ -136,6 +136,8 @@ class Graph:
     initial: dict[str, NDArray[Any]] = field(default_factory=dict)  # states that are not 0 at first
     # The states [heads, context, row] that every sequence has for itself.
     caches: set[str] = field(default_factory=set)
+    # Computed sizes that no value needs to have, and that no call may leave below 1.
+    bounds: list[Sym] = field(default_factory=list)
 
     def values(self) -> Iterator[Value]:
         """Every value once: inputs, then what nodes read or write, in order."""
@@ -155,8 +157,8 @@ class Graph:
 
     def symbols(self) -> list[Sym]:
         """Every symbolic dimension, in the order of first use; computed ones behind the others."""
-        dims = (d for v in self.values() for d in v.shape if isinstance(d, Sym))
-        return sorted(dict.fromkeys(dims), key=lambda d: d.base != d.name)
+        dims = [d for v in self.values() for d in v.shape if isinstance(d, Sym)]
+        return sorted(dict.fromkeys([*dims, *self.bounds]), key=lambda d: d.base != d.name)
 
     def check(self) -> None:
         """Raise GraphError unless every node obeys its op's rules and reads what exists."""

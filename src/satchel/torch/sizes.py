@@ -89,7 +89,15 @@ class Sizes:
                     'Give one: torch.export.Dim("batch", max=8).',
                 )
             self._symbols[name] = Sym(name, most)
+            self._need(Sym(name, most), int(bounds.lower))
         return self._symbols[name]
+
+    def _need(self, size: Sym, least: int) -> None:
+        """No call may have less: the module may do something else then. Torch asks for at least 2
+        of nearly all sizes, where 1 is as good."""
+        above = size - (least - 1) if least > 2 else None
+        if isinstance(above, Sym):
+            self._low.builder.graph.bounds.append(above)
 
     def _float(self, expression: Any) -> Value | float:
         if expression.is_number:

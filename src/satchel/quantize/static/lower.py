@@ -59,6 +59,7 @@ class _Lowering:
         for value in self.source.inputs:
             made = self.builder.input(value.name, value.shape, value.dtype)
             self.floats[id(value)] = made
+        self.builder.graph.bounds = self.source.bounds
         for node in self.source.nodes:
             if id(node) in self.plan.merged:
                 continue
