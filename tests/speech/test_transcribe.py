@@ -381,3 +381,5 @@ def test_other_commands_say_what_a_program_that_hears_is_for(
         assert json.loads(done.stdout)["method"] == "encode"
     assert main(["bench", str(program), "--runs", "1", "--threads", "1", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["method"] == "encode"
+    assert main(["inspect", str(program)]) == 0
+    assert "None" not in capsys.readouterr().out

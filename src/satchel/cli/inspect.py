@@ -104,9 +104,12 @@ def _print(document: dict[str, Any], path: str) -> None:
     )
     recipe = document["recipe"] or {}
     emit(f"recipe     {recipe.get('description', 'none')}")
-    size, mode = meta.get("context"), meta.get("mode")
-    targets = ", ".join(meta.get("targets") or [str(meta.get("target"))])
-    emit(f"target     {targets}; context {size} tokens; mode {mode}")
+    facts = [", ".join(meta.get("targets") or [str(meta.get("target"))])]
+    if size := meta.get("context"):  # of what reads or writes text
+        facts.append(f"context {size} tokens")
+    if mode := meta.get("mode"):
+        facts.append(f"mode {mode}")
+    emit(f"target     {'; '.join(facts)}")
     placement = document["placement"] or {}
     placed = ", ".join(
         f"{n} nodes on {where}" for where, n in (placement.get("nodes") or {}).items()
