@@ -183,6 +183,39 @@ def test_an_image_is_any(name: str, tmp_path: Path) -> None:
     compare(Function(IMAGES[name]).eval(), sizes, shapes, tmp_path)
 
 
+def attended(x: Tensor) -> Any:
+    """Three dimensions, of which the first is a batch."""
+    scores = x @ x.mT
+    masks: list[Any] = [None, scores > 0, scores, scores[0], scores[:1] < 1]
+    made = [F.scaled_dot_product_attention(x, x, x, attn_mask=mask) for mask in masks]
+    return [*made, F.scaled_dot_product_attention(x, x, x, is_causal=True, scale=0.3)]
+
+
+def with_ends(x: Tensor) -> Tensor:
+    made = x.clone()
+    made[:, 0] = 7.0
+    made[:, -1] = x[:, 0]
+    return made
+
+
+LINES: dict[str, Callable[[Tensor], Any]] = {
+    "attention": attended,
+    "running": lambda x: (x.cummax(1), x.cummin(1)),
+    "median": lambda x: (x.median(1), x.mT.median(-1, keepdim=True)),
+    "diagonal": lambda x: (x @ x.mT).diagonal(dim1=1, dim2=2),
+    "set": with_ends,
+    "chosen": lambda x: (x[x[..., 0] > 0], torch.nonzero(x > 0), *torch.where(x[:, :, 1] < 0)),
+    "masked_select": lambda x: x.masked_select(x[:, :1] > 0),
+}
+
+
+@pytest.mark.parametrize("name", LINES)
+def test_a_line_is_any(name: str, tmp_path: Path) -> None:
+    sizes = {0: torch.export.Dim("batch", max=8), 1: torch.export.Dim("length", min=2, max=40)}
+    shapes = [(2, 7, 4), (1, 2, 4), (3, 33, 4), (8, 40, 4)]
+    compare(Function(LINES[name]).eval(), sizes, shapes, tmp_path)
+
+
 def spectrum(x: Tensor) -> Tensor:
     window = torch.hann_window(32)
     return torch.stft(x, 32, 8, window=window, return_complex=True).abs().log1p()

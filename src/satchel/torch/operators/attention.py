@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 
-from satchel.graph.ir import DType, Value
+from satchel.graph.ir import DType, Sym, Value
 from satchel.torch.lowering import Lowering, axis_of
 from satchel.torch.operators.create import triangle
 from satchel.torch.operators.registry import OperatorError, aten
@@ -38,9 +38,11 @@ def attention(
     rank = len(q.shape)
     same_batch = len(k.shape) == len(v.shape) == rank and q.shape[:-2] == k.shape[:-2]
     if same_batch and 2 <= rank <= 4 and (bias is None or len(bias.shape) <= rank):
-        ones = (1,) * (4 - rank)
-        whole = [low.reshape(x, (*ones, *x.shape)) for x in (q, k, v)]
-        out = _fused(low, whole[0], whole[1], whole[2], _of_rank_4(low, bias), factor)
+        # What comes before the tokens is heads, or a batch where its size may change.
+        places = (1, 0) if rank == 3 and isinstance(q.shape[0], Sym) else (0, 1)
+        whole = [_as_rank_4(low, x, places) for x in (q, k, v)]
+        wide = None if bias is None else _as_rank_4(low, bias, places)
+        out = _fused(low, whole[0], whole[1], whole[2], wide, factor)
         return low.reshape(out, low.shape)
     transposed = low.transpose(k, [*range(len(k.shape) - 2), len(k.shape) - 1, len(k.shape) - 2])
     scores = low.matmul(low.affine(q, scale=factor), transposed)
@@ -81,8 +83,9 @@ def _bias(low: Lowering, mask: Value) -> Value:
     return mask
 
 
-def _of_rank_4(low: Lowering, bias: Value | None) -> Value | None:
-    """As [batch or 1, heads or 1, queries or 1, keys]."""
-    if bias is None or len(bias.shape) == 4:
-        return bias
-    return low.reshape(bias, (*(1,) * (4 - len(bias.shape)), *bias.shape))
+def _as_rank_4(low: Lowering, x: Value, places: tuple[int, int]) -> Value:
+    """As [batch or 1, heads or 1, queries or 1, keys]; of three sizes the first is either."""
+    if len(x.shape) == 4:
+        return x
+    wide = low.reshape(x, (*(1,) * (4 - len(x.shape)), *x.shape))
+    return low.transpose(wide, (*places, 2, 3))

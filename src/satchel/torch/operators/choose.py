@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from satchel.graph.ir import Dim, DType, Sym, Value, largest
+from satchel.graph.ops.elementwise import broadcast
 from satchel.torch.lowering import Lowering
 from satchel.torch.operators.registry import OperatorError, aten, of_namespace
 
@@ -84,10 +85,11 @@ def chosen_columns(low: Lowering, mask: Value, size: Dim) -> list[Value]:
         return [places]
     columns = []
     for axis, d in enumerate(mask.shape):
-        behind = math.prod(low.known(d, "a mask") for d in mask.shape[axis + 1 :])
-        own = low.integer(places, low.number(behind, DType.i32), kind="floor_div")
+        own = places
+        for behind in mask.shape[axis + 1 :]:
+            own = low.integer(own, low.operand(behind, DType.i32), kind="floor_div")
         if axis > 0:
-            own = low.integer(own, low.number(low.known(d, "a mask"), DType.i32), kind="remainder")
+            own = low.integer(own, low.operand(d, DType.i32), kind="remainder")
         columns.append(own)
     return columns
 
@@ -109,11 +111,11 @@ def where_it_holds(low: Lowering, mask: Value) -> list[Value]:
 
 @aten("masked_select")
 def masked_select(low: Lowering, x: Value, mask: Value) -> Value:
-    shape = np.broadcast_shapes(*([low.known(d, "a mask") for d in v.shape] for v in (x, mask)))
-    count = math.prod(shape)
-    whole = low.expand(mask, shape)
+    shape = broadcast(x.shape, mask.shape, "masked_select")
+    whole = low.expand(mask, shape, x)
     places = chosen_places(low, whole, low.shape[0])
-    return low.emit("take", low.reshape(low.expand(x, shape), (count,)), places, axis=0)
+    flat = low.emit("reshape", low.expand(x, shape, mask), shape=(-1,))
+    return low.emit("take", flat, places, axis=0)
 
 
 @of_namespace("satchel")("nms_of_kinds")

@@ -15,6 +15,7 @@ from satchel.torch.operators.compare import where
 from satchel.torch.operators.elementwise import add
 from satchel.torch.operators.index import flat_places, from_the_front, size_of, to_front
 from satchel.torch.operators.registry import OperatorError, aten
+from satchel.torch.operators.shape import slice_scatter
 from satchel.torch.operators.window import strided_places, window_places
 
 REDUCTIONS = {"sum": "add", "prod": "mul", "amax": "max", "amin": "min", "mean": "add"}
@@ -217,9 +218,11 @@ def masked_scatter(low: Lowering, x: Value, mask: Value, source: Value) -> Value
 @aten("select_scatter")
 def select_scatter(low: Lowering, x: Value, source: Value, dim: int, number: int) -> Value:
     axis = axis_of(dim, len(x.shape))
-    size = low.known(x.shape[axis], "select_scatter")
-    place = axis_of(number, size)
     one = low.reshape(source, (*x.shape[:axis], 1, *x.shape[axis + 1 :]))
+    size = x.shape[axis]
+    if isinstance(size, Sym):
+        return slice_scatter(low, x, one, axis, number, None if number == -1 else number + 1)
+    place = axis_of(number, size)
     parts = [low.slice(x, axis, 0, place)] if place else []
     parts += [low.cast(one, x.dtype)]
     parts += [low.slice(x, axis, place + 1, size)] if place + 1 < size else []

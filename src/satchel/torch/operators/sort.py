@@ -78,12 +78,24 @@ def kthvalue(low: Lowering, x: Value, k: int, dim: int = -1, keepdim: bool = Fal
 def median(low: Lowering, x: Value, dim: Any = None, keepdim: bool = False) -> Any:
     """The lower of the two in the middle."""
     if dim is None:
-        size = int(np.prod([low.known(d, "median") for d in x.shape], dtype=np.int64))
-        return kthvalue(low, low.reshape(x, (size,)), (size + 1) // 2, 0)[0]
+        count = int(np.prod([low.known(d, "median") for d in x.shape], dtype=np.int64))
+        return kthvalue(low, low.reshape(x, (count,)), (count + 1) // 2, 0)[0]
     if not x.shape:  # one number, as a row of one
         return [low.reshape(each, ()) for each in kthvalue(low, low.reshape(x, (1,)), 1, 0)]
-    size = low.known(x.shape[axis_of(dim, len(x.shape))], "median")
+    size = x.shape[axis_of(dim, len(x.shape))]
+    if isinstance(size, Sym):
+        return _median_of_symbolic(low, x, axis_of(dim, len(x.shape)))
     return kthvalue(low, x, (size + 1) // 2, dim, keepdim)
+
+
+def _median_of_symbolic(low: Lowering, x: Value, axis: int) -> list[Value]:
+    last = low.sub(low.size(x.shape[axis]), low.number(1, DType.i32))
+    middle = low.integer(last, low.number(2, DType.i32), kind="floor_div")
+    order = low.emit("take", _order(low, x, axis, False), middle, axis=axis)
+    return [
+        low.reshape(low.gather(x, order, axis=axis), low.shape),
+        low.reshape(low.cast(order, DType.i64), low.shape),
+    ]
 
 
 @aten("cummax", "cummin")
@@ -94,9 +106,8 @@ def cummax(low: Lowering, x: Value, dim: int) -> list[Value]:
     axis = axis_of(dim, len(x.shape))
     numbers = low.cast(x, DType.i32) if x.dtype == DType.boolean else x
     so_far = low.cumulate(numbers, axis=axis, kind=low.operator.removeprefix("cum"))
-    size = low.known(x.shape[axis], low.operator)
-    shape = tuple(size if i == axis else 1 for i in range(len(x.shape)))
-    count = low.constant(np.arange(size, dtype=np.int32).reshape(shape), "count")
+    count = low.count(x.shape[axis])
+    count = low.reshape(count, (*count.shape, *(1 for _ in x.shape[axis + 1 :])))
     here = low.compare(numbers, so_far, kind="eq")
     places = low.where(here, low.expand(count, x.shape, x), low.number(0, DType.i32))
     last = low.cumulate(places, axis=axis, kind="max")

@@ -77,12 +77,22 @@ def diagonal(low: Lowering, x: Value, offset: int = 0, first: int = 0, second: i
     rank = len(x.shape)
     a, b = axis_of(first, rank), axis_of(second, rank)
     rest = [i for i in range(rank) if i not in (a, b)]
+    if not offset and isinstance(x.shape[a], Sym) and x.shape[a] == x.shape[b]:
+        return _symbolic_diagonal(low, low.transpose(x, [*rest, a, b]))
     rows, columns = (low.known(x.shape[i], "diagonal") for i in (a, b))
     count = low.known(low.shape[-1], "diagonal")
     start = offset if offset >= 0 else -offset * columns
     lead = tuple(x.shape[i] for i in rest)
     flat = low.reshape(low.transpose(x, [*rest, a, b]), (*lead, rows * columns))
     return low.take(flat, start + np.arange(count) * (columns + 1), len(lead))
+
+
+def _symbolic_diagonal(low: Lowering, x: Value) -> Value:
+    """Of square matrices: each row's entry of its own number."""
+    *_, size, _ = x.shape
+    numbers = low.reshape(low.count(size), (size, 1))
+    wide = low.expand(numbers, (*x.shape[:-1], 1), x)
+    return low.reshape(low.gather(x, wide, axis=len(x.shape) - 1), x.shape[:-1])
 
 
 @aten("as_strided")
