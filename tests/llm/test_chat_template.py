@@ -132,6 +132,25 @@ def test_thinking_can_be_switched_off() -> None:
     assert template.render([USER]).endswith("assistant\n")
 
 
+def test_granite_calls_it_thinking() -> None:
+    name = "ibm-granite-granite-3.3-2B-Instruct.jinja"
+    source = (shared_tokenizers() / "chat_templates" / name).read_text("utf-8")
+    ours = ChatTemplate(source, SPECIAL).render([USER], enable_thinking=True)
+    wanted = theirs(source, [USER], thinking=True, add_generation_prompt=True)
+    assert ours == wanted != theirs(source, [USER], add_generation_prompt=True)
+
+
+def test_seed_has_a_budget_for_thinking() -> None:
+    source = (
+        "{% if thinking_budget is not defined %}{% set thinking_budget = -1 %}{% endif %}"
+        "{{ messages[0].content }}{% if thinking_budget == 0 %}<seed:think></seed:think>{% endif %}"
+    )
+    template = ChatTemplate(source)
+    for how in ({}, {"enable_thinking": True}, {"enable_thinking": False, "thinking_budget": 9}):
+        assert template.render([USER], **how) == USER["content"]
+    assert template.render([USER], enable_thinking=False).endswith("<seed:think></seed:think>")
+
+
 def test_a_model_without_template_is_told_to_use_raw() -> None:
     with pytest.raises(TemplateError, match="no chat template") as caught:
         ChatTemplate(None)

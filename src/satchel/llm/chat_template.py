@@ -53,7 +53,17 @@ class ChatTemplate:
         ``variables`` are passed on, for example ``enable_thinking=False``. Encode the result with
         ``add_bos=False``: templates write BOS themselves.
         """
+        variables = {**self._thinking(variables.get("enable_thinking")), **variables}
         return self._render(messages, add_generation_prompt, tools, variables, self.takes_parts)
+
+    def _thinking(self, wanted: object) -> dict[str, Any]:
+        """What Granite's and Seed-OSS's templates have for what most call enable_thinking."""
+        if not isinstance(wanted, bool) or "enable_thinking" in self.source:
+            return {}
+        values: dict[str, Any] = {"thinking": wanted}
+        if not wanted:
+            values["thinking_budget"] = 0
+        return {name: value for name, value in values.items() if name in self.source}
 
     @cached_property
     def takes_parts(self) -> bool:
