@@ -176,6 +176,7 @@ MISTAKES: list[tuple[str, dict[str, Any], str]] = [
     ("smollm3-3b", {"no_rope_layers": "all"}, "'no_rope_layers' must be a list of numbers"),
     ("granite3_3-2b", {"logits_scaling": 0}, "'logits_scaling' must be above zero"),
     ("phi4-mini", {"partial_rotary_factor": 1.5}, "'partial_rotary_factor' 1.5 is not supported"),
+    ("glm-edge-1_5b", {"partial_rotary_factor": 0.0}, "'partial_rotary_factor' must be a positive"),
     ("phi4-mini", {"partial_rotary_factor": 0.5}, "'short_factor' must be a list of 32 numbers"),
     (
         "llama3_2-1b",

@@ -85,7 +85,7 @@ def rope_of(
         raise ConfigError(f"the rotary scaling must be a dictionary, not {given!r}")
     settings = {name: value for name, value in given.items() if value is not None}
     theta = _take(settings, "rope_theta", theta)
-    share = _take(settings, "partial_rotary_factor", partial or 1.0)
+    share = _take(settings, "partial_rotary_factor", 1.0 if partial is None else partial)
     if share > 1 or (partial is None and share != 1):
         raise ConfigError(f"'partial_rotary_factor' {share} is not supported for this model")
     kind = settings.pop("rope_type", settings.pop("type", "default"))
