@@ -352,6 +352,7 @@ def test_what_is_named_is_checked_before_the_work(
         ([*call[:3], str(tmp_path / "none.wav"), *call[3:]], "none.wav does not exist"),
         ([*call[:-1], str(file)], "is not a folder"),
         ([*call[:-1], str(tmp_path / "no" / "where")], "there is no folder"),
+        ([*call[:-1], str(tmp_path / "talk.srt")], "--format srt > "),
         ([*call[:3], str(twin), *call[3:-1], str(again)], "two recordings would become"),
     ):
         capsys.readouterr()
@@ -359,7 +360,7 @@ def test_what_is_named_is_checked_before_the_work(
         told = capsys.readouterr().err
         assert said in told and "talk.flac: " not in told, told
     assert (out / "talk.flac.txt").read_text() == "mine"
-    assert not (tmp_path / "no").exists()
+    assert not (tmp_path / "no").exists() and not (tmp_path / "talk.srt").exists()
     assert main([*call, "--force"]) == 0
     assert (out / "talk.flac.txt").read_text() != "mine"
 

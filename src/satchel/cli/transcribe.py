@@ -158,6 +158,11 @@ def _check_files(sounds: list[NamedSound], arguments: argparse.Namespace) -> Non
     if folder.exists() and not folder.is_dir():
         raise OutputExistsError(f"{folder} is not a folder", "Give another one with -o.")
     if not folder.exists():
+        if folder.suffix.removeprefix(".").lower() in FORMATS:
+            raise UsageError(
+                f"-o names a folder, and {folder} looks like a file",
+                f"--format {folder.suffix[1:].lower()} > {folder} writes one file.",
+            )
         check_output(folder, overwrite=False)
         folder.mkdir()
     targets = [_target(arguments, sound) for sound in sounds]
