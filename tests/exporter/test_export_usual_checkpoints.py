@@ -129,6 +129,13 @@ def test_what_plain_rounding_costs_a_small_model_is_told(tmp_path: Path) -> None
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         satchel.export(folder, tmp_path / "b.satchel", recipe="fp16")
+    # Where the default is plain, the advice is another, and taking it ends it.
+    with pytest.warns(Remark, match="calibrate built-in and rounding search round with more care"):
+        satchel.export(folder, tmp_path / "c.satchel", target="vulkan")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        careful = {"calibrate": "built-in", "rounding": "search"}
+        satchel.export(folder, tmp_path / "d.satchel", target="vulkan", **careful)
 
 
 @pytest.mark.parametrize(

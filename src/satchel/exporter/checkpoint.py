@@ -119,7 +119,7 @@ def prepare_export(
     parameters = check_weights(opened, encoded)
     tokenizer = read_tokens(opened)
     rounding = _rounding(opened, encoded, tokenizer)
-    tell_cost(opened.recipe, rounding.name, options.rotate, parameters)
+    tell_cost(opened.recipe, rounding.name, options, parameters)
     encodings = encoded.encodings
     if rounding.is_native:
         forms = {name: tensor.own_encoding for name, tensor in encoded.checkpoint.tensors.items()}

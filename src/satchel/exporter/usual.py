@@ -35,8 +35,7 @@ def with_usual_recipe(options: ExportOptions, checkpoint: Checkpoint) -> ExportO
     their word.
     """
     told = any(getattr(options, name) for name in CHOICES)
-    chosen_here = all(target.usual.recipe_by_checkpoint for target in options.targets)
-    if told or not chosen_here:
+    if told or not _is_chosen_here(options):
         return options
     if checkpoint.quantized_by or is_mostly_quantized(checkpoint):
         return replace(options, recipe="keep")
@@ -48,11 +47,20 @@ def is_small(parameters: int) -> bool:
     return TOY <= parameters < SMALL
 
 
-def tell_cost(recipe: Recipe, rounding: str, rotated: bool, parameters: int) -> None:
+def tell_cost(recipe: Recipe, rounding: str, options: ExportOptions, parameters: int) -> None:
     """What plain 4-bit weights cost a small model, and what would be better."""
-    if recipe.name == "8da4w" and rounding == "plain" and not rotated and is_small(parameters):
+    plain = recipe.name == "8da4w" and rounding == "plain" and not options.rotate
+    if plain and is_small(parameters):
+        better = "The default, without the option recipe, rounds"
+        if not _is_chosen_here(options):  # there the default is plain
+            better = "The options calibrate built-in and rounding search round"
         remark(
             f"Plain 8da4w costs a model of {parameters / 1e6:.0f}M parameters much: Gemma 3 270M's "
-            "perplexity goes from 36.7 to 65.8. The default, without the option recipe, rounds "
-            "with more care, and calibrate with a text of your own with most."
+            f"perplexity goes from 36.7 to 65.8. {better} with more care, and calibrate with a "
+            "text of your own with most."
         )
+
+
+def _is_chosen_here(options: ExportOptions) -> bool:
+    """Whether all targets leave the recipe to what the checkpoint is."""
+    return all(target.usual.recipe_by_checkpoint for target in options.targets)
