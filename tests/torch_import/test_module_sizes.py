@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -302,3 +303,54 @@ def test_decoders_take_any_length(kind: str, tmp_path: Path) -> None:
         with torch.no_grad():
             wanted = module(ids, states).numpy()
         assert_close(method(ids.numpy(), states.numpy()), wanted, 1e-4)
+
+
+class Of(nn.Module):
+    def __init__(self, function: Any) -> None:
+        super().__init__()
+        self.function = function
+
+    def forward(self, x: torch.Tensor) -> Any:
+        return self.function(x)
+
+
+def as_long_as_rows(x: torch.Tensor) -> torch.Tensor:
+    return x * 2 if x.shape[1] >= x.shape[0] else x * 3
+
+
+def of_even_length(x: torch.Tensor) -> torch.Tensor:
+    return x * 2 if x.shape[1] % 2 == 0 else x * 3
+
+
+def not_of_five(x: torch.Tensor) -> torch.Tensor:
+    return x * 2 if x.shape[1] != 5 else x * 3
+
+
+CONDITIONS = [
+    (as_long_as_rows, {0: Dim("b", max=9), 1: Dim("t", max=9)}, r"x.shape\[1\] >= x.shape\[0\]"),
+    (of_even_length, {1: Dim.DYNAMIC(min=2, max=9)}, r"\(x.shape\[1\] % 2\) == 0"),
+    (not_of_five, {1: Dim.AUTO(max=9)}, r"x.shape\[1\] != 5"),
+]
+
+
+@pytest.mark.parametrize(("function", "sizes", "condition"), CONDITIONS)
+def test_conditions_on_sizes_are_told(
+    function: Any, sizes: Any, condition: str, tmp_path: Path
+) -> None:
+    x = torch.randn(2, 8)
+    with pytest.warns(UserWarning, match=f"asks whether {condition}"):
+        satchel.export(Of(function).eval(), (x,), tmp_path / "m.satchel", dynamic_shapes=(sizes,))
+    saved = torch.export.export(Of(function).eval(), (x,), dynamic_shapes=(sizes,))
+    torch.export.save(saved, tmp_path / "m.pt2")
+    with pytest.warns(UserWarning, match=f"asks whether {condition}"):
+        satchel.export(tmp_path / "m.pt2", tmp_path / "saved.satchel")
+
+
+def test_conditions_that_always_hold_are_not_told(tmp_path: Path) -> None:
+    x = torch.randn(2, 8)
+    sizes = ({0: Dim("b", min=2, max=4), 1: Dim("t", min=6, max=9)},)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", UserWarning)
+        satchel.export(
+            Of(as_long_as_rows).eval(), (x,), tmp_path / "m.satchel", dynamic_shapes=sizes
+        )

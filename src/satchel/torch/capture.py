@@ -95,7 +95,11 @@ def _followed(
 
 
 def _decomposed(exported: torch.export.ExportedProgram) -> torch.export.ExportedProgram:
-    return exported.run_decompositions(_decompositions("torchao" in sys.modules))
+    made = exported.run_decompositions(_decompositions("torchao" in sys.modules))
+    asked = getattr(exported, "_guards_code", None)
+    if asked and not made._guards_code:  # torch forgets those of a program that was saved
+        made._guards_code = asked
+    return made
 
 
 @contextmanager

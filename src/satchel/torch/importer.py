@@ -19,6 +19,7 @@ from satchel.errors import GraphError, ImportModuleError, UnsupportedOperatorErr
 from satchel.graph.builder import GraphBuilder
 from satchel.graph.ir import DType, Graph, Sym, TensorType, Value
 from satchel.quantize.affine import CodedMatrix
+from satchel.torch.guards import unanswered
 from satchel.torch.lowering import Lowering
 from satchel.torch.names import output_names
 from satchel.torch.operators.choose import known_count, most_chosen
@@ -79,6 +80,12 @@ class _Importer:
                 self._outputs(node)
         if self.problems:
             raise UnsupportedOperatorError(list(self.problems), _ADVICE)
+        for condition in unanswered(self.program):
+            warnings.warn(
+                f"the module asks whether {condition}; a program takes it for granted, and sizes "
+                "of which it does not hold give other numbers",
+                stacklevel=2,
+            )
         names = [v.name for v in self.builder.graph.inputs]
         seed = self.low.seed.name if self.low.seed else None
         return ImportedModule(self.builder.finish(), names, self.low.coded, seed)
