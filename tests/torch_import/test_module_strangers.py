@@ -12,6 +12,7 @@ import torch.nn.functional as F  # noqa: N812
 from torch import Tensor, nn
 
 import satchel
+from satchel.errors import UnsupportedOperatorError
 
 
 class TwoTowers(nn.Module):
@@ -156,3 +157,21 @@ def test_computed_weights_keep_the_size(tmp_path: Path) -> None:
         method.run(*(x.numpy() for x in inputs)), OwnFilters()(*inputs), strict=True
     ):
         np.testing.assert_allclose(mine, theirs.numpy(), 1e-4, 1e-5)
+
+
+class Bits(nn.Module):
+    def __init__(self, kind: torch.dtype) -> None:
+        super().__init__()
+        self.kind = kind
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x.view(self.kind) + 0
+
+
+def test_bits_as_another_type(tmp_path: Path) -> None:
+    x = torch.arange(256, dtype=torch.uint8)
+    path = satchel.export(Bits(torch.int8).eval(), (x,), tmp_path / "m.satchel")
+    wanted = Bits(torch.int8)(x).numpy()
+    np.testing.assert_array_equal(satchel.load(path).method()(x.numpy()), wanted)
+    with pytest.raises(UnsupportedOperatorError, match=r"the bits of torch.float32 as torch.int32"):
+        satchel.export(Bits(torch.int32).eval(), (torch.randn(5),), tmp_path / "n.satchel")

@@ -26,6 +26,16 @@ def same(low: Lowering, x: Value, *_rest: Any, **_options: Any) -> Value:
     return x
 
 
+@aten("view.dtype")
+def view_bits(low: Lowering, x: Value, dtype: Any) -> Value:
+    """The same bits as numbers of another type: whole ones of 8 or 16 bits come around."""
+    before, after = str(low.examples[0].dtype), str(dtype)
+    whole = {"torch.uint8", "torch.int8"}, {"torch.int16"}
+    if before == after or any({before, after} <= kinds for kinds in whole):
+        return low.cast(x, low.dtype)
+    raise OperatorError(f"the bits of {before} as {after}")
+
+
 @aten("_to_copy", "to", "type_as", "_assert_tensor_metadata")
 def convert(low: Lowering, x: Value, *_rest: Any, **_options: Any) -> Value:
     return low.cast(x, low.dtype)
