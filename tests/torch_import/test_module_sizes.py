@@ -14,7 +14,7 @@ from torch.export import Dim
 from torch.nn import functional as F  # noqa: N812
 
 import satchel
-from satchel.errors import GraphError, SatchelError
+from satchel.errors import GraphError, ImportModuleError, SatchelError
 from satchel.graph.types import Sym
 from support.compare import assert_close
 from torch_import.module_table import Call
@@ -354,3 +354,15 @@ def test_conditions_that_always_hold_are_not_told(tmp_path: Path) -> None:
         satchel.export(
             Of(as_long_as_rows).eval(), (x,), tmp_path / "m.satchel", dynamic_shapes=sizes
         )
+
+
+def test_multiples_of_sizes_are_refused_by_name(tmp_path: Path) -> None:
+    sizes = ({1: 4 * Dim("t", min=1, max=9)},)
+    with pytest.raises(ImportModuleError, match="the input x has a size that is computed"):
+        satchel.export(
+            Of(lambda x: x.reshape(-1, x.shape[1] // 4) * 2).eval(),
+            (torch.randn(2, 8),),
+            tmp_path / "m.satchel",
+            dynamic_shapes=sizes,
+        )
+    assert not list(tmp_path.iterdir())

@@ -78,6 +78,7 @@ class _Importer:
                 self.values[node] = self._call(node)
             elif node.op == "output":
                 self._outputs(node)
+        self._check_input_sizes()
         if self.problems:
             raise UnsupportedOperatorError(list(self.problems), _ADVICE)
         for condition in unanswered(self.program):
@@ -115,6 +116,19 @@ class _Importer:
         if any(isinstance(d, Sym) for d in value.shape) and self.low.symbolic is None:
             self.low.symbolic = value
         return split_pair(self.low, value) if pairs else value
+
+    def _check_input_sizes(self) -> None:
+        """A size that inputs only have multiples of cannot be found out by a run."""
+        inputs = self.builder.graph.inputs
+        given = {d.name for v in inputs for d in v.shape if isinstance(d, Sym)}
+        for value in inputs:
+            for d in value.shape:
+                if isinstance(d, Sym) and d.steps and not d.bases <= given:
+                    raise ImportModuleError(
+                        f"the input {value.name} has a size that is computed from one that no "
+                        f"input has: {d.name}",
+                        "Give a Dim itself, and not what is computed from it, or a fixed size.",
+                    )
 
     def _state(self, name: str, tensor: torch.Tensor) -> Value | Pair:
         """A buffer that the module changes; of complex numbers both parts, one behind the other."""
