@@ -37,7 +37,8 @@ bool has_chat_template(const Json& metadata) {
   return source != nullptr && !source->empty();
 }
 
-ChatTemplate::ChatTemplate(const Json& metadata) : template_(source_of(metadata)) {
+ChatTemplate::ChatTemplate(const Json& metadata)
+    : source_(source_of(metadata)), template_(source_) {
   if (const JsonObject* special = metadata["tokenizer"]["special_tokens"].object()) {
     for (const auto& [name, token] : *special) special_[name] = jinja::Value::from(token);
   }
@@ -64,10 +65,21 @@ std::string ChatTemplate::render(const Messages& messages, const Variables& vari
   Variables values = special_;
   values["documents"] = jinja::Value::none();
   for (const auto& [name, value] : variables) values[name] = value;
+  name_thinking(values);
   values["messages"] = jinja::Value::of(std::move(list));
   values["tools"] = jinja::Value::none();
   values["add_generation_prompt"] = jinja::Value::boolean(true);
   return template_.render(std::move(values));
+}
+
+void ChatTemplate::name_thinking(Variables& values) const {
+  const auto wanted = values.find("enable_thinking");
+  const auto has = [&](const char* name) { return source_.find(name) != std::string::npos; };
+  if (wanted == values.end() || !wanted->second.is_boolean() || has("enable_thinking")) return;
+  const bool thinks = wanted->second.whole != 0;
+  if (has("thinking")) values.try_emplace("thinking", jinja::Value::boolean(thinks));
+  if (has("thinking_budget") && !thinks)
+    values.try_emplace("thinking_budget", jinja::Value::integer(0));
 }
 
 void Conversation::add(std::string role, std::string content) {

@@ -40,7 +40,10 @@ class ChatTemplate {
  private:
   std::string render(const Messages& messages, const Variables& variables, bool in_parts) const;
   bool shows_texts(bool in_parts) const;
+  // What Granite's and Seed-OSS's templates have for what most call enable_thinking.
+  void name_thinking(Variables& values) const;
 
+  std::string source_;
   jinja::Template template_;
   Variables special_;
   // Whether a message's content must be a list of parts, as for many vision-language models: such a

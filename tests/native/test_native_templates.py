@@ -67,7 +67,9 @@ def values_of(messages: list[dict[str, Any]], **variables: Any) -> str:
 def assert_same(source: str, messages: list[dict[str, Any]], **variables: Any) -> None:
     """The same text, or both refuse."""
     try:
-        wanted = ChatTemplate(source, SPECIAL).render(messages, **variables)
+        template = ChatTemplate(source, SPECIAL)
+        variables = template.with_thinking(variables)
+        wanted = template.render(messages, **variables)
     except TemplateError:
         with pytest.raises(TemplateError):
             _native.Template(source).render(values_of(messages, **variables))

@@ -58,6 +58,23 @@ def test_texts_are_pythons(options: dict[str, Any], program: Path, run_json: Run
             assert found["prompt_tokens"] == wanted.stats.prompt_tokens
 
 
+def test_thinking_by_other_names(tmp_path: Path, run_json: RunJson) -> None:
+    """Templates of Granite and Seed-OSS, as Python's."""
+    template = (
+        "{{ messages[0].content }}{% if thinking %}Think.{% endif %}"
+        "{% if thinking_budget == 0 %}None.{% endif %}"
+    )
+    path = satchel.export(write_tiny_llm(tmp_path / "tiny", template), tmp_path / "p.satchel")
+    llm, found = satchel.LLM(path), set()
+    for how in ([], ["--thinking", "on"], ["--thinking", "off"]):
+        variables = {"enable_thinking": how[-1] == "on"} if how else {}
+        wanted = llm.chat_tokens([{"role": "user", "content": "Hello"}], **variables)
+        document = run_json("run", path, "Hello", "--max-new-tokens", 1, *how)
+        assert document["prompt_tokens"] == len(wanted)
+        found.add(len(wanted))
+    assert len(found) == 3
+
+
 def test_it_is_small(device: Path) -> None:
     """Of the package's own, most is kernels: those for x86-64 are of four instruction sets."""
     most = 3_900_000 if platform.machine() in ("x86_64", "AMD64") else 3_000_000

@@ -53,17 +53,18 @@ class ChatTemplate:
         ``variables`` are passed on, for example ``enable_thinking=False``. Encode the result with
         ``add_bos=False``: templates write BOS themselves.
         """
-        variables = {**self._thinking(variables.get("enable_thinking")), **variables}
+        variables = self.with_thinking(variables)
         return self._render(messages, add_generation_prompt, tools, variables, self.takes_parts)
 
-    def _thinking(self, wanted: object) -> dict[str, Any]:
-        """What Granite's and Seed-OSS's templates have for what most call enable_thinking."""
+    def with_thinking(self, variables: Mapping[str, Any]) -> dict[str, Any]:
+        """With what Granite's and Seed-OSS's templates have for what most call enable_thinking."""
+        wanted = variables.get("enable_thinking")
         if not isinstance(wanted, bool) or "enable_thinking" in self.source:
-            return {}
+            return dict(variables)
         values: dict[str, Any] = {"thinking": wanted}
         if not wanted:
             values["thinking_budget"] = 0
-        return {name: value for name, value in values.items() if name in self.source}
+        return {name: v for name, v in values.items() if name in self.source} | dict(variables)
 
     @cached_property
     def takes_parts(self) -> bool:
