@@ -13,7 +13,7 @@ from satchel.checkpoints import open_checkpoint
 from satchel.errors import ProgramFormatError
 from satchel.exporter.checkpoint import model_name
 from satchel.exporter.options import ExportOptions
-from satchel.exporter.speech import WHISPER, prepare_any_export
+from satchel.exporter.speech import WHISPER, prepare_any_export, with_speech_recipe
 from satchel.exporter.usual import with_usual_recipe
 from satchel.program.format import MAGIC
 from satchel.runtime.program import Program
@@ -35,7 +35,7 @@ def is_program(path: Path) -> bool:
 def usual_options(checkpoint: Path) -> ExportOptions:
     with open_checkpoint(checkpoint) as opened:
         if opened.config.get("model_type") == WHISPER:
-            return ExportOptions(recipe=ExportOptions().chip.usual.speech_recipe)
+            return with_speech_recipe(ExportOptions())
         return with_usual_recipe(ExportOptions(), opened)
 
 

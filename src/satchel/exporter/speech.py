@@ -117,6 +117,11 @@ def prepare_any_export(
     return prepare_speech_export(source, heard, options, progress)
 
 
+def with_speech_recipe(options: ExportOptions) -> ExportOptions:
+    """The recipe that is usual for models that hear, where none was chosen."""
+    return replace(options, recipe=options.recipe or options.chip.usual.speech_recipe)
+
+
 def prepare_speech_export(
     source: str | os.PathLike[str],
     checkpoint: Checkpoint,
@@ -127,7 +132,7 @@ def prepare_speech_export(
     _check_options(options)
     name = plain_name if options.checkpoint else model_name
     called = name(source, checkpoint.path)
-    options = replace(options, recipe=options.recipe or options.chip.usual.speech_recipe)
+    options = with_speech_recipe(options)
     check_sizes(checkpoint)
     whole = _with_windows(checkpoint)
     model = Whisper(checkpoint.config)
