@@ -81,6 +81,8 @@ MADE_WITH: dict[str, dict[str, Any]] = {
     "detr": {"backbone_config": {"model_type": "resnet", "out_features": ["stage4"]}},
 }
 KEPT: dict[str, dict[str, Any]] = {
+    "convnext": {"num_stages": 4},  # as many as it has sizes
+    "convnextv2": {"num_stages": 4},
     "efficientnet": {"width_coefficient": 0.25, "hidden_dim": 320},
     "swin": {"embed_dim": 48, "hidden_size": 384, "window_size": 2},
     "swinv2": {"embed_dim": 48, "hidden_size": 384, "window_size": 2},
@@ -142,8 +144,10 @@ def transformers_case(name: str) -> Case:
         size = size if isinstance(size, int) else size[0]
         shape = (1, getattr(config, "num_channels", 3), size, size)
         inputs = {main: torch.randn(shape)}
-        if "noise" in inspect.signature(model.forward).parameters:  # which patches are hidden
-            inputs["noise"] = torch.rand(1, model.embeddings.patch_embeddings.num_patches)
+        embeddings = getattr(model, "embeddings", None)
+        count = getattr(getattr(embeddings, "patch_embeddings", None), "num_patches", None)
+        if count and "noise" in inspect.signature(model.forward).parameters:
+            inputs["noise"] = torch.rand(1, count)  # which patches are hidden
         return Case(First(model, list(inputs)), inputs)
     if name in SOUND:
         bins = getattr(config, "num_mel_bins", 0)
