@@ -29,6 +29,7 @@ from pathlib import Path
 
 import numpy as np
 
+from satchel import _native
 from satchel.runtime.program import Instance, Program
 
 PROMPTS = (256, 2048)
@@ -97,11 +98,12 @@ class Steps:
         def run(sequences: list[int]) -> float:
             method = self.instance.method("kv_forward" if together == 1 else "prefill_forward")
             position, numbers = 4, [[0.0] * together] * CHAIN
+            rules = [_native.TokenRule()] * together
             self.decode(sequences, 0, position)
 
             def chain(tokens: list[int]) -> list[list[int]]:
                 positions = [position] * together
-                return method.run_chain(tokens, positions, sequences, [0.0] * together, numbers)
+                return method.run_chain(tokens, positions, sequences, rules, numbers)
 
             runs = chain([1] * together)
             started, done = time.perf_counter(), 0

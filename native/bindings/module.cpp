@@ -3,6 +3,7 @@
 
 namespace nb = nanobind;
 
+void bind_chain(nb::module_& m);
 void bind_kernels(nb::module_& m);
 void bind_llm(nb::module_& m);
 void bind_program(nb::module_& m);
@@ -14,6 +15,7 @@ NB_MODULE(_native, m) {
   nb::module_ kernels =
       m.def_submodule("kernels", "The kernels of each instruction set, one by one.");
   bind_kernels(kernels);
+  bind_chain(m);
   bind_program(m);
   bind_llm(m);
   bind_speech(m);

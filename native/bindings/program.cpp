@@ -345,14 +345,13 @@ void bind_program(nb::module_& m) {
           "run_chain",
           [](Instance& i, size_t method, std::vector<int32_t> tokens,
              std::vector<int32_t> positions, std::vector<int32_t> sequences,
-             std::vector<float> temperatures, std::vector<float> random) {
+             std::vector<TokenRule> rules, std::vector<float> random) {
             const std::lock_guard<std::recursive_mutex> lock(i.mutex());
-            return i.run_chain(method,
-                               {std::move(tokens), std::move(positions), std::move(sequences),
-                                std::move(temperatures), std::move(random)});
+            return i.run_chain(method, {std::move(tokens), std::move(positions),
+                                        std::move(sequences), std::move(rules), std::move(random)});
           },
           nb::arg("method"), nb::arg("tokens"), nb::arg("positions"), nb::arg("sequences"),
-          nb::arg("temperatures"), nb::arg("random"), nb::call_guard<nb::gil_scoped_release>())
+          nb::arg("rules"), nb::arg("random"), nb::call_guard<nb::gil_scoped_release>())
       .def(
           "reset",
           [](Instance& i) {

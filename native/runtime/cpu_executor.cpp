@@ -122,14 +122,15 @@ class CpuPart : public Part {
     }
   }
 
-  // The likeliest tokens only: where chance decides, the host's sampler has the last bit.
+  // The likeliest tokens only: the host's sampler is as near, and has the last bit of chances.
   std::vector<int32_t> run_chain(Sequences& sequences, Chain& chain) override {
     const Tensor& logits = method_.tensor(method_.method().outputs[0]);
     const size_t count = chain.tokens.size();
     const auto vocabulary = static_cast<size_t>(logits.last());
-    const bool by_chance = std::any_of(chain.temperatures.begin(), chain.temperatures.end(),
-                                       [](float temperature) { return temperature > 0; });
-    if (executor_.beside_ || by_chance || logits.dtype != DType::f32 ||
+    const bool needs_more = std::any_of(
+        chain.rules.begin(), chain.rules.end(),
+        [](const TokenRule& rule) { return rule.temperature > 0 || rule.changes_logits(); });
+    if (executor_.beside_ || needs_more || logits.dtype != DType::f32 ||
         static_cast<size_t>(logits.elements()) != count * vocabulary)
       return {};
     std::vector<int32_t> chosen;

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "bound_method.h"
+#include "chain.h"
 #include "profile.h"
 #include "program.h"
 #include "sequences.h"
@@ -26,16 +27,6 @@ struct PartInfo {
   size_t first, last;
   std::vector<uint32_t> takes;  // read here, and written elsewhere
   std::vector<uint32_t> gives;  // written here, and read elsewhere
-};
-
-// A token of each of some sequences, and how those behind it are chosen, run by run: each takes a
-// random number in [0, 1) for each of them.
-struct Chain {
-  std::vector<int32_t> tokens, positions, sequences;
-  std::vector<float> temperatures;  // 0: the likeliest, whatever the random number
-  std::vector<float> random;        // [runs][sequences]
-
-  size_t runs() const { return tokens.empty() ? 0 : random.size() / tokens.size(); }
 };
 
 class Part {

@@ -198,8 +198,8 @@ std::vector<int32_t> Instance::run_chain(size_t number, Chain chain) {
   const size_t count = chain.tokens.size();
   if (parts_[number].size() != 1 || method.outputs.size() != 1 || chain.runs() == 0) return {};
   if (chain.positions.size() != count || chain.sequences.size() != count ||
-      chain.temperatures.size() != count || chain.random.size() % count != 0)
-    throw ExecutionError("a chain needs a position, a sequence and a temperature for each token");
+      chain.rules.size() != count || chain.random.size() % count != 0)
+    throw ExecutionError("a chain needs a position, a sequence and a rule for each token");
   std::vector<int32_t> rows(count);
   std::iota(rows.begin(), rows.end(), 0);
   std::vector<ArrayView> inputs;

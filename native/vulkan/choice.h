@@ -1,6 +1,7 @@
 // The next tokens, chosen from logits where they are.
 #pragma once
 
+#include "../runtime/chain.h"
 #include "recorder.h"
 
 namespace satchel::vulkan {
@@ -9,19 +10,35 @@ class Choice {
  public:
   explicit Choice(const Device& device);
 
-  static constexpr size_t kMostTokens = 64;  // of a run
+  // Of a run, and of a vocabulary from which some are left out.
+  static constexpr size_t kMostTokens = 64, kMostLogits = 512 * 1024;
 
-  // `logits` of so many tokens; `choice` has the run's number and for each of them a random number
-  // and what logits are multiplied with, 0 where the likeliest is taken. The tokens go to `tokens`,
+  // What is known before the runs of a chain. Whether it needs other commands than the chain
+  // before.
+  bool prepare(const Chain& chain);
+  // What the shaders read of a run: its number, and how each of its tokens is chosen.
+  std::vector<uint32_t> words(const Chain& chain, size_t run) const;
+  // Where the device has what penalties and biases are about, and what is to be brought there
+  // before the first run; of no size if there are none.
+  Place past() const;
+  const uint8_t* past_bytes() const { return reinterpret_cast<const uint8_t*>(past_words_.data()); }
+
+  // `logits` of so many tokens; `words` is where those of the run lie. The tokens go to `tokens`,
   // and behind those of the runs before in the list.
-  void record(Recorder& recorder, const Place& logits, uint32_t count, const Place& choice,
+  void record(Recorder& recorder, const Place& logits, uint32_t count, const Place& words,
               const Place& tokens);
   const uint8_t* chosen() const { return chosen_.data(); }  // the runs' tokens, in 32 bits
 
  private:
+  Place at_least(std::unique_ptr<Buffer>& buffer, uint64_t bytes) const;
+
   const Device& device_;
   Buffer chosen_;
-  std::unique_ptr<Buffer> blocks_;  // of logits: what the first step makes of them
+  bool has_past_ = false, leaves_out_ = false;
+  std::vector<uint32_t> past_words_;
+  std::unique_ptr<Buffer> past_;
+  std::unique_ptr<Buffer> blocks_;          // of logits: what the first step makes of them
+  std::unique_ptr<Buffer> ordered_, sums_;  // the same of each logit, where some are left out
 };
 
 }  // namespace satchel::vulkan

@@ -1,7 +1,6 @@
 #include "executor.h"
 
 #include <algorithm>
-#include <bit>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -109,8 +108,10 @@ class VulkanPart : public Part, private Work {
   }
 
   std::vector<int32_t> run_chain(Sequences& of_instance, Chain& chain) override {
-    if (!can_choose(chain.tokens.size())) return {};
+    if (!can_choose(chain)) return {};
     sequences = &of_instance;
+    if (!choice_) choice_ = std::make_unique<Choice>(executor_.device_);
+    if (choice_->prepare(chain)) commands_ = nullptr;
     const std::vector<std::vector<uint8_t>> tables = prepare_runs(chain);
     const size_t runs = tables.size();
     if (!tables_.publish() || !chooses_) commands_ = nullptr;
@@ -127,6 +128,8 @@ class VulkanPart : public Part, private Work {
         inputs_.write(run, 0, tables[run].data());
         for (size_t i = 0; i < info_.takes.size(); ++i)
           inputs_.write(run, i + 1, method_.tensor(info_.takes[i]).data);
+        if (choice_->past().size > 0)
+          inputs_.write(run, info_.takes.size() + 1, choice_->past_bytes());
         for (int32_t& position : chain.positions) ++position;
         commands.insert(commands.end(), {inputs_.commands(run), commands_});
       }
@@ -139,12 +142,14 @@ class VulkanPart : public Part, private Work {
 
  private:
   // Logits of all tokens, of a method that is this part.
-  bool can_choose(size_t tokens) const {
+  bool can_choose(const Chain& chain) const {
     const Tensor& logits = method_.tensor(method_.method().outputs[0]);
+    const size_t tokens = chain.tokens.size();
     return tokens <= Choice::kMostTokens && info_.first == 0 &&
            info_.last == method_.calls().size() && info_.gives.size() == 1 &&
            logits.info->storage == Storage::arena && logits.dtype == DType::f32 &&
-           logits.elements() == logits.last() * static_cast<int64_t>(tokens) && !tells_times() &&
+           logits.elements() == logits.last() * static_cast<int64_t>(tokens) &&
+           logits.last() <= static_cast<int64_t>(Choice::kMostLogits) && !tells_times() &&
            !executor_.profile_;
   }
   bool is_tokens(uint32_t id) const { return method_.tensor(id).info->name == "tokens"; }
@@ -199,14 +204,8 @@ class VulkanPart : public Part, private Work {
   void prepare_run(const Chain& chain, size_t run) {
     tables_.clear();
     for (const FusedStep& fused : steps_) fused.step->prepare(*this);
-    const size_t count = chain.tokens.size();
-    std::vector<uint32_t> numbers{static_cast<uint32_t>(run)};
-    for (size_t i = 0; i < count; ++i) {
-      const float temperature = chain.temperatures[i];
-      numbers.push_back(std::bit_cast<uint32_t>(chain.random[run * count + i]));
-      numbers.push_back(std::bit_cast<uint32_t>(temperature > 0 ? 1.0f / temperature : 0.0f));
-    }
-    tables_.add(kChoice, choice_key(), numbers.data(), numbers.size() * sizeof(uint32_t));
+    const std::vector<uint32_t> words = choice_->words(chain, run);
+    tables_.add(kChoice, choice_key(), words.data(), words.size() * sizeof(uint32_t));
   }
 
   // The tables and the method's inputs are brought to their places before each run; the tokens of
@@ -214,6 +213,7 @@ class VulkanPart : public Part, private Work {
   void feed_inputs() {
     std::vector<RunInputs::Target> targets{{tables_.all(), false}};
     for (const uint32_t id : info_.takes) targets.push_back({crossing(*taken_, id), is_tokens(id)});
+    if (choice_->past().size > 0) targets.push_back({choice_->past(), true});
     inputs_.set_targets(std::move(targets));
     recorded_with_ = executor_.device_.buffers_made();
   }
@@ -272,7 +272,6 @@ class VulkanPart : public Part, private Work {
 
   void record() {
     executor_.need_arena(arena_bytes());
-    if (chooses_ && !choice_) choice_ = std::make_unique<Choice>(executor_.device_);
     uint64_t needed = 0;
     for (const FusedStep& fused : steps_) needed = std::max(needed, fused.step->scratch(*this));
     if (needed > 0 && (!executor_.scratch_ || executor_.scratch_->size() < needed))

@@ -22,6 +22,7 @@ class RunInputs {
 
   // Where bytes go; what was recorded before is recorded again.
   void set_targets(std::vector<Target> targets);
+  // Of a target that only the first run has, what later runs write is left out.
   void write(size_t run, size_t target, const uint8_t* bytes);
   // To be submitted before the run's own commands.
   VkCommandBuffer commands(size_t run);
@@ -34,13 +35,16 @@ class RunInputs {
     VkCommandBuffer commands = nullptr;  // null: to be recorded
   };
 
-  uint64_t place_of(size_t run, size_t target) const { return run * bytes_ + offsets_[target]; }
+  uint64_t place_of(size_t run, size_t target) const;
+  // Whether two targets' bytes lie behind one another, here and where they go.
+  bool are_together(size_t target, const Place& to, size_t next) const;
 
   const Device& device_;
   Pipelines& pipelines_;
   std::vector<Target> targets_;
-  std::vector<uint64_t> offsets_;  // of the targets' bytes among those of a run
-  uint64_t bytes_ = 0;             // of a run
+  // Of the targets' bytes among those of a run, or of the first run alone, which lie before all.
+  std::vector<uint64_t> offsets_;
+  uint64_t bytes_ = 0, first_bytes_ = 0;  // of a run, and of the first alone
   std::unique_ptr<Buffer> buffer_;
   std::vector<Feed> feeds_;
   Feed end_;

@@ -13,6 +13,7 @@ from satchel.runtime.program import Program
 from support.tiny_llm import write_tiny_llm
 
 PROMPT = [3, 14, 15, 9, 26, 5, 35, 8, 9, 7] * 6
+GREEDY = SamplingOptions(0.0)
 
 
 @pytest.fixture(scope="module")
@@ -33,16 +34,16 @@ def test_a_chain_gives_the_tokens_of_single_steps(program: Program) -> None:
     while alone.room:
         last = int(alone.feed([last]).argmax())
         expected.append(last)
-    found = chained.chain(token, 0.0, [0.0] * 100)
+    found = chained.chain(token, GREEDY, [0.0] * 100)
     assert found == expected and chained.tokens == alone.tokens and len(found) == 36
     with pytest.raises(satchel.SatchelError, match="fit"):
-        chained.chain(found[-1], 0.0, [0.0])
+        chained.chain(found[-1], GREEDY, [0.0])
 
 
 def test_chance_is_left_to_the_sampler(program: Program) -> None:
     session = Session(program)
     session.feed(PROMPT[:4])
-    assert session.chain(5, 0.7, [0.3, 0.3]) == []
+    assert session.chain(5, SamplingOptions(0.7, top_k=0, top_p=1.0), [0.3, 0.3]) == []
     assert session.tokens == PROMPT[:4]
     drawn = satchel.LLM(program.path).generate(
         "a b c", max_new_tokens=4, temperature=0.7, top_k=0, top_p=1.0

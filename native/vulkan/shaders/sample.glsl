@@ -41,8 +41,8 @@ float power(float number, float largest, float inverse_temperature) {
   return number == NONE_YET ? 0.0 : exp((number - largest) * inverse_temperature);
 }
 
-// The sum of a thread's number and those of all threads before it.
-float running_sum(float own) {
+// The sum of the numbers of all threads before this one, and the same with its own.
+vec2 running_sum(float own) {
   const uint thread = gl_LocalInvocationID.x;
   uint from = 0;
   running[0][thread] = own;
@@ -53,7 +53,7 @@ float running_sum(float own) {
     from = 1 - from;
   }
   barrier();
-  const float sum = running[from][thread];
+  const vec2 sum = vec2(thread > 0 ? running[from][thread - 1] : 0.0, running[from][thread]);
   barrier();
   return sum;
 }

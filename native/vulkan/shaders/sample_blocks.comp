@@ -28,7 +28,7 @@ void main() {
   float sum = 0.0;
   if (inverse_temperature > 0.0) {
     for (uint i = 0; i < OWN; ++i) sum += power(number[i], best.number, inverse_temperature);
-    sum = running_sum(sum);
+    sum = running_sum(sum).y;
   }
   if (thread == 255) blocks[token * gl_NumWorkGroups.x + gl_WorkGroupID.x] = Block(best.number, best.token, sum, 0);
 }

@@ -46,6 +46,21 @@ class Executor:
 
 def cpu_executor(name: str, ops: set[str], threads: int = 1) -> Executor: ...
 
+class TokenRule:
+    def __init__(
+        self,
+        temperature: float = 0.0,
+        top_k: int = 0,
+        top_p: float = 1.0,
+        min_p: float = 0.0,
+        repetition_penalty: float = 1.0,
+        frequency_penalty: float = 0.0,
+        presence_penalty: float = 0.0,
+        bias: list[tuple[int, float]] = [],
+        text: list[int] = [],
+        answer_from: int = 0,
+    ) -> None: ...
+
 class Instance:
     def __init__(
         self,
@@ -61,7 +76,7 @@ class Instance:
         tokens: list[int],
         positions: list[int],
         sequences: list[int],
-        temperatures: list[float],
+        rules: list[TokenRule],
         random: list[float],
     ) -> list[int]: ...
     def reset(self) -> None: ...

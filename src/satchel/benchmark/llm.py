@@ -15,6 +15,7 @@ import numpy as np
 from satchel.benchmark.lookahead import LookaheadBench, measure_lookahead
 from satchel.benchmark.profile import profile_of, require_profile
 from satchel.errors import ConfigError
+from satchel.llm.sampling import SamplingOptions
 from satchel.llm.session import Session
 from satchel.machine import peak_rss
 from satchel.program.names import KV_METHOD
@@ -22,6 +23,7 @@ from satchel.runtime.program import Program
 
 Tell = Callable[[str], None]
 _CHAIN = 32  # tokens of a call of chips that choose them
+_GREEDY = SamplingOptions(temperature=0.0)
 
 
 @dataclass(frozen=True)
@@ -150,7 +152,7 @@ def _run(session: Session, prompt: list[int], new_tokens: int) -> Run:
     first = time.perf_counter()
     left = new_tokens - 1
     while left > 0 and session.chooses_tokens:  # as an answer that is alone is made there
-        chosen = session.chain(token, 0.0, [0.0] * min(left, _CHAIN))
+        chosen = session.chain(token, _GREEDY, [0.0] * min(left, _CHAIN))
         token, left = chosen[-1], left - len(chosen)
     for _ in range(left):
         token = int(session.feed([token]).argmax())

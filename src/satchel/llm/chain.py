@@ -29,11 +29,11 @@ class ChainDecoder(PlainDecoder):
         in the cache already."""
         session, started = self._session, time.perf_counter()
         count = max(1, min(self._count, limit, session.room))
-        temperature = self._sampler.options.temperature
-        numbers = self._sampler.random_numbers(count)
-        chosen = yield Draw(token, temperature, numbers)
+        sampler = self._sampler
+        numbers = sampler.random_numbers(count)
+        chosen = yield Draw(token, sampler.options, numbers, sampler.answer_from)
         tokens: list[int] = chosen.tolist()
-        self._sampler.spend_numbers(len(tokens))
+        sampler.spend_numbers(len(tokens))
         if min(tokens, default=-1) < 0:
             raise ExecutionError(
                 "The model gave logits that are not finite",
@@ -57,13 +57,12 @@ def decoder_for(
     """How the tokens of an answer are found; one that is not ``alone`` takes part in runs with
     others.
 
-    Penalties, a grammar and a share of the likeliest tokens need the logits on the host. A chip
-    that chooses tokens of any kind does so, unless guesses are asked for; the CPU chooses where
-    there are none.
+    A grammar and a record of the logits need them on the host. A chip that chooses tokens of any
+    kind does so, unless guesses are asked for; the CPU chooses the likeliest where there are none.
     """
     chip = session.instance
-    chooses = chip.chooses_by_chance or (chip.chooses_tokens and sampler.options.greedy)
-    chooses &= sampler.needs_logits_only and (alone or chip.chooses_together)
+    chooses = chip.chooses_by_chance or (chip.chooses_tokens and sampler.options.is_plain)
+    chooses &= not sampler.is_asked_for_each and (alone or chip.chooses_together)
     by_default = session.program.language_model.lookahead is not None
     guesses = lookahead == "on" or (lookahead is None and by_default)
     if chooses and chip.chooses_by_chance and not guesses:

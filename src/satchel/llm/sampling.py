@@ -58,6 +58,15 @@ class SamplingOptions:
     def greedy(self) -> bool:
         return self.temperature == 0
 
+    @property
+    def has_penalties(self) -> bool:
+        return self.repetition_penalty != 1 or bool(self.frequency_penalty or self.presence_penalty)
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether the likeliest token is taken, whatever the text has had."""
+        return self.greedy and not self.has_penalties and not self.logit_bias
+
     def changed(self, **given: Any) -> SamplingOptions:
         """These options with some others; None leaves one as it is.
 
@@ -86,6 +95,25 @@ class SamplingOptions:
         if self.logit_bias:
             parts.append(f"a bias for {len(self.logit_bias)} tokens")
         return ", ".join(parts)
+
+
+def token_rule(
+    options: SamplingOptions, text: Sequence[int] = (), answer_from: int = 0
+) -> _native.TokenRule:
+    """The options for whoever chooses tokens where the logits are; ``text`` is what penalties look
+    back on."""
+    return _native.TokenRule(
+        options.temperature,
+        min(options.top_k, _MOST_TOKENS),
+        options.top_p,
+        options.min_p,
+        options.repetition_penalty,
+        options.frequency_penalty,
+        options.presence_penalty,
+        list(options.logit_bias.items()),
+        list(text),
+        answer_from,
+    )
 
 
 def _check(name: str, value: object, good: Callable[[Any], bool], allowed: str) -> None:
@@ -207,13 +235,9 @@ class Sampler:
         return token
 
     @property
-    def needs_logits_only(self) -> bool:
-        """Whether a token is chosen by the logits and a random number alone, of all tokens."""
-        o = self.options
-        plain = o.repetition_penalty == 1 and not (o.frequency_penalty or o.presence_penalty)
-        whole = o.greedy or (o.top_k == 0 and o.top_p == 1 and o.min_p == 0)
-        asked = self.record is not None or self.guide is not None or bool(o.logit_bias)
-        return plain and whole and not asked
+    def is_asked_for_each(self) -> bool:
+        """Whether somebody must see the logits of each token, or has a say in which it is."""
+        return self.record is not None or self.guide is not None
 
     def random_numbers(self, count: int) -> list[float]:
         """The next random numbers; they come again until :meth:`spend_numbers`."""
@@ -240,8 +264,7 @@ class Sampler:
             )
         options = self.options
         logits = np.ascontiguousarray(logits, np.float32)
-        counts = options.frequency_penalty or options.presence_penalty
-        if (history and (options.repetition_penalty != 1 or counts)) or options.logit_bias:
+        if (history and options.has_penalties) or options.logit_bias:
             logits = logits.copy()  # it is the caller's
             self._native.penalize(logits, history, self.answer_from)
         return logits if self.guide is None else self.guide.masked(logits)

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from satchel.errors import ConfigError, ContextFullError, ExecutionError
 from satchel.llm.lookahead.costs import StepCosts
+from satchel.llm.sampling import SamplingOptions
 from satchel.llm.steps import (
     Draw,
     Feed,
@@ -348,12 +349,18 @@ class Session:
         """Whether :meth:`chain` can be asked."""
         return self.instance.chooses_tokens
 
-    def chain(self, token: int, temperature: float, random: Sequence[float]) -> list[int]:
+    def chain(
+        self,
+        token: int,
+        options: SamplingOptions,
+        random: Sequence[float],
+        answer_from: int = 0,
+    ) -> list[int]:
         """Append ``token`` and those that are chosen behind it, where the logits are.
 
         The tokens behind it, at most one for each random number; the last is not in the text yet.
         """
-        tokens: list[int] = self.answer(Draw(token, temperature, random)).tolist()
+        tokens: list[int] = self.answer(Draw(token, options, random, answer_from)).tolist()
         return tokens
 
     def complete(self, steps: Steps[T]) -> T:

@@ -15,8 +15,10 @@ from typing import Any, Protocol, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from satchel._native import TokenRule
 from satchel.errors import CacheFullError
 from satchel.graph.ops.attention import tree_depths
+from satchel.llm.sampling import SamplingOptions, token_rule
 from satchel.program.names import PAGE
 from satchel.runtime.program import Method
 
@@ -46,11 +48,14 @@ class Look:
 @dataclass(frozen=True)
 class Draw:
     """Append a token and those that the chip chooses behind it, by a random number each; the answer
-    are these, of which the last is not in the text yet. There may be fewer than numbers."""
+    are these, of which the last is not in the text yet. There may be fewer than numbers.
+
+    The answer that penalties count begins at the word ``answer_from`` of the text."""
 
     token: int
-    temperature: float
+    options: SamplingOptions
     random: Sequence[float]
+    answer_from: int = 0
 
     @property
     def tokens(self) -> Sequence[int]:
@@ -86,6 +91,9 @@ class Conversation(Protocol):
 
     @property
     def room(self) -> int: ...
+
+    @property
+    def words(self) -> Sequence[int]: ...
 
     def method_for(self, tokens: int, trees: bool = False, shows: bool = False) -> Method: ...
 
@@ -162,7 +170,7 @@ def run_draws(draws: Sequence[tuple[Conversation, Draw]]) -> list[Array]:
             [draw.token for _, draw in draws],
             [session.position for session, _ in draws],
             [session.sequence for session, _ in draws],
-            [draw.temperature for _, draw in draws],
+            [_rule_of(session, draw) for session, draw in draws],
             random,
         ),
         first,
@@ -172,6 +180,11 @@ def run_draws(draws: Sequence[tuple[Conversation, Draw]]) -> list[Array]:
         if own:
             session.tokens += [draw.token, *own[:-1]]
     return list(chosen)
+
+
+def _rule_of(session: Conversation, draw: Draw) -> TokenRule:
+    text = [*session.words, draw.token] if draw.options.has_penalties else []
+    return token_rule(draw.options, text, draw.answer_from)
 
 
 def run_with_room(method: Method, given: Sequence[Array], session: Conversation) -> list[Array]:

@@ -89,7 +89,7 @@ class Instance:
     other_bits_in_blocks = ""
     # Whether the likeliest tokens can be chosen where the logits are: see Method.run_chain.
     chooses_tokens = False
-    chooses_by_chance = False  # and such as are drawn
+    chooses_by_chance = False  # and such as are drawn, or chosen by what the text has had
     chooses_together = False  # and those of several sequences in one run
     # Whether something else computes what the chip would, so that its speed says nothing.
     emulated = False

@@ -51,22 +51,22 @@ class Method:
         tokens: Sequence[int],
         positions: Sequence[int],
         sequences: Sequence[int],
-        temperatures: Sequence[float],
+        rules: Sequence[_native.TokenRule],
         random: Sequence[Sequence[float]],
     ) -> list[list[int]]:
         """The tokens behind ``tokens``, of each sequence one in each run, chosen from the logits
         of the run before where they are.
 
-        Each run has a random number in [0, 1) for each sequence. There may be fewer runs than asked
-        for; none where whoever runs the method cannot choose, and -1 where logits had no meaning.
-        Without a temperature the likeliest are taken.
+        Each sequence has a rule, and in each run a random number in [0, 1). There may be fewer runs
+        than asked for; none where whoever runs the method cannot choose, and -1 where logits had no
+        meaning. Without a temperature the likeliest are taken.
         """
         chosen = self._instance.run_chain(
             self._number,
             list(tokens),
             list(positions),
             list(sequences),
-            list(temperatures),
+            list(rules),
             [number for run in random for number in run],
         )
         count = len(tokens)

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import satchel
+from satchel._native import TokenRule
 from satchel.errors import ExecutionError
 from satchel.llm.batch import Batch
 from satchel.llm.chain import ChainDecoder
@@ -18,6 +19,7 @@ from satchel.runtime.program import Method, Program
 from support.tiny_llm import write_tiny_llm
 
 PROMPT = [3, 14, 15, 9, 26, 5, 35, 8, 9, 7] * 24  # keys beyond it are in a second block of 256
+GREEDY = SamplingOptions(0.0)
 
 
 @pytest.fixture(scope="module")
@@ -65,16 +67,16 @@ def test_a_chain_gives_the_tokens_of_single_steps(
 def test_a_chain_ends_with_the_context(program: Path, device: dict[str, Any]) -> None:
     session = Session(Program(program, target="vulkan"))
     token = int(session.feed([*PROMPT, *PROMPT[:44]]).argmax())
-    chosen = session.chain(token, 0.0, [0.0] * 32)
+    chosen = session.chain(token, GREEDY, [0.0] * 32)
     assert len(chosen) == 6 and session.room == 0
     with pytest.raises(satchel.SatchelError, match="do not fit"):
-        session.chain(chosen[-1], 0.0, [0.0])
+        session.chain(chosen[-1], GREEDY, [0.0])
 
 
 def test_plain_steps_and_chains_take_turns(program: Path, device: dict[str, Any]) -> None:
     session = Session(Program(program, target="vulkan"))
     first = session.feed(PROMPT[:20])
-    chosen = session.chain(int(first.argmax()), 0.0, [0.0] * 3)
+    chosen = session.chain(int(first.argmax()), GREEDY, [0.0] * 3)
     after = session.feed(chosen[-1:])
     again = Session(session.program, instance=session.instance)
     again.feed(PROMPT[:20])
@@ -98,11 +100,11 @@ def test_a_text_is_the_cpus_and_ends_where_it_should(program: Path, device: dict
 def test_answers_that_share_runs_are_those_of_the_cpu(
     program: Path, device: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of several lengths, temperatures and seeds, beside one that the host has to choose for."""
+    """Of several lengths, temperatures and seeds, beside one whose logits the host is to see."""
     wanted: list[dict[str, Any]] = [
         {"temperature": 0.0, "max_new_tokens": 9},
         {"temperature": 0.7, "max_new_tokens": 31, "seed": 3},
-        {"temperature": 0.9, "max_new_tokens": 20, "seed": 4, "top_k": 5},
+        {"temperature": 0.9, "max_new_tokens": 20, "seed": 4, "logprobs": 1},
         {"temperature": 1.5, "max_new_tokens": 40, "seed": 5},
         {"temperature": 0.0, "max_new_tokens": 33},
     ]
@@ -137,14 +139,15 @@ def test_answers_that_share_runs_are_those_of_the_cpu(
 def test_chains_of_many_need_a_place_for_each(program: Path, device: dict[str, Any]) -> None:
     method = Program(program, target="vulkan").instance().method("prefill_forward")
     with pytest.raises(ExecutionError, match="for each token"):
-        method.run_chain([1, 2], [0], [0, 0], [0.0, 0.0], [[0.0, 0.0]])
+        method.run_chain([1, 2], [0], [0, 0], [TokenRule()] * 2, [[0.0, 0.0]])
 
 
 def test_what_the_host_must_choose_is_not_chained(program: Path, device: dict[str, Any]) -> None:
     llm = satchel.LLM(Program(program, target="vulkan"))
-    for options in ({"repetition_penalty": 1.2}, {"temperature": 0.5, "top_k": 4, "seed": 1}):
-        generation = llm.generate("hi there", max_new_tokens=3, **options).finish()
-        assert "chooses the tokens" not in str(generation.stats.lookahead.off_because)
+    chained = llm.generate("hi there", max_new_tokens=3, repetition_penalty=1.2)
+    assert "chooses the tokens" in str(chained.finish().stats.lookahead.off_because)
+    seen = llm.generate("hi there", max_new_tokens=3, logprobs=2)
+    assert "chooses the tokens" not in str(seen.finish().stats.lookahead.off_because)
 
 
 def test_logits_without_a_meaning_are_an_error(device: dict[str, Any], tmp_path: Path) -> None:

@@ -24,6 +24,7 @@ _WITH_FAULTS = """
 import ctypes, sys
 import numpy as np
 from satchel.errors import ExecutionError
+from satchel.llm.sampling import SamplingOptions
 from satchel.llm.session import Session
 from satchel.runtime.program import Program
 
@@ -40,7 +41,7 @@ def answer(target):
     session = Session(Program(sys.argv[1], target=target))
     logits = session.feed(PROMPT)
     if session.chooses_tokens:
-        return logits, session.chain(5, 0.0, [0.0] * 3)
+        return logits, session.chain(5, SamplingOptions(0.0), [0.0] * 3)
     tokens = [5]
     for _ in range(3):
         tokens.append(int(session.feed(tokens[-1:]).argmax()))
@@ -125,7 +126,7 @@ faults.make_turns_wait_in_vain(0)
 session = Session(Program(sys.argv[1], target="vulkan"))
 faults.make_turns_wait_in_vain(1)
 logits = session.feed(PROMPT)
-assert (logits == want[0]).all() and session.chain(5, 0.0, [0.0] * 3) == want[1]
+assert (logits == want[0]).all() and session.chain(5, SamplingOptions(0.0), [0.0] * 3) == want[1]
 taken = faults.turns()
 again = session.fork(len(PROMPT))
 assert again.chain(5, 0.0, [0.0] * 3) == want[1] and faults.turns() == taken

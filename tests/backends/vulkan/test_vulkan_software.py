@@ -40,8 +40,10 @@ import sys
 import numpy as np
 from satchel.benchmark.lookahead import decode
 from satchel.llm.lookahead.options import LookaheadSizes
+from satchel.llm.sampling import SamplingOptions
 from satchel.llm.session import Session
 from satchel.runtime.program import Program
+from satchel._native import TokenRule
 for path in sys.argv[1:]:
     program = Program(path, target="vulkan")
     if not program.is_language_model:
@@ -56,9 +58,11 @@ for path in sys.argv[1:]:
     instance = session.instance
     taken = instance.open_sequence()
     instance.write_sequence(taken, instance.read_sequence(session.sequence, 80))
-    assert len(session.chain(5, 0.7, [0.3, 0.6] * 5)) == 10
+    assert len(session.chain(5, SamplingOptions(0.7), [0.3, 0.6] * 5)) == 10
     both = [instance.open_sequence() for _ in range(2)]
-    instance.method("prefill_forward").run_chain([1, 2], [0, 0], both, [0.0, 0.7], [[0.5] * 2] * 2)
+    penalized = TokenRule(repetition_penalty=1.1, text=[2])
+    for rules in ([TokenRule(), TokenRule(0.7)], [TokenRule(0.7, 5, 0.9), penalized]):
+        instance.method("prefill_forward").run_chain([1, 2], [0, 0], both, rules, [[0.5] * 2] * 2)
     instance.reset()
     decode(Session(Program(path, target="vulkan")), [5, 6, 7] * 4, 30, "on", LookaheadSizes())
 assert "VkLayer_khronos_validation" in open("/proc/self/maps").read()
