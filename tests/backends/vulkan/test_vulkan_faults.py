@@ -129,7 +129,7 @@ logits = session.feed(PROMPT)
 assert (logits == want[0]).all() and session.chain(5, SamplingOptions(0.0), [0.0] * 3) == want[1]
 taken = faults.turns()
 again = session.fork(len(PROMPT))
-assert again.chain(5, 0.0, [0.0] * 3) == want[1] and faults.turns() == taken
+assert again.chain(5, SamplingOptions(0.0), [0.0] * 3) == want[1] and faults.turns() == taken
 print("done")
 """
 

@@ -16,6 +16,7 @@ import pytest
 
 import satchel
 from backends.vulkan.rows import ROWS, WITH_STATES
+from backends.vulkan.test_vulkan_choice import write_tied
 from models.model_rows import ROWS as MODELS
 from support.tiny_llm import write_tiny_llm
 from support.tiny_models import tiny_model, write_checkpoint
@@ -113,6 +114,12 @@ def test_a_sample_of_rows_is_watched(layers: None, device: dict[str, Any]) -> No
 
 def test_a_sample_of_rows_on_a_weak_device_is_watched(layers: None, weak: Path) -> None:
     check_rows("sample", {**driver(weak), **WAITING_WATCHED}, "SwiftShader")
+
+
+def test_a_weak_device_chooses_as_the_host(weak: Path, tmp_path: Path) -> None:
+    program = write_tied(tmp_path, 1100)
+    (line,) = run(["-m", "backends.vulkan.choices", str(program)], driver(weak)).splitlines()
+    assert line.startswith("SwiftShader")
 
 
 @pytest.mark.all_rows
