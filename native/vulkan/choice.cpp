@@ -12,6 +12,7 @@ namespace {
 
 constexpr uint64_t kBlock = 1024, kBlockBytes = 16;  // of shaders/sample.glsl
 constexpr size_t kFewPast = 1024;                    // words
+constexpr size_t kMostChosen = RunInputs::kMostRuns * Choice::kMostTokens;
 
 uint32_t bits(float number) { return std::bit_cast<uint32_t>(number); }
 size_t text_size(const TokenRule& rule) { return rule.has_penalties() ? rule.text.size() : 0; }
@@ -25,7 +26,8 @@ float reach_of(const TokenRule& rule) {
 
 Choice::Choice(const Device& device)
     : device_(device),
-      chosen_(device, RunInputs::kMostRuns * kMostTokens * sizeof(int32_t), Where::host) {}
+      chosen_(device, kMostChosen * sizeof(int32_t), Where::device),
+      shown_(device, kMostChosen * sizeof(int32_t), Where::host) {}
 
 bool Choice::prepare(const Chain& chain) {
   const auto any = [&](auto is) { return std::any_of(chain.rules.begin(), chain.rules.end(), is); };
@@ -90,7 +92,7 @@ void Choice::record(Recorder& recorder, const Place& logits, uint32_t count, con
                  groups = (vocabulary + kBlock - 1) / kBlock, all = groups * count;
   const View from = recorder.view(logits), how = recorder.view(words), to = recorder.view(tokens),
              blocks = recorder.view(at_least(blocks_, all * kBlockBytes)),
-             list = recorder.view({chosen_.handle(), 0, chosen_.size()});
+             list = recorder.view(chosen());
   // What a shader does not look at is anything.
   const auto of_each = [&](std::unique_ptr<Buffer>& buffer) {
     return leaves_out_ ? recorder.view(at_least(buffer, all * kBlock * sizeof(float))) : blocks;

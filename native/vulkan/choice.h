@@ -27,13 +27,17 @@ class Choice {
   // and behind those of the runs before in the list.
   void record(Recorder& recorder, const Place& logits, uint32_t count, const Place& words,
               const Place& tokens);
-  const uint8_t* chosen() const { return chosen_.data(); }  // the runs' tokens, in 32 bits
+  // The runs' tokens, in 32 bits: where later runs read them, and where the host does once they
+  // were copied there.
+  Place chosen() const { return {chosen_.handle(), 0, chosen_.size()}; }
+  Place shown() const { return {shown_.handle(), 0, shown_.size()}; }
+  const uint8_t* shown_bytes() const { return shown_.data(); }
 
  private:
   Place at_least(std::unique_ptr<Buffer>& buffer, uint64_t bytes) const;
 
   const Device& device_;
-  Buffer chosen_;
+  Buffer chosen_, shown_;
   bool has_past_ = false, leaves_out_ = false;
   std::vector<uint32_t> past_words_;
   std::unique_ptr<Buffer> past_;

@@ -133,10 +133,10 @@ class VulkanPart : public Part, private Work {
         for (int32_t& position : chain.positions) ++position;
         commands.insert(commands.end(), {inputs_.commands(run), commands_});
       }
-      commands.push_back(inputs_.end());
+      commands.push_back(inputs_.end(choice_->chosen(), choice_->shown()));
       executor_.device_.submit(commands, method_.method().name.c_str());
     } while (has_waited_in_vain());
-    const auto* chosen = reinterpret_cast<const int32_t*>(choice_->chosen());
+    const auto* chosen = reinterpret_cast<const int32_t*>(choice_->shown_bytes());
     return {chosen, chosen + runs * chain.tokens.size()};
   }
 

@@ -52,10 +52,11 @@ VkCommandBuffer RunInputs::commands(size_t run) {
   return feed.commands = feed.recorder->finish("inputs", false);
 }
 
-VkCommandBuffer RunInputs::end() {
+VkCommandBuffer RunInputs::end(const Place& made, const Place& shown) {
   if (end_.commands) return end_.commands;
   end_.recorder = std::make_unique<Recorder>(device_, pipelines_);
   end_.recorder->begin();
+  end_.recorder->copy(made, shown);
   return end_.commands = end_.recorder->finish("a chain");
 }
 

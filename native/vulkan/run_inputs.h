@@ -26,8 +26,9 @@ class RunInputs {
   void write(size_t run, size_t target, const uint8_t* bytes);
   // To be submitted before the run's own commands.
   VkCommandBuffer commands(size_t run);
-  // Behind the last run: what was written can be read by the host.
-  VkCommandBuffer end();
+  // Behind the last run: what the runs made is copied to where the host reads it. The places are
+  // the same each time.
+  VkCommandBuffer end(const Place& made, const Place& shown);
 
  private:
   struct Feed {

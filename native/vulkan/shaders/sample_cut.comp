@@ -1,5 +1,5 @@
-// The second step where some tokens are left out: those below a cut, which is looked for in the blocks'
-// logits, that lie in order there. What it takes is nearly the same for 40,000 logits and for 250,000.
+// The second step where some tokens are left out: those below a cut. The blocks' logits lie in order, so
+// that each trial of a cut reads a few of them, however many tokens lie above it.
 #version 450
 #extension GL_GOOGLE_include_directive : require
 layout(local_size_x = 256) in;
@@ -53,7 +53,7 @@ float mass_of_first(uint block, uint count) {
 float mass_of(uint block, Best best) {
   if (is_cut) return mass_of_first(block, above[block]) + float(within[block] - above[block]) * power_of_cut;
   const Block own = blocks[own_block(block)];
-  return own.sum * power(own.largest, best.number, inverse_temperature());
+  return own.sum * power(own.largest, best.number, inverse_temperature);
 }
 
 bool is_kept(float number, uint token) {
@@ -151,10 +151,10 @@ void keep_tied(uint wanted, uint all) {
 }
 
 void find_cut(Rule rule, Best best) {
-  const float temperature = 1.0 / inverse_temperature(), largest = best.number;
+  const float temperature = 1.0 / inverse_temperature, largest = best.number;
   float least = max(largest - FARTHEST * temperature, -3e38);
   for (uint i = first_block(); i < end_block(); ++i) {
-    scale[i] = power(blocks[own_block(i)].largest, largest, inverse_temperature());
+    scale[i] = power(blocks[own_block(i)].largest, largest, inverse_temperature);
     above[i] = 0;
     within[i] = BLOCK;
   }
@@ -167,7 +167,7 @@ void find_cut(Rule rule, Best best) {
     const float mass = rule.top_p * kept.mass;
     const Share certain = raise_cut(least, kept, largest, 0, mass);
     const uint tied = kept.count - certain.count;
-    power_of_cut = power(cut, largest, inverse_temperature());
+    power_of_cut = power(cut, largest, inverse_temperature);
     const float needed = power_of_cut > 0.0 ? ceil((mass - certain.mass) / power_of_cut) : float(tied);
     if (needed < float(tied)) keep_tied(uint(max(needed, 1.0)), tied);
   }
@@ -177,14 +177,15 @@ void find_cut(Rule rule, Best best) {
       above[i] = within[i] = count_from(i, cut, 0, within[i]);
     if (gl_LocalInvocationID.x == 0) first_tied = 0;
   }
-  power_of_cut = power(cut, largest, inverse_temperature());
+  power_of_cut = power(cut, largest, inverse_temperature);
   barrier();
 }
 
 void main() {
+  read_temperature();
   const Best best = best_of_blocks();
   uint token = best.token;
-  if (inverse_temperature() > 0.0 && has_meaning(best.number)) {
+  if (inverse_temperature > 0.0 && has_meaning(best.number)) {
     const uint rule_first = c.choice_first + 1 + 2 * gl_NumWorkGroups.x + RULE * gl_WorkGroupID.x;
     const Rule rule = READ_RULE(rule_first);
     is_cut = cuts(rule);

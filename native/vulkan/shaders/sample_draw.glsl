@@ -12,6 +12,12 @@ layout(push_constant) uniform Constants {
   uint count, logits_first, choice_first, tokens_first, chosen_first;
 } c;
 
+float inverse_temperature;  // 0: the likeliest
+
+void read_temperature() {
+  inverse_temperature = uintBitsToFloat(choice[c.choice_first + 2 + gl_WorkGroupID.x * 2]);
+}
+
 float mass_of(uint block, Best best);
 bool is_kept(float number, uint token);
 
@@ -20,7 +26,6 @@ shared float before;  // what lies before it, of the sum
 
 uint block_count() { return (c.count + BLOCK - 1) / BLOCK; }
 uint own_block(uint block) { return gl_WorkGroupID.x * block_count() + block; }
-float inverse_temperature() { return uintBitsToFloat(choice[c.choice_first + 2 + gl_WorkGroupID.x * 2]); }
 
 // The blocks of a thread lie behind one another.
 uint blocks_of_thread() { return (block_count() + 255) / 256; }
@@ -69,7 +74,7 @@ uint drawn_token(Best best) {
   float part[OWN], all = 0.0;
   for (uint i = 0; i < OWN; ++i) {
     const float number = own_logit(first + i);
-    part[i] = is_kept(number, first + i) ? power(number, best.number, inverse_temperature()) : 0.0;
+    part[i] = is_kept(number, first + i) ? power(number, best.number, inverse_temperature) : 0.0;
     all += part[i];
   }
   const vec2 in_block = running_sum(all);

@@ -22,6 +22,7 @@ from satchel.units import megabytes
 _PAGE_ROWS = 64  # of the caches
 # What of a device's memory the caches may take, beside weights and arena.
 _CACHE_SHARE = 0.5
+_MOST_LOGITS = 512 * 1024  # of which the device chooses a token
 # What weights may take where not all of them fit.
 _WEIGHT_SHARE = 0.45
 
@@ -121,12 +122,16 @@ class VulkanInstance(Instance):
             runs = [part.executor for part in self.parts if part.method == method]
             return len(runs) == 1 and runs[0] != "cpu"
 
-        self.chooses_by_chance = is_whole(KV_METHOD)
+        self.chooses_by_chance = is_whole(KV_METHOD) and self._vocabulary <= _MOST_LOGITS
         self.chooses_tokens |= self.chooses_by_chance
         self.chooses_together = self.chooses_by_chance and is_whole(PREFILL_METHOD)
         if "cooperative matrices" in device["features"]:
             self.other_bits_in_blocks = "the GPU multiplies long blocks by cooperative matrices"
         return self
+
+    @property
+    def _vocabulary(self) -> int:
+        return int(self.method(KV_METHOD).info["outputs"][0]["shape"][-1])
 
     @property
     def device_memory(self) -> int:
