@@ -33,8 +33,10 @@ class ChainDecoder(PlainDecoder):
         numbers = sampler.random_numbers(count)
         chosen = yield Draw(token, sampler.options, numbers, sampler.answer_from)
         tokens: list[int] = chosen.tolist()
+        if not tokens:  # while shaders are timed, say, it chooses none
+            return (yield from super().next(token, limit))
         sampler.spend_numbers(len(tokens))
-        if min(tokens, default=-1) < 0:
+        if min(tokens) < 0:
             raise ExecutionError(
                 "The model gave logits that are not finite",
                 "Its weights or recipe are broken: try `satchel verify`, or export with fp32",

@@ -150,6 +150,20 @@ def test_what_the_host_must_choose_is_not_chained(program: Path, device: dict[st
     assert "chooses the tokens" not in str(seen.finish().stats.lookahead.off_because)
 
 
+def test_while_shaders_are_timed_the_host_chooses(
+    program: Path,
+    device: dict[str, Any],
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    llm = satchel.LLM(Program(program, target="vulkan"))
+    alone = llm.generate("hi there", max_new_tokens=5, repetition_penalty=1.2).finish()
+    monkeypatch.setenv("SATCHEL_VULKAN_TIMES", "1")
+    timed = llm.generate("hi there", max_new_tokens=5, repetition_penalty=1.2).finish()
+    assert timed.tokens == alone.tokens
+    assert "kv_forward" in capfd.readouterr().err
+
+
 def test_logits_without_a_meaning_are_an_error(device: dict[str, Any], tmp_path: Path) -> None:
     from safetensors.numpy import load_file, save_file
 
