@@ -8,10 +8,11 @@
     python benchmarks/vulkan_speed.py llama.satchel --peer PYTHON --gguf /tmp/gguf/model.gguf
 
 PYTHON is an environment with a llama-cpp-python whose llama.cpp was built for the GPU. Tokens are
-random; every step brings its logits to the host, but for "chosen there": the likeliest tokens are
-taken on the device, as answers are made. Numbers are tokens a second, medians of rounds that
-the two do in turns. Before them, how long the program takes to its first token, with and without
-pipelines of an earlier run, and what of the device's memory is in use (where nvidia-smi tells).
+random; every step brings its logits to the host, but for "chosen there": tokens are chosen on the
+device, as answers are made, the likeliest or in the other ways that are named. Numbers are tokens a
+second, medians of rounds that the two do in turns. Before them, how long the program takes to its
+first token, with and without pipelines of an earlier run, and what of the device's memory is in use
+(where nvidia-smi tells).
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from pathlib import Path
 
 import numpy as np
 
-from satchel import _native
+from satchel.llm.sampling import SamplingOptions, token_rule
 from satchel.runtime.program import Instance, Program
 
 PROMPTS = (256, 2048)
@@ -37,6 +38,14 @@ DECODED = 128
 TOGETHER = (1, 2, 4, 8, 16, 32)
 CHAIN = 32  # tokens of a submission
 CHOSEN = " chosen there"
+WAYS = {
+    CHOSEN: SamplingOptions(0.0),
+    f"{CHOSEN}, temperature": SamplingOptions(0.8, top_k=0, top_p=1.0),
+    f"{CHOSEN}, penalty": SamplingOptions(0.0, repetition_penalty=1.05),
+    f"{CHOSEN}, top-k 50": SamplingOptions(1.0, top_k=50, top_p=1.0),
+    f"{CHOSEN}, top-p 0.9": SamplingOptions(0.8, top_k=0, top_p=0.9),
+    f"{CHOSEN}, all of them": SamplingOptions(0.8, 40, 0.95, 0.05, 1.1),
+}
 
 
 class Steps:
@@ -94,11 +103,12 @@ class Steps:
 
         return self.with_sequences(together, run)
 
-    def chosen_rate(self, together: int, steps: int) -> float:
+    def chosen_rate(self, together: int, steps: int, how: SamplingOptions) -> float:
         def run(sequences: list[int]) -> float:
             method = self.instance.method("kv_forward" if together == 1 else "prefill_forward")
-            position, numbers = 4, [[0.0] * together] * CHAIN
-            rules = [_native.TokenRule()] * together
+            position, numbers = 4, [[0.5] * together] * CHAIN
+            text = self.tokens.tolist() if how.has_penalties else []
+            rules = [token_rule(how, text)] * together
             self.decode(sequences, 0, position)
 
             def chain(tokens: list[int]) -> list[list[int]]:
@@ -120,8 +130,10 @@ class Steps:
         for together in TOGETHER:
             steps = DECODED if together == 1 else 32
             name = f"decode of {together}"
-            if self.instance.chooses_tokens if together == 1 else self.instance.chooses_together:
-                rates[name + CHOSEN] = self.chosen_rate(together, DECODED)
+            chip = self.instance
+            if chip.chooses_by_chance if together == 1 else chip.chooses_together:
+                for way, how in WAYS.items():
+                    rates[name + way] = self.chosen_rate(together, DECODED, how)
             rates[name] = self.decode_rate(together, steps)
         return rates
 
@@ -187,11 +199,11 @@ def main() -> None:
             theirs.append(json.loads(subprocess.check_output(command, text=True)))
     peer = medians(theirs) if theirs else {}
     for name, rate in medians(ours).items():
-        theirs_too = peer.get(name.removesuffix(CHOSEN))
+        theirs_too = peer.get(name.partition(CHOSEN)[0])
         beside = (
             f"   llama.cpp {theirs_too:8.0f}   {rate / theirs_too:5.2f} x" if theirs_too else ""
         )
-        print(f"{name:26} {rate:8.0f} tok/s{beside}")
+        print(f"{name:40} {rate:8.0f} tok/s{beside}")
 
 
 if __name__ == "__main__":
