@@ -24,7 +24,6 @@ struct TokenRule {
   bool has_penalties() const {
     return repetition_penalty != 1 || frequency_penalty != 0 || presence_penalty != 0;
   }
-  // Whether what is chosen depends on the logits alone, or on them and the random number.
   bool changes_logits() const { return has_penalties() || !bias.empty(); }
   bool leaves_out() const { return temperature > 0 && (top_k > 0 || top_p < 1 || min_p > 0); }
 };
