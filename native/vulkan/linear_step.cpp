@@ -7,9 +7,10 @@ namespace satchel::vulkan {
 namespace {
 
 constexpr int64_t kChunk = 32;           // columns that a thread has at once
+constexpr int64_t kChunksTogether = 64;  // of the workgroups of linear_bytes.glsl
 constexpr int64_t kMostRounded = 16384;  // bytes of a row that a workgroup rounds itself
 constexpr int64_t kMostTogether = 4;     // tokens of a workgroup of linear_few.comp
-constexpr int64_t kMostFew = 8;          // tokens, where there are cooperative matrices for more
+constexpr int64_t kMostFew = 8;          // tokens, of which linear_few.comp is for
 constexpr int64_t kManyGroups = 128;     // workgroups that keep a large device busy
 constexpr int64_t kCores = 132;          // of a large device
 constexpr uint32_t kTilesAtOnce = 2 * kCores;
@@ -97,9 +98,10 @@ class LinearStep : public Step {
   // Bytes of a code; the largest code is what the CPU's is.
   uint32_t digits() const { return word(first().params.integer[0]); }
   uint32_t largest() const { return digits() == 2 ? kLargest16 : 127; }
-  // gemm_bytes.comp has no place for what is added to all weights of a group.
+  bool uses_blocks() const { return tokens() > kMostFew; }
+  // Otherwise blocks are gemm_dot.comp's: gemm_bytes.comp has no place for what is added to all
+  // weights of a group.
   bool uses_matrices() const { return has_matrices_ && !weight_of(first()).group_offsets(); }
-  bool uses_blocks() const { return tokens() > kMostFew && uses_matrices(); }
   int64_t all_rows() const {
     int64_t rows = 0;
     for (const NodeCall* linear : nodes_.linears) rows += weight_of(*linear).shape[0];
@@ -200,7 +202,9 @@ class LinearStep : public Step {
     std::vector<const Tensor*> results;
     for (const NodeCall* linear : nodes_.linears)
       results.push_back(nodes_.sum ? nodes_.sum->output : linear->output);
-    const Blocks size = blocks();
+    const bool by_matrices = uses_matrices();
+    const Blocks size = by_matrices ? blocks() : dot_blocks();
+    const char* shader = by_matrices ? "gemm_bytes" : "gemm_dot";
     const uint32_t split = word(splits());
     const View w = work.recorder.view(weights_), y = seen(results, work);
     const View residual = nodes_.sum ? work.view(*nodes_.residual) : x;
@@ -211,13 +215,14 @@ class LinearStep : public Step {
            residual.first, UINT32_MAX,     UINT32_MAX,  {}};
     const uint32_t count =
         fill_matrices(work, y, results, size.rows, push.matrices, push.blocks_0, push.blocks_1);
-    const Constants constants{encoding(),     static_cast<uint32_t>(first().params.activation),
-                              size.tokens,    size.rows,
-                              first().has(2), nodes_.sum != nullptr && split == 1,
-                              digits(),       size.threads,
-                              size.parts,     size.columns,
-                              group(),        has_multiples_ && digits() == 1,
-                              split};
+    const Constants constants{
+        encoding(),     static_cast<uint32_t>(first().params.activation),
+        size.tokens,    size.rows,
+        first().has(2), nodes_.sum != nullptr && split == 1,
+        digits(),       size.threads,
+        size.parts,     size.columns,
+        group(),        by_matrices ? has_multiples_ && digits() == 1 : is_long(),
+        split};
     if (split > 1) {
       const Place room = work.scratch(scratch_bytes());
       const View parts =
@@ -228,13 +233,13 @@ class LinearStep : public Step {
       add_parts(work, parts, residual, y, split);
       return;
     }
-    work.recorder.dispatch("gemm_bytes", constants, {w, x, aux, residual, written(y)}, push,
+    work.recorder.dispatch(shader, constants, {w, x, aux, residual, written(y)}, push,
                            {count, (push.tokens + size.tokens - 1) / size.tokens});
     if (nodes_.product) record_node(*nodes_.product, work);
   }
 
-  // Tokens and rows of a workgroup of gemm_bytes.comp: large ones read less,
-  // small ones are more.
+  // Tokens and rows of a workgroup of gemm_bytes.comp or gemm_dot.comp: large ones read less, small
+  // ones are more.
   struct Blocks {
     uint32_t tokens, rows, threads, parts, columns;
   };
@@ -253,7 +258,7 @@ class LinearStep : public Step {
   int64_t splits() const {
     const bool is_plain = nodes_.linears.size() == 1 && !nodes_.product && !first().has(2) &&
                           first().params.activation == Activation::none;
-    if (!is_plain || tokens() > 64 || small_blocks() >= kManyGroups) return 1;
+    if (!uses_matrices() || !is_plain || tokens() > 64 || small_blocks() >= kManyGroups) return 1;
     return std::clamp<int64_t>(cols() / kSplitColumns, 1, 4);
   }
   int64_t small_blocks() const { return (all_rows() + 31) / 32; }
@@ -284,6 +289,17 @@ class LinearStep : public Step {
     if (tokens() > 64 && groups(64) > kManyGroups) return {64, 64, 256, 1, 128};
     return {64, 32, 256, 2, 128};
   }
+
+  // Threads have four tokens and four rows each, so that a word from shared memory is multiplied
+  // four times, and two steps' words and sums are few enough for registers.
+  Blocks dot_blocks() const {
+    if (tokens() <= 16) return {16, 64, 64, 1, 64};
+    const int64_t large = (tokens() + 63) / 64 * ((all_rows() + 63) / 64);
+    if (tokens() <= 32 || large < kManyGroups / 2) return {32, 64, 128, 1, 64};
+    return {64, 64, 256, 1, 64};
+  }
+  // Whether linear_few.comp's threads have more than a chunk each: sums are then added up likewise.
+  bool is_long() const { return cols() > kChunksTogether * kChunk; }
 
   // Returns how many tiles or blocks of `height` rows there are, and fills in where the second and
   // the third matrix begin.

@@ -66,6 +66,7 @@ NEEDED = {
     "attention_one": SUMS,
     "attention_one_in_turn": SUMS,
     "quantize_packed": SUMS,
+    "gemm_dot": BYTES,
     "linear_few": BYTES,
     "linear_one": BYTES,
     "linear_one_in_turn": BYTES,

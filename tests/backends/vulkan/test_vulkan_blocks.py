@@ -1,0 +1,101 @@
+"""Layers of blocks of tokens: all encodings that are multiplied in bytes, sizes around those of
+blocks, what is done together with a layer, and the bits of a token alone."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from backends.vulkan.rows import on_device
+from satchel.encodings.encoding import Encoding
+from satchel.graph.builder import GraphBuilder
+from satchel.graph.ir import Sym
+from satchel.runtime.program import Program
+from support.arrays import integers, normal
+from support.programs import stored_values, write_program
+
+MOST = 150
+# Rows of matrices of one input, which are done together; of a gate and what it lets through, and of
+# a layer whose result is added to what was there.
+ROWS = {"q": 83, "k": 16, "v": 130, "gate": 70, "up": 70, "down": 37}
+FORMS = [
+    ("int8", "matrix_q4", 32, 2080),
+    ("int8", "matrix_q4", 128, 3072),
+    ("int16", "matrix_q4", 256, 256),
+    ("int8", "matrix_q4_steps", 32, 1120),
+    ("int16", "matrix_q4_steps", 128, 4480),
+    ("int8", "matrix_q8", 32, 96),
+    ("int16", "matrix_q8", 64, 2112),
+    ("int8", "matrix_lpbq4", 64, 192),
+    ("int16", "matrix_lpbq4", 32, 32),
+    ("int8", "matrix_q4_min", 32, 2176),
+    ("int16", "matrix_q4_offset", 64, 320),
+    ("int8", "matrix_q8_offset", 256, 2304),
+]
+
+
+def written(folder: Path, activations: str, kind: Encoding, cols: int) -> tuple[Path, Any]:
+    """A program with its weights' numbers, and biases of the first three layers."""
+    weights = {name: normal(rows, cols, seed=name) for name, rows in ROWS.items()}
+    biases = {f"{name}_bias": normal(ROWS[name], seed=name) for name in "qkv"}
+    b = GraphBuilder("forward")
+    size = Sym("S", MOST)
+    x, z = b.input("x", (size, cols)), b.input("z", (size, ROWS["down"]))
+
+    def linear(x: Any, name: str, **attrs: Any) -> Any:
+        weight = b.weight(name, weights[name].shape, "linear")
+        bias = f"{name}_bias"
+        given = [b.weight(bias, biases[bias].shape, "vector")] if bias in biases else []
+        return b.node("linear", x, weight, *given, activations=activations, **attrs)
+
+    for name in "qkv":
+        b.output(linear(x, name, activation="relu"), name)
+    other = b.neg(x)
+    b.output(b.silu_mul(linear(other, "gate"), linear(other, "up")), "product")
+    b.output(b.add(linear(b.abs(x), "down"), z), "sum")
+    kinds = {**dict.fromkeys(weights, kind), **dict.fromkeys(biases, Encoding("f32"))}
+    path = write_program(folder / "p.satchel", [b.finish()], {**weights, **biases}, kinds)
+    stored = {name: stored_values(w, kind).astype(np.float64) for name, w in weights.items()}
+    return path, (stored, biases)
+
+
+def expected(x: NDArray[Any], z: NDArray[Any], stored: Any, biases: Any) -> list[NDArray[Any]]:
+    inputs = {"gate": -x, "up": -x, "down": np.abs(x)}
+    of = {name: inputs.get(name, x).astype(np.float64) @ w.T for name, w in stored.items()}
+    found = [np.maximum(of[name] + biases[f"{name}_bias"], 0) for name in "qkv"]
+    with np.errstate(over="ignore"):
+        gate = of["gate"] / (1 + np.exp(-of["gate"]))
+    return [*found, gate * of["up"], of["down"] + z]
+
+
+@pytest.mark.parametrize(("activations", "name", "group", "cols"), FORMS)
+def test_blocks_have_the_numbers_and_the_bits_of_single_tokens(
+    activations: str, name: str, group: int, cols: int, device: dict[str, Any], tmp_path: Path
+) -> None:
+    kind = Encoding(name, group)
+    path, weights = written(tmp_path, activations, kind, cols)
+    instance = on_device(Program(path))
+    assert {part.executor for part in instance.parts} == {"vulkan"}, instance.refusals
+    # Whole numbers, which rounding leaves as they are.
+    most = 127 if activations == "int8" else 32512
+    codes = integers(MOST, cols, below=2 * most + 1, seed="x").astype(np.float32) - most
+    codes[:, 7] = most
+    x, z = codes / (128 if most == 127 else 32768), normal(MOST, ROWS["down"], seed="z")
+    forward = instance.method("forward")
+    want = expected(x, z, *weights)
+    alone = [forward.run(x[i : i + 1], z[i : i + 1]) for i in range(20)]
+    for tokens in (MOST, 64, 33, 20, 16, 9, 8, 3):
+        for at, (got, right) in enumerate(
+            zip(forward.run(x[:tokens], z[:tokens]), want, strict=True)
+        ):
+            np.testing.assert_allclose(
+                got, right[:tokens], rtol=0, atol=2e-5 * np.abs(right).max(), err_msg=str(at)
+            )
+            if "cooperative matrices" in device["features"]:
+                continue
+            for i in range(min(tokens, len(alone))):
+                np.testing.assert_array_equal(got[i], alone[i][at][0], err_msg=f"{tokens} {at}")
