@@ -12,22 +12,47 @@ uint32_t word_in(const Place& place, const View& view) {
   return word(static_cast<int64_t>(place.offset - view.offset) / 4);
 }
 
-constexpr uint64_t kFewHeads = 1024;  // of all tokens: with more no device is idle
-constexpr int64_t kManyTokens = 64;   // from which on cooperative matrices are used
+constexpr uint64_t kFewHeads = 1024;     // of all tokens: with more no device is idle
+constexpr int64_t kManyTokens = 64;      // from which on several share what is read of a cache
+constexpr uint32_t kMostShared = 32768;  // bytes of a workgroup
 
-// Whether it can be done by cooperative matrices: tokens of one sequence, and a cache of halves.
+// Many tokens that follow each other in one sequence.
+bool is_long_line(const NodeCall& call, Work& work) {
+  const HostTables::Entry& entry = *work.tables.find(kKeysToSee, key_of(call, 3, call.in(1)));
+  return call.in(0).shape[0] >= kManyTokens && (entry.shape & kOneLine);
+}
+
+// Whether it can be done by cooperative matrices: a cache of halves.
 bool can_use_matrices(const NodeCall& call, Work& work) {
   const Tensor &q = call.in(0), &k = call.in(1);
-  const HostTables::Entry& entry = *work.tables.find(kKeysToSee, key_of(call, 3, k));
-  return work.device.features.cooperative_matrix && q.shape[0] >= kManyTokens &&
-         (entry.shape & kOneLine) && k.dtype == DType::f16 && k.paged && q.shape[2] % 16 == 0 &&
-         q.shape[2] <= 128;
+  return work.device.features.cooperative_matrix && is_long_line(call, work) &&
+         k.dtype == DType::f16 && k.paged && q.shape[2] % 16 == 0 && q.shape[2] <= 128;
+}
+
+// Tokens of a workgroup of attention_tile.comp, and keys that it has at a time.
+struct Tile {
+  uint32_t tokens = 0, keys = 0;
+};
+
+// As many keys as shared memory has room for; none, where it cannot be done so.
+Tile tile_of(const NodeCall& call, Work& work) {
+  const Tensor &q = call.in(0), &k = call.in(1);
+  if (!is_long_line(call, work) || q.shape[2] % 8 != 0) return {};
+  const uint32_t most =
+      std::min(work.device.properties.limits.maxComputeSharedMemorySize, kMostShared);
+  const uint32_t quads = word(q.shape[2]) / 4, tokens = quads <= 32 ? 32 : 16;
+  const uint32_t row = (k.dtype == DType::f16 ? quads : 2 * quads) + 1;  // of 8 bytes
+  for (uint32_t keys = kKeyBlock; keys >= 8; keys /= 2) {
+    const uint32_t vectors = tokens * (quads + 1) + keys * (tokens / 4 + 1) + 128;
+    if (16 * vectors + 8 * keys * row <= most) return {tokens, keys};
+  }
+  return {};
 }
 
 // In how many parts the keys are looked at, by workgroups of their own: each has a block of them,
 // where there are few heads and many keys; else 1.
 uint32_t splits_of(const NodeCall& call, Work& work) {
-  if (can_use_matrices(call, work)) return 1;
+  if (can_use_matrices(call, work) || tile_of(call, work).keys > 0) return 1;
   const HostTables::Entry& entry = *work.tables.find(kKeysToSee, key_of(call, 3, call.in(1)));
   const uint64_t heads = static_cast<uint64_t>(call.in(0).shape[0] * call.in(0).shape[1]);
   const uint64_t blocks = entry.shape % kOneLine;
@@ -196,7 +221,8 @@ uint64_t attention_scratch(const NodeCall& call, Work& work) {
 void record_attention(const NodeCall& call, Work& work) {
   const Tensor &q = call.in(0), &k = call.in(1), &v = call.in(2);
   const HostTables::Entry& entry = *work.tables.find(kKeysToSee, key_of(call, 3, k));
-  const bool in_blocks = can_use_matrices(call, work);
+  const bool by_matrices = can_use_matrices(call, work);
+  const Tile tile = by_matrices ? Tile{} : tile_of(call, work);
   const uint32_t splits = splits_of(call, work);
   const View from = work.view(q), keys = work.view(k), values = work.view(v);
   const View step = work.recorder.view(work.tables.place(entry)), y = work.view(*call.output);
@@ -208,7 +234,7 @@ void record_attention(const NodeCall& call, Work& work) {
     float scale, softcap;
   } push{word(q.shape[1]),
          word(q.shape[1] / k.shape[0]),
-         in_blocks ? word(q.shape[0]) : splits,
+         by_matrices || tile.keys > 0 ? word(q.shape[0]) : splits,
          rows.head_rows,
          rows.block_rows,
          window_of(call),
@@ -222,7 +248,14 @@ void record_attention(const NodeCall& call, Work& work) {
   const bool wide = rows.words % 4 == 0 && keys.first % 4 == 0;
   const Constants constants{kind_of(k), call.params.number[1] > 0, word(q.shape[2]), splits > 1,
                             wide};
-  if (in_blocks) {
+  if (tile.keys > 0) {
+    const Constants sizes{kind_of(k), call.params.number[1] > 0,    word(q.shape[2]), tile.tokens,
+                          tile.keys,  wide && values.first % 4 == 0};
+    work.recorder.dispatch("attention_tile", sizes, {from, keys, values, step, written(to)}, push,
+                           {push.heads, (word(q.shape[0]) + tile.tokens - 1) / tile.tokens});
+    return;
+  }
+  if (by_matrices) {
     constexpr uint32_t tokens = 64;  // of a workgroup
     work.recorder.dispatch("attention_block", constants, {from, keys, values, step, written(to)},
                            push, {push.heads, (word(q.shape[0]) + tokens - 1) / tokens});

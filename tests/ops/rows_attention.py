@@ -169,6 +169,13 @@ def _attention_rows() -> list[OpCase]:
         (7, 4, 2, 16, 3, 20, 0, 2.5),
         (7, 4, 2, 16, 30, 64, 5, 30.0),
         (1, 8, 1, 256, 40, 64, 0, 50.0),
+        # Blocks of a prompt.
+        (70, 4, 2, 64, 30, 128, 0, 0.0),
+        (100, 2, 1, 80, 67, 170, 50, 0.0),
+        (64, 4, 2, 128, 0, 64, 0, 0.0),
+        (65, 2, 2, 8, 200, 300, 5, 5.0),
+        (90, 2, 1, 256, 10, 101, 0, 30.0),
+        (130, 2, 1, 40, 300, 430, 129, 0.0),
     )
     for queries, heads, kv_heads, dim, at, capacity, window, softcap in variations:
         for dtype in ("float32", "float16", "uint8"):

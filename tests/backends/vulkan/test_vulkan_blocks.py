@@ -1,5 +1,5 @@
-"""Layers of blocks of tokens: all encodings that are multiplied in bytes, sizes around those of
-blocks, what is done together with a layer, and the bits of a token alone."""
+"""Blocks of tokens. Layers: all encodings that are multiplied in bytes, sizes around those of
+blocks, what is done together with a layer, and the bits of a token alone; and attention."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from backends.vulkan.rows import on_device
 from satchel.encodings.encoding import Encoding
 from satchel.graph.builder import GraphBuilder
-from satchel.graph.ir import Sym
+from satchel.graph.ir import DType, Sym
 from satchel.runtime.program import Program
 from support.arrays import integers, normal
 from support.programs import stored_values, write_program
@@ -99,3 +99,33 @@ def test_blocks_have_the_numbers_and_the_bits_of_single_tokens(
                 continue
             for i in range(min(tokens, len(alone))):
                 np.testing.assert_array_equal(got[i], alone[i][at][0], err_msg=f"{tokens} {at}")
+
+
+@pytest.mark.parametrize("window", [0, 70])
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+def test_attention_of_long_steps_is_the_same_wherever_they_begin(
+    dtype: str, window: int, device: dict[str, Any], tmp_path: Path
+) -> None:
+    """A prompt's whole pages are read in steps of any number of pages."""
+    kv_heads, rows, dim, first = 1, 300, 64, 50
+    b = GraphBuilder("forward")
+    size = Sym("S", 192)
+    q = b.input("q", (size, 2, dim))
+    kind = DType.f16 if dtype == "float16" else DType.f32
+    k, v = (b.input(name, (kv_heads, rows, dim), kind) for name in "kv")
+    where = [b.input(name, (size,), DType.i32) for name in ("sequence", "position")]
+    b.output(b.node("attention", q, k, v, *where, scale=0.2, window=window, softcap=0.0), "y")
+    instance = on_device(Program(write_program(tmp_path / "p.satchel", [b.finish()])))
+    assert {part.executor for part in instance.parts} == {"vulkan"}, instance.refusals
+    queries = normal(192, 2, dim)
+    caches = [normal(kv_heads, rows, dim, seed=name).astype(dtype) for name in "kv"]
+
+    def run(begin: int, end: int) -> NDArray[Any]:
+        positions = np.arange(first + begin, first + end, dtype=np.int32)
+        given = queries[begin:end], *caches, np.zeros(end - begin, np.int32), positions
+        return instance.method("forward").run(*given)[0]
+
+    whole, short = run(0, 192), np.concatenate([run(at, at + 48) for at in range(0, 192, 48)])
+    np.testing.assert_allclose(whole, short, rtol=0, atol=1e-5)
+    for begin, end in ((0, 64), (64, 192), (100, 170), (7, 190)):
+        np.testing.assert_array_equal(run(begin, end), whole[begin:end])

@@ -18,6 +18,7 @@ from satchel.errors import ExecutionError
 from satchel.llm.lookahead.options import LookaheadSizes
 from satchel.llm.session import Session
 from satchel.models import architectures
+from satchel.program.names import SHORT_STEP
 from satchel.runtime.program import Instance, Program
 from support.compare import relative_difference
 from support.tiny_llm import write_tiny_llm
@@ -107,6 +108,23 @@ def test_sequences_forks_and_rewinds(recipe: str, device: dict[str, Any], tmp_pa
     alone = Session(instances[1].program, instance=instances[1])
     alone.feed(TEXT[:70])
     np.testing.assert_array_equal(alone.feed(TEXT[:3]), got[1])
+
+
+@pytest.mark.parametrize("recipe", ["fp16", "16a4w", "8da4w"])
+def test_a_token_has_the_same_bits_alone_and_in_a_step_that_is_not_long(
+    recipe: str, device: dict[str, Any], tmp_path: Path
+) -> None:
+    program = Program(export_tiny(tmp_path, recipe), target="vulkan")
+    instance = program.instance()
+    if not instance.same_bits_in_blocks:
+        pytest.skip("cooperative matrices add up in another order")
+    prefill, kv = (instance.method(name) for name in ("prefill_forward", "kv_forward"))
+    positions = np.arange(SHORT_STEP)
+    in_step, alone = (np.full(SHORT_STEP, instance.open_sequence()) for _ in range(2))
+    together = prefill.run(TEXT[:SHORT_STEP], positions, positions, in_step)[0]
+    for at, token in enumerate(TEXT[:SHORT_STEP]):
+        logits = kv.run([token], [at], alone[:1])[0]
+        np.testing.assert_array_equal(np.ravel(logits), together[at], err_msg=str(at))
 
 
 def test_caches_move_between_devices(program: Path, device: dict[str, Any]) -> None:
