@@ -29,6 +29,7 @@ layout(binding = 1) readonly buffer X { uvec4 x[]; };  // [tokens][DIGITS][cols]
 layout(binding = 2) readonly buffer Scales { float x_scales[]; };
 layout(binding = 3) readonly buffer Residual { float residual[]; };
 layout(binding = 4) writeonly buffer Y { float y[]; };
+layout(binding = 4) writeonly buffer Y4 { vec4 y4[]; };
 
 struct Matrix {
   uint codes, scales, second, bias, y, rows;
@@ -193,16 +194,25 @@ void main() {
       }
     }
   }
+  const bool is_aligned = (m.rows | m.y) % 4 == 0;
   [[unroll]] for (uint t = 0; t < TOKENS; ++t) {
-    const uint token = first_token + own_token + t * DOWN;
-    const vec4 sum = of_all[t] + of_four[t];
-    if (token >= c.tokens) continue;
+    const uint token = first_token + own_token + t * DOWN, row = first_row + own_quad * 4;
+    const uint at = token * m.rows + row;
+    if (token >= c.tokens || row >= m.rows) continue;
+    const vec4 sums = of_all[t] + of_four[t];
+    vec4 results;
     [[unroll]] for (uint r = 0; r < 4; ++r) {
-      const uint row = first_row + own_quad * 4 + r, at = token * m.rows + row;
-      if (row >= m.rows) continue;
-      precise float result = finished(m, row, sum[r], x_scales[c.aux_first + token]);
-      if (HAS_RESIDUAL) result = residual[c.residual_first + at] + result;
-      y[m.y + at] = result;
+      const uint in_rows = min(r, m.rows - 1 - row);
+      precise float result = finished(m, row + in_rows, sums[r], x_scales[c.aux_first + token]);
+      if (HAS_RESIDUAL) result = residual[c.residual_first + at + in_rows] + result;
+      results[r] = result;
+    }
+    if (is_aligned) {
+      y4[(m.y + at) / 4] = results;
+    } else {
+      [[unroll]] for (uint r = 0; r < 4; ++r) {
+        if (row + r < m.rows) y[m.y + at + r] = results[r];
+      }
     }
   }
 }

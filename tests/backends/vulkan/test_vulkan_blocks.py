@@ -19,9 +19,9 @@ from support.arrays import integers, normal
 from support.programs import stored_values, write_program
 
 MOST = 150
-# Rows of matrices of one input, which are done together; of a gate and what it lets through, and of
-# a layer whose result is added to what was there.
-ROWS = {"q": 83, "k": 16, "v": 130, "gate": 70, "up": 70, "down": 37}
+# Rows of matrices of one input, which are done together; of a gate and what it lets through, of a
+# layer whose result is added to what was there, and of one that takes many workgroups.
+ROWS = {"q": 83, "k": 16, "v": 130, "gate": 72, "up": 72, "down": 37, "head": 1410}
 FORMS = [
     ("int8", "matrix_q4", 32, 2080),
     ("int8", "matrix_q4", 128, 3072),
@@ -57,6 +57,7 @@ def written(folder: Path, activations: str, kind: Encoding, cols: int) -> tuple[
     other = b.neg(x)
     b.output(b.silu_mul(linear(other, "gate"), linear(other, "up")), "product")
     b.output(b.add(linear(b.abs(x), "down"), z), "sum")
+    b.output(linear(b.neg(other), "head"), "head")
     kinds = {**dict.fromkeys(weights, kind), **dict.fromkeys(biases, Encoding("f32"))}
     path = write_program(folder / "p.satchel", [b.finish()], {**weights, **biases}, kinds)
     stored = {name: stored_values(w, kind).astype(np.float64) for name, w in weights.items()}
@@ -69,7 +70,7 @@ def expected(x: NDArray[Any], z: NDArray[Any], stored: Any, biases: Any) -> list
     found = [np.maximum(of[name] + biases[f"{name}_bias"], 0) for name in "qkv"]
     with np.errstate(over="ignore"):
         gate = of["gate"] / (1 + np.exp(-of["gate"]))
-    return [*found, gate * of["up"], of["down"] + z]
+    return [*found, gate * of["up"], of["down"] + z, of["head"]]
 
 
 @pytest.mark.parametrize(("activations", "name", "group", "cols"), FORMS)
