@@ -7,12 +7,15 @@
     python benchmarks/peers/llamacpp_peer.py prepare /tmp/llama-1b /tmp/gguf
     python benchmarks/vulkan_speed.py llama.satchel --peer PYTHON --gguf /tmp/gguf/model.gguf
 
+    SATCHEL_VULKAN_WITHOUT=cooperative_matrix python benchmarks/vulkan_speed.py llama.satchel
+
 PYTHON is an environment with a llama-cpp-python whose llama.cpp was built for the GPU. Tokens are
 random; every step brings its logits to the host, but for "chosen there": tokens are chosen on the
 device, as answers are made, the likeliest or in the other ways that are named. Numbers are tokens a
 second, medians of rounds that the two do in turns. Before them, how long the program takes to its
 first token, with and without pipelines of an earlier run, and what of the device's memory is in use
 (where nvidia-smi tells).
+The last command measures what a GPU without cooperative matrices does.
 """
 
 from __future__ import annotations

@@ -89,8 +89,9 @@ void main() {
   const uint own_quad = thread / 32 % ACROSS * 8 + thread % 8;
   const uint own_token = thread / 32 / ACROSS * 4 + thread % 32 / 8;
 
-  // Of a thread of linear_few.comp, of four, and of all.
-  vec4 of_one[TOKENS], of_four[TOKENS], of_all[TOKENS];
+  // Of a thread of linear_few.comp, of four, and of all. It rounds what it adds up, and so do these.
+  vec4 of_one[TOKENS];
+  precise vec4 of_four[TOKENS], of_all[TOKENS];
   [[unroll]] for (uint t = 0; t < TOKENS; ++t) of_one[t] = of_four[t] = of_all[t] = vec4(0.0);
 
   uvec4 x_next[OWN_X], codes_next[OWN_W];
@@ -182,15 +183,23 @@ void main() {
       }
       const vec4 scale = scales[g * QUADS + own_quad];
       const uint chunk = chunks[g];
-      const bool ends_one = !IS_LONG || chunk + APART >= count, ends_four = ends_one && chunk % 4 == 3;
+      const bool ends_one = !IS_LONG || chunk + APART >= count;
       [[unroll]] for (uint t = 0; t < TOKENS; ++t) {
         vec4 now = fma(vec4(sums[t]), scale, IS_LONG ? of_one[t] : vec4(0.0));
         if (HAS_OFFSETS) now = fma(vec4(float(bytes[t])), offsets[g * QUADS + own_quad], now);
-        if (IS_LONG) of_one[t] = ends_one ? vec4(0.0) : now;
-        // As linear_few.comp, which rounds what it adds up.
-        precise vec4 four = of_four[t] + now, all = of_all[t] + four;
-        if (ends_one) of_four[t] = ends_four ? vec4(0.0) : four;
-        if (ends_four) of_all[t] = all;
+        of_one[t] = now;
+      }
+      if (ends_one) {
+        [[unroll]] for (uint t = 0; t < TOKENS; ++t) {
+          of_four[t] += of_one[t];
+          of_one[t] = vec4(0.0);
+        }
+      }
+      if (ends_one && chunk % 4 == 3) {
+        [[unroll]] for (uint t = 0; t < TOKENS; ++t) {
+          of_all[t] += of_four[t];
+          of_four[t] = vec4(0.0);
+        }
       }
     }
   }

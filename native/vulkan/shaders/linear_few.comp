@@ -1,5 +1,5 @@
 // y = x * wT + bias for few tokens that are rounded already: see linear_bytes.glsl. A workgroup has a
-// tile.
+// tile. gemm_dot.comp adds up in the same order, so that many tokens have the same bits.
 #version 450
 #extension GL_GOOGLE_include_directive : require
 #include "linear_bytes.glsl"

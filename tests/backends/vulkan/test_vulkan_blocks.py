@@ -22,6 +22,7 @@ MOST = 150
 # Rows of matrices of one input, which are done together; of a gate and what it lets through, of a
 # layer whose result is added to what was there, and of one that takes many workgroups.
 ROWS = {"q": 83, "k": 16, "v": 130, "gate": 72, "up": 72, "down": 37, "head": 1410}
+PRODUCTS = {"int8": "silu_mul", "int16": "gelu_tanh_mul"}
 FORMS = [
     ("int8", "matrix_q4", 32, 2080),
     ("int8", "matrix_q4", 128, 3072),
@@ -55,7 +56,8 @@ def written(folder: Path, activations: str, kind: Encoding, cols: int) -> tuple[
     for name in "qkv":
         b.output(linear(x, name, activation="relu"), name)
     other = b.neg(x)
-    b.output(b.silu_mul(linear(other, "gate"), linear(other, "up")), "product")
+    product = PRODUCTS[activations]
+    b.output(b.node(product, linear(other, "gate"), linear(other, "up")), "product")
     b.output(b.add(linear(b.abs(x), "down"), z), "sum")
     b.output(linear(b.neg(other), "head"), "head")
     kinds = {**dict.fromkeys(weights, kind), **dict.fromkeys(biases, Encoding("f32"))}
@@ -64,12 +66,16 @@ def written(folder: Path, activations: str, kind: Encoding, cols: int) -> tuple[
     return path, (stored, biases)
 
 
-def expected(x: NDArray[Any], z: NDArray[Any], stored: Any, biases: Any) -> list[NDArray[Any]]:
+def expected(
+    activations: str, x: NDArray[Any], z: NDArray[Any], stored: Any, biases: Any
+) -> list[NDArray[Any]]:
     inputs = {"gate": -x, "up": -x, "down": np.abs(x)}
     of = {name: inputs.get(name, x).astype(np.float64) @ w.T for name, w in stored.items()}
     found = [np.maximum(of[name] + biases[f"{name}_bias"], 0) for name in "qkv"]
+    gate = of["gate"]
+    slope = 1 if activations == "int8" else 1.5957691216057308 * (1 + 0.044715 * gate**2)
     with np.errstate(over="ignore"):
-        gate = of["gate"] / (1 + np.exp(-of["gate"]))
+        gate = gate / (1 + np.exp(-gate * slope))
     return [*found, gate * of["up"], of["down"] + z, of["head"]]
 
 
@@ -87,7 +93,7 @@ def test_blocks_have_the_numbers_and_the_bits_of_single_tokens(
     codes[:, 7] = most
     x, z = codes / (128 if most == 127 else 32768), normal(MOST, ROWS["down"], seed="z")
     forward = instance.method("forward")
-    want = expected(x, z, *weights)
+    want = expected(activations, x, z, *weights)
     alone = [forward.run(x[i : i + 1], z[i : i + 1]) for i in range(20)]
     for tokens in (MOST, 64, 33, 20, 16, 9, 8, 3):
         for at, (got, right) in enumerate(
