@@ -7,10 +7,10 @@ namespace satchel::vulkan {
 namespace {
 
 constexpr int64_t kChunk = 32;           // columns that a thread has at once
-constexpr int64_t kChunksTogether = 64;  // of the workgroups of linear_bytes.glsl
+constexpr int64_t kChunksTogether = 64;  // of a workgroup of linear_bytes.glsl
 constexpr int64_t kMostRounded = 16384;  // bytes of a row that a workgroup rounds itself
 constexpr int64_t kMostTogether = 4;     // tokens of a workgroup of linear_few.comp
-constexpr int64_t kMostFew = 8;          // tokens, of which linear_few.comp is for
+constexpr int64_t kMostFew = 8;          // tokens that are done without blocks
 constexpr int64_t kManyGroups = 128;     // workgroups that keep a large device busy
 constexpr int64_t kCores = 132;          // of a large device
 constexpr uint32_t kTilesAtOnce = 2 * kCores;
