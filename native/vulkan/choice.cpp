@@ -119,7 +119,7 @@ void Choice::record(Recorder& recorder, const Place& logits, uint32_t count, con
                       {from, blocks, how, written(to), written(list), ordered, sums}, second,
                       {count});
   } else {
-    recorder.dispatch("sample", {}, {from, blocks, how, written(to), written(list)}, second,
+    recorder.dispatch("sample_whole", {}, {from, blocks, how, written(to), written(list)}, second,
                       {count});
   }
 }

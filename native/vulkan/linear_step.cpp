@@ -139,7 +139,9 @@ class LinearStep : public Step {
       uint32_t cols, x_first, codes_first, scales_first, norm_first;
       float eps;
     } push{word(cols()), x.first, codes.first, aux.first, norm.first, eps()};
-    work.recorder.dispatch("quantize_packed", {digits(), largest(), nodes_.norm != nullptr},
+    const uint32_t own_words = word((cols() / 4 + 255) / 256);
+    work.recorder.dispatch("quantize_packed",
+                           {digits(), largest(), nodes_.norm != nullptr, own_words},
                            {x, written(codes), written(aux), norm}, push, {word(tokens())});
     x = codes;
   }
@@ -223,18 +225,18 @@ class LinearStep : public Step {
         size.parts,     size.columns,
         group(),        by_matrices ? has_multiples_ && digits() == 1 : is_long(),
         split};
+    const Groups groups{count, (push.tokens + size.tokens - 1) / size.tokens * split};
     if (split > 1) {
       const Place room = work.scratch(scratch_bytes());
       const View parts =
           work.recorder.view({room.buffer, room.offset + rounded_bytes(), parts_bytes()});
       push.matrices[0].y = parts.first;
-      work.recorder.dispatch("gemm_bytes", constants, {w, x, aux, residual, written(parts)}, push,
-                             {count, split});
+      work.recorder.dispatch(shader, constants, {w, x, aux, residual, written(parts)}, push,
+                             groups);
       add_parts(work, parts, residual, y, split);
       return;
     }
-    work.recorder.dispatch(shader, constants, {w, x, aux, residual, written(y)}, push,
-                           {count, (push.tokens + size.tokens - 1) / size.tokens});
+    work.recorder.dispatch(shader, constants, {w, x, aux, residual, written(y)}, push, groups);
     if (nodes_.product) record_node(*nodes_.product, work);
   }
 
@@ -258,10 +260,18 @@ class LinearStep : public Step {
   int64_t splits() const {
     const bool is_plain = nodes_.linears.size() == 1 && !nodes_.product && !first().has(2) &&
                           first().params.activation == Activation::none;
-    if (!uses_matrices() || !is_plain || tokens() > 64 || small_blocks() >= kManyGroups) return 1;
-    return std::clamp<int64_t>(cols() / kSplitColumns, 1, 4);
+    if (!uses_matrices() || !is_plain) return 1;
+    const int64_t most = std::clamp<int64_t>(cols() / kSplitColumns, 1, 4);
+    // A core has three blocks of 64 tokens at once, of codes of 8 bits.
+    if (tokens() > 64)
+      return digits() == 2 ? 1 : std::clamp<int64_t>(3 * kCores / blocks_of(64), 1, most);
+    return small_blocks() >= kManyGroups ? 1 : most;
   }
   int64_t small_blocks() const { return (all_rows() + 31) / 32; }
+  // Blocks of so many tokens and 64 rows.
+  int64_t blocks_of(int64_t side) const {
+    return (tokens() + side - 1) / side * ((all_rows() + 63) / 64);
+  }
 
   // The share of a device's cores that workgroups keep busy, where a core has so many at once.
   static double filled(int64_t groups, int64_t of_core) {
@@ -278,15 +288,14 @@ class LinearStep : public Step {
       return small_blocks() * splits() < 3 * kManyGroups ? Blocks{32, 32, 256, 4, 128}
                                                          : Blocks{32, 32, 128, 2, 128};
     }
-    const auto groups = [&](int64_t side) {
-      return (tokens() + side - 1) / side * ((all_rows() + 63) / 64);
-    };
-    if (tokens() > 64 && groups(128) >= kManyGroups) {
+    if (tokens() > 64 && splits() > 1) return {64, 64, 128, 1, 128};
+    if (tokens() > 64 && blocks_of(128) >= kManyGroups) {
       // Large blocks are faster by a sixth, unless they leave more of the last round's room empty.
-      return filled(groups(128), 2) * 7 / 6 >= filled(groups(64), 3) ? Blocks{128, 64, 128, 1, 128}
-                                                                     : Blocks{64, 64, 128, 1, 128};
+      return filled(blocks_of(128), 2) * 7 / 6 >= filled(blocks_of(64), 3)
+                 ? Blocks{128, 64, 128, 1, 128}
+                 : Blocks{64, 64, 128, 1, 128};
     }
-    if (tokens() > 64 && groups(64) > kManyGroups) return {64, 64, 256, 1, 128};
+    if (tokens() > 64 && blocks_of(64) > kManyGroups) return {64, 64, 256, 1, 128};
     return {64, 32, 256, 2, 128};
   }
 
@@ -294,7 +303,7 @@ class LinearStep : public Step {
   // four times, and two steps' words and sums are few enough for registers.
   Blocks dot_blocks() const {
     if (tokens() <= 16) return {16, 64, 64, 1, 64};
-    const int64_t large = (tokens() + 63) / 64 * ((all_rows() + 63) / 64);
+    const int64_t large = blocks_of(64);
     if (tokens() <= 32 || large < kManyGroups / 2) return {32, 64, 128, 1, 64};
     return {64, 64, 256, 1, 64};
   }

@@ -15,8 +15,10 @@ constexpr uint32_t kSetsInPool = 256, kMostTimes = 8192;
 
 // Those that have a form with turns, whose name ends so.
 bool can_take_a_turn(const char* shader) {
-  constexpr const char* names[] = {"embedding",     "linear_one",     "heads",    "attention",
-                                   "attention_one", "attention_join", "turns_try"};
+  constexpr const char* names[] = {"embedding",     "linear_one",     "heads",
+                                   "attention",     "attention_one",  "attention_join",
+                                   "sample_blocks", "sample_ordered", "sample_whole",
+                                   "sample_cut",    "turns_try"};
   return std::any_of(std::begin(names), std::end(names),
                      [&](const char* name) { return std::strcmp(name, shader) == 0; });
 }

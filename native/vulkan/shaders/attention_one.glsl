@@ -39,6 +39,8 @@ layout(push_constant) uniform Constants {
 
 const uint BLOCK = 256, PAGE = 64, ROW_WORDS = DIM / 2;
 const uint PAIRS = DIM / 2, SLICES = 256 / PAIRS;  // a thread has two numbers of some values
+// Of how many keys a thread's values are on their way at once.
+const uint VALUES = 16;
 shared float row[3 * DIM];                         // the token's query, key and value
 shared float squares[3 * 64];
 shared uvec4 own_row4[2][DIM / 8];  // its key and value as halves
@@ -99,9 +101,9 @@ float key_dot() {
   return sum;
 }
 
-void read_values(out vec2 read[8], uint n, uint pair) {
-  [[unroll]] for (uint i = 0; i < 8; ++i)
-    read[i] = unpackHalf2x16(v[c.values_first + places[min(n + i * SLICES, BLOCK - 1)] + pair]);
+void read_values(out uint read[VALUES], uint n, uint pair) {
+  [[unroll]] for (uint i = 0; i < VALUES; ++i)
+    read[i] = v[c.values_first + places[min(n + i * SLICES, BLOCK - 1)] + pair];
 }
 
 void main() {
@@ -113,7 +115,8 @@ void main() {
   const bool has_keys = first < keys && first + BLOCK > from, is_seen = key >= from && key < keys;
   const uint pair = thread % PAIRS, slice = thread / PAIRS;
   const bool has_newest = has_keys && newest - first < BLOCK;
-  vec2 turned[2], read[8];
+  vec2 turned[2];
+  uint read[VALUES];
   uint newest_place = 0;
   if (has_keys) {
     // Threads without a key read the last earlier one's values, and take none of them.
@@ -151,12 +154,12 @@ void main() {
     const float total = sum_and_largest(1, power, 0.0).x;
     if (slice < SLICES) {
       vec2 sum = vec2(0.0);
-      for (uint n = slice; n < end; n += SLICES * 8) {
-        const vec2 now[8] = read;
-        if (n + SLICES * 8 < end) read_values(read, n + SLICES * 8, pair);
-        [[unroll]] for (uint i = 0; i < 8; ++i) {
+      for (uint n = slice; n < end; n += SLICES * VALUES) {
+        const uint now[VALUES] = read;
+        if (n + SLICES * VALUES < end) read_values(read, n + SLICES * VALUES, pair);
+        [[unroll]] for (uint i = 0; i < VALUES; ++i) {
           const uint at = n + i * SLICES;
-          const vec2 value = first + at == newest ? unpackHalf2x16(own_row4[1][pair / 4][pair % 4]) : now[i];
+          const vec2 value = unpackHalf2x16(first + at == newest ? own_row4[1][pair / 4][pair % 4] : now[i]);
           sum += at < end ? scores[at] * value : vec2(0.0);
         }
       }

@@ -28,7 +28,7 @@ layout(constant_id = 9) const uint BK = 64;
 // columns are whole numbers then, which are scaled once. For codes of 8 bits.
 layout(constant_id = 11) const bool HAS_MULTIPLES = false;
 
-layout(constant_id = 12) const uint SPLITS = 1;  // of the columns; then there is one block of tokens
+layout(constant_id = 12) const uint SPLITS = 1;  // of the columns
 
 layout(binding = 0) readonly buffer Weights { uint w[]; };
 layout(binding = 0) readonly buffer Weights4 { uvec4 w4[]; };
@@ -63,10 +63,9 @@ const uint X_WORDS = BM * DIGITS * X_ROW / OWN, W_QUADS = BN * W_ROW / 4 / OWN; 
 const uint SCALE_PART = HAS_MULTIPLES ? BN : GROUPS * BN, SCALES = (SCALE_PART + OWN - 1) / OWN;
 const uint X_PART = DIGITS * BM * X_STRIDE, W_PART = BN * W_STRIDE;
 
-shared uvec4 x_tile[PARTS * X_PART];
+shared uvec4 x_tile[PARTS * X_PART];  // and results at the end: 64 for each subgroup
 shared uvec2 w_tile[PARTS * W_PART];
 shared float scales[PARTS * SCALE_PART];
-shared float results[THREADS / 32][256];
 
 #define Sums coopmat<float, gl_ScopeSubgroup, 16, 16, gl_MatrixUseAccumulator>
 #define Integers coopmat<int, gl_ScopeSubgroup, 16, 16, gl_MatrixUseAccumulator>
@@ -80,17 +79,14 @@ uvec2 bytes_of(uint low, uint high) {
   return (nibbles | 0x80808080u) - 0x08080808u ^ 0x80808080u;
 }
 
-// Byte by byte a - b, whatever the signs.
-uvec2 minus(uvec2 a, uvec2 b) {
-  return ((a | 0x80808080u) - (b & 0x7F7F7F7Fu)) ^ ((a ^ ~b) & 0x80808080u);
-}
-
-// Eight columns times a multiple of -15 to 16, as signed bytes. Nibbles count from -8 on; times the
-// multiple's size they stay within their bytes.
+// Eight columns times a multiple of -15 to 16, as signed bytes. For a multiple below zero nibbles count
+// down, so that products with its size are bytes without a sign; what zero makes is taken away from them,
+// the highest bits apart, so that nothing is carried from one byte to the next.
 uvec2 multiplied(uint codes, int multiple) {
-  const uint size = uint(abs(multiple));
-  const uvec2 products = (uvec2(codes, codes >> 4) & 0x0F0F0F0Fu) * size, zeros = uvec2(size * 0x08080808u);
-  return multiple < 0 ? minus(zeros, products) : minus(products, zeros);
+  const uint size = uint(abs(multiple)), zero = multiple < 0 ? size * 7 : size * 8;
+  const uint flipped = multiple < 0 ? 0x0F0F0F0Fu : 0u, added = (256 - zero & 255u) * 0x01010101u;
+  const uvec2 products = (uvec2(codes, codes >> 4) & 0x0F0F0F0Fu ^ flipped) * size;
+  return (products & 0x7F7F7F7Fu) + (added & 0x7F7F7F7Fu) ^ (products ^ added) & 0x80808080u;
 }
 
 // Where the steps of a tile's run of columns are, and behind them its multiples.
@@ -154,8 +150,8 @@ int multiples_of(Matrix m, uint tile, uint unit, uint quad) {
     scales[part * SCALE_PART + min(i * OWN + thread, SCALE_PART - 1)] = scale_next[i];
 
 void main() {
-  const uint block = gl_WorkGroupID.x, split = SPLITS > 1 ? gl_WorkGroupID.y : 0;
-  const uint first_token = SPLITS > 1 ? 0 : gl_WorkGroupID.y * BM;
+  const uint block = gl_WorkGroupID.x, split = gl_WorkGroupID.y % SPLITS;
+  const uint first_token = gl_WorkGroupID.y / SPLITS * BM;
   const uint which = uint(block >= c.blocks_0) + uint(block >= c.blocks_1);
   const Matrix m = c.matrices[which];
   const uint first_row = (block - (which == 0 ? 0 : which == 1 ? c.blocks_0 : c.blocks_1)) * BN;
@@ -228,7 +224,7 @@ void main() {
   }
   [[unroll]] for (uint i = 0; i < FRAGMENTS; ++i) {
     [[unroll]] for (uint j = 0; j < 2; ++j) {
-      coopMatStore(sums[i * 2 + j], results[of_all], 0, 16, gl_CooperativeMatrixLayoutRowMajor);
+      coopMatStore(sums[i * 2 + j], x_tile, of_all * 64, 4, gl_CooperativeMatrixLayoutRowMajor);
       if (PARTS > 1) {
         barrier();
       } else {
@@ -241,7 +237,8 @@ void main() {
         const uint token = first_token + row + i * 16 + n;
         if (token >= c.tokens || out_row >= m.rows) continue;
         float sum = 0.0;
-        for (uint p = 0; p < PARTS; ++p) sum += results[p * SUBGROUPS + subgroup][n * 16 + lane % 16];
+        for (uint p = 0; p < PARTS; ++p)
+          sum += uintBitsToFloat(x_tile[(p * SUBGROUPS + subgroup) * 64 + n * 4 + lane % 16 / 4][lane % 4]);
         float result =
             sum * row_factor(m, out_row / 16, out_row % 16) * x_scales[c.aux_first + token];
         if (HAS_BIAS) result += uintBitsToFloat(w[m.bias + out_row]);

@@ -11,28 +11,35 @@ layout(constant_id = 9) const uint LARGEST = 127;
 
 const uint OWN_WORDS = (X_WORDS + 255) / 256;  // of a thread
 const uint MATRICES = PRODUCT > 0 ? 2 : 1;     // whose tiles are done together
-// Pieces of a tile that a thread has, and of how many the weights are on their way: of all, where
-// they fit into registers.
-const uint STEPS = (X_WORDS + TOGETHER * 8 - 1) / (TOGETHER * 8);
-const uint MOST_AHEAD = (EIGHT_BITS ? 3 : 6) / MATRICES;
-const uint AHEAD = STEPS <= MOST_AHEAD ? STEPS : 1;
+// Pieces of a tile that a thread has: one after the other, of each matrix in turn. Of two the weights are
+// on their way; more would take registers, and so room for the workgroups of the next turn.
+const uint STEPS = (X_WORDS + TOGETHER * 8 - 1) / (TOGETHER * 8), PIECES = STEPS * MATRICES;
+const uint AHEAD = EIGHT_BITS ? 1u : 2u - PIECES % 2u;
 
 shared uint x_words[DIGITS][X_WORDS];
 float x_scale;
 
 uint x_word(uint token, uint digit, uint word) { return x_words[digit][word]; }
 
+vec4 norm_words[OWN_WORDS];
+
+// What is read does not hang on a condition, so that all of it is on its way at once.
+uint own_word(uint i) { return min(i * 256 + gl_LocalInvocationID.x, X_WORDS - 1); }
+
+void read_norm() {
+  if (!HAS_NORM) return;
+  [[unroll]] for (uint i = 0; i < OWN_WORDS; ++i) norm_words[i] = aux4[c.aux_first / 4 + own_word(i)];
+}
+
 void round_row() {
   const uint thread = gl_LocalInvocationID.x;
   vec4 numbers[OWN_WORDS];
   float squares = 0.0, largest = 0.0;
+  [[unroll]] for (uint i = 0; i < OWN_WORDS; ++i) numbers[i] = x4[c.x_first / 4 + own_word(i)];
   [[unroll]] for (uint i = 0; i < OWN_WORDS; ++i) {
-    const uint word = i * 256 + thread;
-    numbers[i] = vec4(0.0);
-    if (word >= X_WORDS) continue;
-    numbers[i] = x4[c.x_first / 4 + word];
+    if (i * 256 + thread >= X_WORDS) numbers[i] = vec4(0.0);
     squares += squares_of(numbers[i]);
-    if (HAS_NORM) numbers[i] *= aux4[c.aux_first / 4 + word];
+    if (HAS_NORM) numbers[i] *= norm_words[i];
     largest = max(largest, largest_of(abs(numbers[i])));
   }
   const vec2 all = sum_and_largest(0, squares, largest);
@@ -54,44 +61,49 @@ uvec2 place_of(uint tile) {
   return uvec2(which, tile - (which == 0 ? 0 : which == 1 ? c.tiles_0 : c.tiles_1));
 }
 
-Piece ahead[AHEAD * MATRICES];
+float residual_at(uvec2 place) {
+  const uint row = place.y * 16 + gl_LocalInvocationID.x % 16;
+  return residual[c.residual_first + min(row, c.matrices[place.x].rows - 1)];
+}
 
-void read_ahead(uint slot, uvec2 place, uint step) {
-  const uint chunk = min(step * TOGETHER + gl_LocalInvocationID.x / 4, c.cols / CHUNK - 1);
-  [[unroll]] for (uint i = 0; i < MATRICES; ++i)
-    ahead[slot * MATRICES + i] = read_piece(c.matrices[place.x + i], place.y, chunk);
+Piece ahead[AHEAD];
+
+void read_ahead(uvec2 place, uint piece) {
+  const uint chunk = min(piece / MATRICES * TOGETHER + gl_LocalInvocationID.x / 4, c.cols / CHUNK - 1);
+  ahead[piece % AHEAD] = read_piece(c.matrices[place.x + piece % MATRICES], place.y, chunk);
 }
 
 void main() {
   const uint thread = gl_LocalInvocationID.x;
   uint tile = gl_WorkGroupID.x, slot = 0;
   uvec2 place = place_of(tile);
-  [[unroll]] for (uint step = 0; step < AHEAD; ++step) read_ahead(step, place, step);
+  [[unroll]] for (uint piece = 0; piece < AHEAD; ++piece) read_ahead(place, piece);
+  read_norm();
   WAIT_FOR_TURN;
+  float own_residual = HAS_RESIDUAL ? residual_at(place) : 0.0;
   round_row();
   while (tile < c.tiles) {
     const Matrix m = c.matrices[place.x];
     const uint row = place.y * 16 + thread;
     const bool has_row = thread < 16 && row < m.rows;
-    precise float sum = 0.0;
-    if (HAS_RESIDUAL && has_row) sum = residual[c.residual_first + row];
+    precise float sum = own_residual;
     const uvec2 here = place;
     tile += gl_NumWorkGroups.x;
     const bool has_next = tile < c.tiles;
-    if (has_next) place = place_of(tile);
+    if (has_next) {
+      place = place_of(tile);
+      if (HAS_RESIDUAL) own_residual = residual_at(place);
+    }
     vec4 total[MATRICES];
     [[unroll]] for (uint i = 0; i < MATRICES; ++i) total[i] = vec4(0.0);
-    [[unroll]] for (uint step = 0; step < STEPS; ++step) {
-      const uint chunk = step * TOGETHER + thread / 4, at = step % AHEAD, later = step + AHEAD;
-      Piece now[MATRICES];
-      [[unroll]] for (uint i = 0; i < MATRICES; ++i) now[i] = ahead[at * MATRICES + i];
-      if (later < STEPS)
-        read_ahead(at, here, later);
+    [[unroll]] for (uint piece = 0; piece < PIECES; ++piece) {
+      const uint chunk = piece / MATRICES * TOGETHER + thread / 4, later = piece + AHEAD;
+      const Piece now = ahead[piece % AHEAD];
+      if (later < PIECES)
+        read_ahead(here, later);
       else if (has_next)
-        read_ahead(at, place, later - STEPS);
-      if (chunk < c.cols / CHUNK) {
-        [[unroll]] for (uint i = 0; i < MATRICES; ++i) add_piece(now[i], 0, chunk, total[i]);
-      }
+        read_ahead(place, later - PIECES);
+      if (chunk < c.cols / CHUNK) add_piece(now, 0, chunk, total[piece % MATRICES]);
     }
     float result = add_up(slot, total[0]);
     if (PRODUCT > 0) {

@@ -6,8 +6,10 @@
 void main() {
   const uint words = c.cols / 4, to = c.codes_first + gl_WorkGroupID.x * DIGITS * words;
   const RowScale row = find_scale();
-  for (uint word = gl_LocalInvocationID.x; word < words; word += 256) {
-    const ivec4 code = ivec4(roundEven(with_norm(raw_at(word), word) * row.inverse));
+  [[unroll]] for (uint i = 0; i < OWN_WORDS; ++i) {
+    const uint word = word_of(i);
+    if (word >= words) break;
+    const ivec4 code = ivec4(roundEven(own_words[i] * row.inverse));
     codes[to + word] = bytes_of(DIGITS == 2 ? high_digits(code) : code);
     if (DIGITS == 2) codes[to + words + word] = bytes_of(code);
   }

@@ -1,8 +1,7 @@
 // The second step, where all tokens may be chosen.
-#version 450
-#extension GL_GOOGLE_include_directive : require
 layout(local_size_x = 256) in;
 
+#include "turns.glsl"
 #include "sample.glsl"
 #include "sample_draw.glsl"
 
@@ -14,9 +13,11 @@ float mass_of(uint block, Best best) {
 bool is_kept(float number, uint token) { return true; }
 
 void main() {
+  WAIT_FOR_TURN;
   read_temperature();
   const Best best = best_of_blocks();
   uint token = best.token;
   if (inverse_temperature > 0.0) token = drawn_token(best);
   give(token, best);
+  END_TURN;
 }
