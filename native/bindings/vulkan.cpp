@@ -5,6 +5,7 @@
 #include <nanobind/stl/vector.h>
 
 #include "../vulkan/executor.h"
+#include "../vulkan/fitting.h"
 #include "../vulkan/peaks.h"
 
 namespace nb = nanobind;
@@ -48,6 +49,17 @@ void bind_vulkan(nb::module_& m) {
       nb::arg("device") = 0, nb::arg("cache_folder") = "", nb::arg("layers") = INT64_MAX,
       "An executor on a device, by its number; its pipelines are kept in the folder. Of a language "
       "model it takes the first layers.");
+  m.def(
+      "fitting_layers",
+      [](const Program& program, uint64_t memory_left) {
+        const vulkan::FittingLayers found = vulkan::fitting_layers(program, memory_left);
+        return nb::make_tuple(found.count, found.all, found.weight_bytes);
+      },
+      nb::arg("program"), nb::arg("memory_left"),
+      "How many layers there is memory for if not for all, of how many, and the bytes of all "
+      "weights.");
+  m.def("cache_bytes", &vulkan::cache_bytes, nb::arg("program"), nb::arg("largest_binding"),
+        nb::arg("memory_left"), "What the caches of all sequences may take.");
   m.def(
       "measure",
       [](size_t device) {

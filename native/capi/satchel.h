@@ -72,8 +72,10 @@ typedef struct satchel_model_options {
   uint64_t cache_memory; /* bytes for the caches of all conversations; 0: half
                             of the machine's */
   uint32_t verify;       /* 1: check every checksum, the weights' too, before use */
-  const char* target;    /* a Qualcomm NPU that the file is for, as qnn:SM8750; NULL: the CPU. Its
-                            libraries are loaded into this process: open files that you trust */
+  const char* target;    /* NULL or cpu: the CPU. vulkan, vulkan:DEVICE or vulkan:DEVICE:LAYERS: a
+                            GPU, and the CPU for what it cannot do or has no memory for. A Qualcomm
+                            NPU that the file is for, as qnn:SM8750: its libraries are loaded into
+                            this process, so open files that you trust */
 } satchel_model_options;
 
 typedef struct satchel_model_info {

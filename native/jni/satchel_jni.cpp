@@ -63,8 +63,11 @@ jlong number(const void* handle) { return static_cast<jlong>(reinterpret_cast<ui
 #define SATCHEL_JNI(type, name) extern "C" JNIEXPORT type JNICALL Java_dev_satchel_Native_##name
 
 SATCHEL_JNI(jlong, modelOpen)
-(JNIEnv* env, jclass, jbyteArray path, jint threads, jlong cache_memory, jboolean verify) {
+(JNIEnv* env, jclass, jbyteArray path, jint threads, jlong cache_memory, jboolean verify,
+ jbyteArray target) {
+  const std::string where = string_of(env, target);
   satchel_model_options options{};
+  if (target != nullptr) options.target = where.c_str();
   options.size = sizeof options;
   options.threads = static_cast<uint32_t>(threads);
   options.cache_memory = static_cast<uint64_t>(cache_memory);

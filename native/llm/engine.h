@@ -7,6 +7,8 @@
 #include <string>
 #include <vector>
 
+#include "../runtime/chain.h"
+
 namespace satchel {
 class Instance;
 }
@@ -46,9 +48,25 @@ class Engine {
   virtual std::string other_bits_in_blocks() const { return ""; }
   // Leaves a row of logits for each token that wants them.
   virtual void run(const TokenStep& step, std::vector<float>& logits) = 0;
+
+  // Whether it chooses tokens itself, by any rule, and several to a call.
+  virtual bool chooses_tokens() const { return false; }
+  // Those of a chain of one sequence; none where it cannot choose these, -1 where logits had no
+  // meaning. All but the last are in the cache then.
+  virtual std::vector<int32_t> run_chain(size_t method, Chain chain);
+
+  // What a user should know of it, once; or nothing.
+  virtual std::string remark() const { return ""; }
 };
 
-// `instance` outlives it.
-std::unique_ptr<Engine> make_cpu_engine(Instance& instance);
+// What an instance's methods run on beside the CPU.
+struct Chip {
+  std::string name, remark;
+  bool is_emulated = false, chooses_tokens = false;
+  std::string other_bits_in_blocks;  // why, if they have
+};
+
+// An engine of an instance, which outlives it.
+std::unique_ptr<Engine> make_engine(Instance& instance, Chip chip = {});
 
 }  // namespace satchel::llm

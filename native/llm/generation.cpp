@@ -37,13 +37,26 @@ Tokens fitting(Tokens prompt, int64_t context, const GenerationOptions& options)
   return prompt;
 }
 
+LookaheadMode mode_of(Session& session, const GenerationOptions& options) {
+  const bool stored = session.model().metadata()["lookahead"].object() != nullptr;
+  return options.lookahead.value_or(stored ? LookaheadMode::on : LookaheadMode::automatic);
+}
+
+// A chip that chooses tokens itself does so, unless guesses are asked for.
+bool chooses_there(Session& session, const GenerationOptions& options) {
+  return session.model().engine().chooses_tokens() &&
+         mode_of(session, options) != LookaheadMode::on;
+}
+
 // As the options or the program say, as far as it can be done; else one that knows why not.
 Lookahead lookahead_for(Session& session, const GenerationOptions& options) {
-  const bool stored = session.model().metadata()["lookahead"].object() != nullptr;
-  const LookaheadMode mode =
-      options.lookahead.value_or(stored ? LookaheadMode::on : LookaheadMode::automatic);
+  const LookaheadMode mode = mode_of(session, options);
   Lookahead none;
   if (mode == LookaheadMode::off) return none;
+  if (chooses_there(session, options)) {
+    none.stats().off_because = "the chip chooses the tokens itself, several at a time";
+    return none;
+  }
   if (!options.sampling.greedy()) {
     none.stats().off_because = "only greedy text can be guessed without loss, and this is sampled";
     return none;
@@ -58,6 +71,29 @@ Lookahead lookahead_for(Session& session, const GenerationOptions& options) {
         std::string("Export it with --mode ") + (other_bits.empty() ? "hybrid." : "lookahead."));
   }
   return none;
+}
+
+constexpr size_t kMostTogether = 32;  // tokens that are chosen elsewhere at once
+constexpr double kTogether = 0.03;    // seconds that a text may wait for its next piece
+
+// How the options' tokens are chosen, of a text with its last token.
+TokenRule rule_of(const SamplingOptions& options, std::span<const uint32_t> text, uint32_t last,
+                  size_t answer_from) {
+  TokenRule rule;
+  rule.temperature = static_cast<float>(options.temperature);
+  rule.top_k = options.top_k;
+  rule.top_p = static_cast<float>(options.top_p);
+  rule.min_p = static_cast<float>(options.min_p);
+  rule.repetition_penalty = static_cast<float>(options.repetition_penalty);
+  rule.frequency_penalty = static_cast<float>(options.frequency_penalty);
+  rule.presence_penalty = static_cast<float>(options.presence_penalty);
+  for (const auto& [token, bias] : options.bias)
+    rule.bias.emplace_back(static_cast<int32_t>(token), bias);
+  if (!rule.has_penalties()) return rule;
+  rule.text.assign(text.begin(), text.end());
+  rule.text.push_back(static_cast<int32_t>(last));
+  rule.answer_from = static_cast<uint32_t>(answer_from);
+  return rule;
 }
 
 }  // namespace
@@ -88,6 +124,7 @@ Generation::Generation(Session& session, Tokens prompt, GenerationOptions option
       shows_(shows(prompt_)) {
   // Guesses are made of the text's tokens, and images have none.
   if (!shows_) lookahead_ = lookahead_for(session_, options_);
+  chooses_there_ = !shows_ && chooses_there(session_, options_);
   options_.keep = std::min(options_.keep, prompt_.size());
   stats_.prompt_tokens = prompt_.size();
 }
@@ -124,6 +161,7 @@ void Generation::decode() {
   const auto limit = options_.max_new_tokens > 0
                          ? static_cast<size_t>(options_.max_new_tokens) - stats_.new_tokens
                          : static_cast<size_t>(session_.model().context());
+  if (chooses_there_ && decode_there(limit)) return;
   const size_t most =
       std::min({static_cast<size_t>(session_.room()), limit, session_.most_looked_at()});
   Tokens line = {made_.back()};
@@ -152,6 +190,26 @@ void Generation::decode() {
     stats.accepted += kept - 1;
   }
   pending_.assign(chosen.begin(), chosen.end());
+}
+
+bool Generation::decode_there(size_t limit) {
+  const size_t count = std::min({together_, static_cast<size_t>(session_.room()), limit});
+  const double before = elapsed();
+  const Tokens chosen = session_.chain(
+      made_.back(), rule_of(sampler_.options(), session_.tokens(), made_.back(), answer_from_),
+      sampler_.random_numbers(count));
+  if (chosen.empty()) return chooses_there_ = false;
+  sampler_.spend_numbers(chosen.size());
+  const double seconds = elapsed() - before;
+  const auto in_time =
+      static_cast<size_t>(kTogether * static_cast<double>(chosen.size()) / seconds);
+  together_ = std::max<size_t>(1, std::min({kMostTogether, 2 * together_, in_time}));
+  LookaheadStats& stats = lookahead_.stats();
+  stats.plain_s += seconds;
+  stats.steps += static_cast<decltype(stats.steps)>(chosen.size());
+  stats.tokens += static_cast<decltype(stats.tokens)>(chosen.size());
+  pending_.assign(chosen.begin(), chosen.end());
+  return true;
 }
 
 bool Generation::next(std::string& text) {

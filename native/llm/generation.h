@@ -61,6 +61,8 @@ class Generation {
   void begin();
   // Fills `pending_` with the tokens that follow the last one: one, or more that were guessed.
   void decode();
+  // The same by tokens that are chosen where the logits are; false where that cannot be done.
+  bool decode_there(size_t limit);
   uint32_t choose(std::span<float> logits, std::span<const uint32_t> history);
   void take(uint32_t token, std::string& text);
   double elapsed() const { return std::chrono::duration<double>(Clock::now() - started_).count(); }
@@ -78,6 +80,8 @@ class Generation {
   std::span<float> logits_;
   size_t answer_from_ = 0;
   bool shows_ = false;  // whether the prompt has images
+  bool chooses_there_ = false;
+  size_t together_ = 1;  // tokens that are chosen there at once
   bool begun_ = false;
 };
 

@@ -5,6 +5,7 @@
 #include "../qnn/npu_engine.h"
 #include "../runtime/sha256.h"
 #include "errors.h"
+#include "gpu.h"
 
 namespace satchel::llm {
 
@@ -28,8 +29,9 @@ void require_target(const std::string& path, const std::string& target,
     throw ConfigError(path + " is not for " + target,
                       "It is for " + listed + "; export it with --target " + target + ".");
   if (!target.starts_with("qnn:"))
-    throw ConfigError("programs run here on the CPU and on Qualcomm's NPUs, and not on " + target,
-                      "Use --target cpu, or Python's satchel.");
+    throw ConfigError(
+        "programs run here on the CPU, GPUs and Qualcomm's NPUs, and not on " + target,
+        "Use --target cpu, or Python's satchel.");
 }
 
 }  // namespace
@@ -79,7 +81,7 @@ std::shared_ptr<Model> Model::open(const std::string& path, int threads, uint64_
 Model::Model(const std::string& path, int threads, uint64_t cache_memory, const std::string& target)
     : path_(path), program_(std::make_shared<Program>(path)) {
   metadata_ = read_metadata(program_->file());
-  if (target != kCpu) require_target(path, target, targets_of(metadata_));
+  if (target != kCpu && !is_gpu(target)) require_target(path, target, targets_of(metadata_));
   const std::optional<size_t> step = find_method(kStepMethod);
   const auto& states = program_->states();
   const auto cache =
@@ -101,9 +103,17 @@ Model::Model(const std::string& path, int threads, uint64_t cache_memory, const 
   }
   if (const auto prefill = find_method(kPrefillMethod))
     prefill_length_ = std::max<int64_t>(1, most_tokens(program_->methods()[*prefill]));
+  if (is_gpu(target)) {
+    Gpu gpu = open_gpu(*program_, target, cache_memory);
+    instance_ = std::make_unique<Instance>(program_, threads, gpu.cache_memory,
+                                           Instance::Executors{std::move(gpu.executor)});
+    const std::vector<PartInfo>& parts = instance_->placement().parts[*step];
+    gpu.chip.chooses_tokens = parts.size() == 1 && parts[0].executor != 0;
+    engine_ = make_engine(*instance_, std::move(gpu.chip));
+    return;
+  }
   instance_ = std::make_unique<Instance>(program_, threads, cache_memory);
-  engine_ =
-      target == kCpu ? make_cpu_engine(*instance_) : make_npu_engine(*instance_, path, target);
+  engine_ = target == kCpu ? make_engine(*instance_) : make_npu_engine(*instance_, path, target);
 }
 
 std::optional<size_t> Model::find_method(const std::string& name) const {

@@ -18,7 +18,8 @@ namespace satchel::llm {
 class Model {
  public:
   // 0 threads: one for each core; 0 bytes of cache: half of the machine's
-  // memory. The target is the CPU, or an NPU that the file is for (qnn:CHIP).
+  // memory. The target is the CPU, a GPU (vulkan[:DEVICE[:LAYERS]]), or an NPU that the file is for
+  // (qnn:CHIP).
   // Throws FormatError if the file is not a valid program, ConfigError if it is
   // no language model, has no compiled tokenizer or is not for the target.
   static std::shared_ptr<Model> open(const std::string& path, int threads = 0,
@@ -27,7 +28,7 @@ class Model {
 
   const Program& program() const { return *program_; }
   Engine& engine() const { return *engine_; }
-  // On the CPU, which also runs what is no step: embeddings, and what sees.
+  // On the CPU and a GPU, which also run what is no step: embeddings, and what sees.
   Instance& instance() const { return *instance_; }
   const Tokenizer& tokenizer() const { return *tokenizer_; }
   const Json& metadata() const { return metadata_; }

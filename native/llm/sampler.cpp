@@ -204,4 +204,17 @@ void Sampler::keep_nucleus() {
   keep_if([&](size_t i) { return chosen_[i] != 0; });
 }
 
+std::vector<float> Sampler::random_numbers(size_t count) const {
+  std::vector<float> numbers(count);
+  if (options_.greedy()) return numbers;
+  Random ahead = random_;
+  for (float& number : numbers) number = static_cast<float>(ahead.next());
+  return numbers;
+}
+
+void Sampler::spend_numbers(size_t count) {
+  if (options_.greedy()) return;
+  for (size_t i = 0; i < count; ++i) random_.next();
+}
+
 }  // namespace satchel::llm

@@ -38,6 +38,10 @@ class Sampler {
   uint32_t choose(std::span<const float> logits);
   // The next random number in [0, 1), for those who choose elsewhere.
   double random() { return random_.next(); }
+  // The next ones, which stay the next ones until they are spent; a greedy sampler has no use for
+  // them, and spends none.
+  std::vector<float> random_numbers(size_t count) const;
+  void spend_numbers(size_t count);
   // The probability of every token, as choose() draws them.
   std::vector<double> distribution(std::span<const float> logits);
 

@@ -68,6 +68,22 @@ std::span<float> Session::look(std::span<const uint32_t> tokens) {
   return logits_;
 }
 
+Tokens Session::chain(uint32_t token, TokenRule rule, std::vector<float> random) {
+  require_room(random.size());
+  Chain chain{
+      {static_cast<int32_t>(token)}, {static_cast<int32_t>(tokens_.size())}, {sequence_}, {}, {}};
+  chain.rules.push_back(std::move(rule));
+  chain.random = std::move(random);
+  const std::vector<int32_t> chosen = model_->engine().run_chain(step_method_, std::move(chain));
+  if (chosen.empty()) return {};
+  if (*std::min_element(chosen.begin(), chosen.end()) < 0)
+    throw ExecutionError("the model gave logits that are not finite");
+  const Tokens made(chosen.begin(), chosen.end());
+  keep(std::span(&token, 1));
+  keep(std::span(made).first(made.size() - 1));
+  return made;
+}
+
 std::span<float> Session::feed(std::span<const uint32_t> tokens) {
   require_room(tokens.size());
   // Whole pages come first, and what is left in a short step: how a token is

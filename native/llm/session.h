@@ -42,6 +42,9 @@ class Session {
   void keep(std::span<const uint32_t> tokens) {
     tokens_.insert(tokens_.end(), tokens.begin(), tokens.end());
   }
+  // The tokens behind `token`, each chosen by the rule, with one of the random numbers each, where
+  // the logits are; all but the last of them are kept. None where this cannot be done.
+  Tokens chain(uint32_t token, TokenRule rule, std::vector<float> random);
   size_t most_looked_at() const;
   // Takes the rows of images from here, for as long as their prompt is read; null: from nowhere.
   void show(RowSource* source) { source_ = source; }

@@ -70,6 +70,7 @@ std::shared_ptr<Model> open_model(const Arguments& given, const std::string& pat
   auto model = Model::open(path, threads, 0, target);
   if (model->engine().is_emulated())
     say("This runs on an emulator: it computes what the chip would, and not as fast.");
+  if (const std::string remark = model->engine().remark(); !remark.empty()) say(remark);
   return model;
 }
 

@@ -36,7 +36,7 @@ constexpr const char* kUsage =
     "  --thinking on|off --adapter NAME --prompt-file FILE --lookahead auto|on|off\n"
     "run --input: --top N --warmup N --iterations N --cool-down S\n"
     "bench: --prompt-tokens N --new-tokens N --warmup N --runs N --cool-down S\n"
-    "run, chat and bench: --target cpu|qnn:CHIP\n"
+    "run, chat and bench: --target cpu|vulkan[:DEVICE[:LAYERS]]|qnn:CHIP\n"
     "all: --threads N --verify --json\n";
 
 struct Command {

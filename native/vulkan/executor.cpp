@@ -8,6 +8,7 @@
 
 #include "../runtime/errors.h"
 #include "choice.h"
+#include "fitting.h"
 #include "fusion.h"
 #include "run_inputs.h"
 
@@ -33,21 +34,6 @@ DeviceInfo find_device(size_t number) {
 namespace {
 
 constexpr const char* kChoice = "how a token is chosen";
-
-// The layer that a weight of a language model is of: the first number that stands alone between the
-// dots of its name; -1 if there is none.
-int64_t layer_of(const std::string& name) {
-  for (size_t begin = 0; begin < name.size();) {
-    const size_t end = std::min(name.find('.', begin), name.size());
-    const auto is_digit = [](char c) { return c >= '0' && c <= '9'; };
-    if (end > begin && end - begin < 9 &&
-        std::all_of(name.begin() + static_cast<ptrdiff_t>(begin),
-                    name.begin() + static_cast<ptrdiff_t>(end), is_digit))
-      return std::strtoll(name.c_str() + begin, nullptr, 10);
-    begin = end + 1;
-  }
-  return -1;
-}
 
 uint64_t bytes_of(const Tensor& t) {
   return static_cast<uint64_t>(t.elements()) * dtype_size(t.dtype);

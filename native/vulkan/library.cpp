@@ -32,7 +32,11 @@ GetInstanceProcAddr find_entry() {
                  : nullptr;
 }
 #else
+#ifdef __ANDROID__
+constexpr const char* kLibrary = "libvulkan.so";
+#else
 constexpr const char* kLibrary = "libvulkan.so.1";
+#endif
 GetInstanceProcAddr find_entry() {
   void* library = dlopen(kLibrary, RTLD_NOW | RTLD_LOCAL);
   return library ? reinterpret_cast<GetInstanceProcAddr>(dlsym(library, "vkGetInstanceProcAddr"))

@@ -34,7 +34,8 @@ class LLM:
     """A language model with its tokenizer and chat template, all from one file.
 
     The KV caches of all its conversations may take ``cache_memory`` bytes, by default half of the
-    machine's memory. ``instance`` runs the program, by default a new one on its target.
+    machine's memory. ``instance`` runs the program, by default a new one on its target; another
+    ``target`` of a file is named as on the command line: ``LLM("smollm2-135m", target="vulkan")``.
 
     >>> llm = LLM("model.satchel")
     >>> answer = llm.generate("What is the capital of France?", max_new_tokens=8)
@@ -54,9 +55,15 @@ class LLM:
         adapter: str | None = None,
         cache_memory: int = 0,
         instance: Instance | None = None,
+        target: str | None = None,
     ) -> None:
         if not isinstance(program, Program):
-            program = Program(_path_of(program), verify)
+            program = Program(_path_of(program), verify, target)
+        elif target is not None and target != program.target:
+            raise ConfigError(
+                f"the program is open for {program.target} already, and not for {target}",
+                "Give its path, or open it with satchel.load(PATH, target=…).",
+            )
         self.program = program
         if cache_memory:
             instance = _with_cache(program, threads, cache_memory)

@@ -10,7 +10,7 @@ import pytest
 
 import satchel
 from satchel._native import TokenRule
-from satchel.errors import ExecutionError
+from satchel.errors import ConfigError, ExecutionError
 from satchel.llm.batch import Batch
 from satchel.llm.chain import ChainDecoder
 from satchel.llm.sampling import Sampler, SamplingOptions
@@ -143,7 +143,7 @@ def test_chains_of_many_need_a_place_for_each(program: Path, device: dict[str, A
 
 
 def test_what_the_host_must_choose_is_not_chained(program: Path, device: dict[str, Any]) -> None:
-    llm = satchel.LLM(Program(program, target="vulkan"))
+    llm = satchel.LLM(program, target="vulkan")
     chained = llm.generate("hi there", max_new_tokens=3, repetition_penalty=1.2)
     assert "chooses the tokens" in str(chained.finish().stats.lookahead.off_because)
     seen = llm.generate("hi there", max_new_tokens=3, logprobs=2)
@@ -156,7 +156,7 @@ def test_while_shaders_are_timed_the_host_chooses(
     monkeypatch: pytest.MonkeyPatch,
     capfd: pytest.CaptureFixture[str],
 ) -> None:
-    llm = satchel.LLM(Program(program, target="vulkan"))
+    llm = satchel.LLM(program, target="vulkan")
     alone = llm.generate("hi there", max_new_tokens=5, repetition_penalty=1.2).finish()
     monkeypatch.setenv("SATCHEL_VULKAN_TIMES", "1")
     timed = llm.generate("hi there", max_new_tokens=5, repetition_penalty=1.2).finish()
@@ -179,3 +179,10 @@ def test_logits_without_a_meaning_are_an_error(device: dict[str, Any], tmp_path:
     sampler = Sampler(SamplingOptions(0.0))
     with pytest.raises(ExecutionError, match="not finite"):
         session.complete(ChainDecoder(session, sampler).next(5, 4))
+
+
+def test_a_target_is_for_files_and_not_for_what_is_open(program: Path) -> None:
+    opened = Program(program, target="cpu")
+    assert satchel.LLM(opened, target="cpu").program is opened
+    with pytest.raises(ConfigError, match="open for cpu already, and not for vulkan"):
+        satchel.LLM(opened, target="vulkan")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -19,12 +18,7 @@ from satchel.runtime.program import Instance, Program
 from satchel.sources import cache_folder
 from satchel.units import megabytes
 
-_PAGE_ROWS = 64  # of the caches
-# What of a device's memory the caches may take, beside weights and arena.
-_CACHE_SHARE = 0.5
 _MOST_LOGITS = 512 * 1024  # of which the device chooses a token
-# What weights may take where not all of them fit.
-_WEIGHT_SHARE = 0.45
 
 
 @dataclass(frozen=True)
@@ -150,28 +144,18 @@ def fitting_layers(program: Program, device: Mapping[str, Any]) -> int | None:
 
     >>> fitting_layers(Program("model.satchel"), {"name": "A GPU", "memory_left_bytes": 1 << 30})
     """
-    layers: Counter[int] = Counter()
-    for weight in program.weights:
-        # What other targets compiled lies among the weights as plain bytes.
-        if weight["encoding"] == "u8":
-            continue
-        number = re.search(r"(?:^|\.)(\d+)(?:\.|$)", weight["name"])
-        layers[int(number[1]) if number else -1] += weight["codes_size"] + weight["scales_size"]
     memory = int(device["memory_left_bytes"])
-    if layers.total() <= memory:
+    count, all_layers, total = _native.vulkan.fitting_layers(program._native, memory)
+    if total <= memory:
         return None
-    room, count = memory * _WEIGHT_SHARE - layers[-1], 0
-    while count in layers and layers[count] <= room:
-        room -= layers[count]
-        count += 1
     if count == 0 or not program.is_language_model:
         raise ExecutionError(
-            f"{program.path} has {megabytes(layers.total())} of weights, and {device['name']} "
+            f"{program.path} has {megabytes(total)} of weights, and {device['name']} "
             f"{megabytes(memory)} of memory left",
             "Use --target cpu, or a recipe with fewer bits.",
         )
     remark(
-        f"{device['name']} has memory for the first {count} of {max(layers) + 1} layers; the CPU "
+        f"{device['name']} has memory for the first {count} of {all_layers} layers; the CPU "
         "runs the others. --gpu-layers chooses."
     )
     return count
@@ -185,16 +169,8 @@ def cache_bytes(program: Program, device: Mapping[str, Any]) -> int:
     >>> cache_bytes(Program("model.satchel"), small) <= 1 << 22
     True
     """
-    pages: list[int] = [
-        state["bytes"] // state["shape"][1] * _PAGE_ROWS
-        for state in program.states
-        if state["cache"]
-    ]
-    if not pages:
-        return 0
     binding, memory = int(device["largest_binding"]), int(device["memory_left_bytes"])
-    fitting = min(binding // max(pages), int(memory * _CACHE_SHARE) // sum(pages))
-    return max(fitting, 1) * sum(pages)
+    return _native.vulkan.cache_bytes(program._native, binding, memory)
 
 
 def list_devices() -> tuple[list[dict[str, Any]], str]:

@@ -28,7 +28,17 @@ public final class Model implements AutoCloseable {
 
     /** {@code verify} checks every byte first; zeros are what {@link #open(String)} chooses. */
     public static Model open(String path, int threads, long cacheMemory, boolean verify) {
-        return new Model(Native.modelOpen(Native.utf8(path), threads, cacheMemory, verify));
+        return open(path, threads, cacheMemory, verify, null);
+    }
+
+    /**
+     * Where it runs: {@code "vulkan"} is the first GPU, and the CPU runs what that cannot;
+     * {@code "qnn:SM8750"} an NPU that the file is for; null the CPU.
+     */
+    public static Model open(
+            String path, int threads, long cacheMemory, boolean verify, String target) {
+        byte[] where = target == null ? null : Native.utf8(target);
+        return new Model(Native.modelOpen(Native.utf8(path), threads, cacheMemory, verify, where));
     }
 
     /** A conversation, or texts one after the other. */

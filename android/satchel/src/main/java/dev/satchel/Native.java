@@ -16,7 +16,7 @@ final class Native {
 
     private Native() {}
 
-    static native long modelOpen(byte[] path, int threads, long cacheMemory, boolean verify);
+    static native long modelOpen(byte[] path, int threads, long cacheMemory, boolean verify, byte[] target);
 
     static native void modelClose(long model);
 

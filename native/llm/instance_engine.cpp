@@ -10,11 +10,17 @@ namespace satchel::llm {
 
 namespace {
 
-class CpuEngine final : public Engine {
+class InstanceEngine final : public Engine {
  public:
-  explicit CpuEngine(Instance& instance) : instance_(instance) {}
+  InstanceEngine(Instance& instance, Chip chip) : instance_(instance), chip_(std::move(chip)) {}
 
-  std::string kernels() const override { return instance_.cpu().kernels(); }
+  std::string kernels() const override {
+    return (chip_.name.empty() ? "" : chip_.name + ", ") + instance_.cpu().kernels();
+  }
+  bool is_emulated() const override { return chip_.is_emulated; }
+  std::string remark() const override { return chip_.remark; }
+  bool chooses_tokens() const override { return chip_.chooses_tokens; }
+  std::string other_bits_in_blocks() const override { return chip_.other_bits_in_blocks; }
   int threads() const override { return instance_.cpu().threads(); }
   bool takes_embeddings() const override { return true; }
 
@@ -35,16 +41,22 @@ class CpuEngine final : public Engine {
     // Kernels may sum blocks of 64 rows and more in another order than single rows, and a token of
     // 16-bit activations is two rows: beyond this a text would no longer be exactly the greedy one.
     constexpr size_t kMostRows = 31;
-    return std::min(kMostRows, block);
+    return chip_.other_bits_in_blocks.empty() ? std::min(kMostRows, block) : 1;
   }
 
   void run(const TokenStep& step, std::vector<float>& logits) override;
 
+  std::vector<int32_t> run_chain(size_t method, Chain chain) override {
+    const std::lock_guard<std::recursive_mutex> lock(instance_.mutex());
+    return instance_.run_chain(method, std::move(chain));
+  }
+
  private:
   Instance& instance_;
+  Chip chip_;
 };
 
-void CpuEngine::run(const TokenStep& step, std::vector<float>& logits) {
+void InstanceEngine::run(const TokenStep& step, std::vector<float>& logits) {
   const Method& method = instance_.program().methods()[step.method];
   const auto count = static_cast<int64_t>(step.tokens.size());
   std::vector<int32_t> ids(step.tokens.begin(), step.tokens.end());
@@ -90,8 +102,10 @@ void CpuEngine::run(const TokenStep& step, std::vector<float>& logits) {
 
 }  // namespace
 
-std::unique_ptr<Engine> make_cpu_engine(Instance& instance) {
-  return std::make_unique<CpuEngine>(instance);
+std::unique_ptr<Engine> make_engine(Instance& instance, Chip chip) {
+  return std::make_unique<InstanceEngine>(instance, std::move(chip));
 }
+
+std::vector<int32_t> Engine::run_chain(size_t, Chain) { return {}; }
 
 }  // namespace satchel::llm
