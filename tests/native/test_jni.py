@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 import satchel
+from satchel.backends.vulkan import list_devices
 
 ROOT = Path(__file__).parents[2]
 SOURCES = ROOT / "android" / "satchel" / "src" / "main" / "java"
@@ -91,3 +92,13 @@ def test_mistakes_are_exceptions(java: Java, program: Path, tmp_path: Path) -> N
     (tmp_path / "x.satchel").write_bytes(program.read_bytes()[:999])
     (line,) = java(tmp_path / "x.satchel", "info")
     assert line.startswith("2: ") and "not as long as it says" in line
+
+
+@pytest.mark.skipif(not list_devices()[0], reason="no Vulkan device")
+def test_a_gpu_gives_the_same_texts(java: Java, program: Path) -> None:
+    said = ["Hello", "Go on."]
+    chat = satchel.LLM(program, target="vulkan").chat(system="Be brief.", max_new_tokens=12)
+    wanted = "\n".join(chat.send(text).finish().text for text in said)
+    assert "\n".join(java(program, "chat@vulkan", *said)) == wanted
+    (line,) = java(program, "chat@vulkan:99", "Hello")
+    assert "there is no Vulkan device 99" in line

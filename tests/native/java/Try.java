@@ -10,9 +10,12 @@ import java.util.Arrays;
 public final class Try {
     public static void main(String[] words) throws Exception {
         PrintStream out = new PrintStream(System.out, true, "UTF-8");
-        try (Model model = Model.open(words[0]);
+        // Where it runs may stand behind the command: chat@vulkan.
+        String[] command = words[1].split("@");
+        String target = command.length > 1 ? command[1] : null;
+        try (Model model = Model.open(words[0], 0, 0, false, target);
                 Session session = model.session()) {
-            switch (words[1]) {
+            switch (command[0]) {
                 case "chat":
                     session.addMessage("system", "Be brief.");
                     for (String text : Arrays.copyOfRange(words, 2, words.length)) {
