@@ -98,7 +98,10 @@ class LinearStep : public Step {
   // Bytes of a code; the largest code is what the CPU's is.
   uint32_t digits() const { return word(first().params.integer[0]); }
   uint32_t largest() const { return digits() == 2 ? kLargest16 : 127; }
-  bool uses_blocks() const { return tokens() > kMostFew; }
+  // Codes of 5 and 6 bits and K-quants are unpacked by linear_one.glsl and linear_few.comp alone.
+  bool uses_blocks() const {
+    return tokens() > kMostFew && !is_k(weight_of(first()).matrix().encoding);
+  }
   // Otherwise blocks are gemm_dot.comp's: gemm_bytes.comp has no place for what is added to all
   // weights of a group.
   bool uses_matrices() const { return has_matrices_ && !weight_of(first()).group_offsets(); }
@@ -352,7 +355,8 @@ class LinearStep : public Step {
 bool multiplies_bytes(const NodeCall& linear, const DeviceInfo& device) {
   const WeightEntry& w = weight_of(linear);
   return device.features.integer_dot && linear.params.integer[0] > 0 && w.is_quantized() &&
-         !w.is_integers() && w.shape[1] % kChunk == 0 && w.group % kChunk == 0 && w.group > 0 &&
+         !w.is_integers() && w.shape[1] % kChunk == 0 && w.group > 0 &&
+         (w.group % kChunk == 0 || w.kind == WeightKind::matrix_q6_k) &&
          (!linear.has(2) || linear.in(2).weight);
 }
 

@@ -60,8 +60,6 @@ struct Tiles {
 
 std::string refuses_matrix(const WeightEntry& weight, const DeviceInfo& device) {
   if (weight.is_integers()) return "the GPU has no products of static integers";
-  if (is_k(weight.matrix().encoding))
-    return std::string("the GPU has no products with ") + weight.kind_name();
   if (Tiles(weight, device).together < 1) return "16 rows are more than a shader can see at once";
   return {};
 }

@@ -68,7 +68,7 @@ ivec4 dots(uvec4 rows, uint word) {
 
 uvec4 signed_bytes(uvec4 nibbles) {
   nibbles &= 0x0F0F0F0Fu;
-  return NIBBLES_ZERO == 0 ? nibbles : (nibbles | 0x80808080u) - 0x08080808u ^ 0x80808080u;
+  return CODES_ZERO == 0 ? nibbles : (nibbles | 0x80808080u) - 0x08080808u ^ 0x80808080u;
 }
 
 // The chunk behind another one, in the order of sums.
@@ -145,7 +145,7 @@ void main() {
       const uint number = i * THREADS + thread;
       if (number < SCALES) {
         vec4 scale, offset;
-        unpack_scales(scales_next[i], scale, offset);
+        unpack_scales(scales_next[i], 0, scale, offset);
         scales[number] = scale;
         if (HAS_OFFSETS) offsets[number] = offset;
       }

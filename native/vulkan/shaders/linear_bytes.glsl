@@ -41,8 +41,9 @@ layout(push_constant) uniform Constants {
 const uint SILU_MUL = 1, GELU_TANH_MUL = 2;
 const uint CHUNK = 32;     // columns
 const uint TOGETHER = 64;  // chunks that a workgroup does at once
-const uint UNITS = EIGHT_BITS ? 8u : 4u;
-const bool NEEDS_SUMS = NIBBLES_ZERO != 0 || HAS_OFFSETS;
+const uint UNITS = EIGHT_BITS ? 8u : SIX_BITS ? 6u : FIVE_BITS ? 5u : 4u;
+const uint SCALES = SIX_BITS ? 2 : 1;  // of a chunk
+const bool NEEDS_SUMS = CODES_ZERO != 0 || HAS_OFFSETS;
 
 // Of two results in turn, so that nobody need wait to write the next.
 shared vec4 partial[2][256];
@@ -70,28 +71,41 @@ Piece read_piece(Matrix m, uint tile, uint chunk) {
   return piece;
 }
 
+// Four columns of the four rows, a byte each.
+uvec4 columns_of(Piece piece, uint four) {
+  const uvec4 codes[8] = piece.codes;
+  if (EIGHT_BITS) return codes[four % UNITS] ^ 0x80808080u;
+  if (FIVE_BITS) {
+    if (four < 5) return codes[four % UNITS] & 0x1F1F1F1Fu;
+    return SPARE_FIVE(four - 5, codes[0], codes[1], codes[2], codes[3], codes[4]);
+  }
+  if (SIX_BITS) {
+    const uint first = four / 4 * 3;
+    if (four % 4 < 3) return codes[(first + four % 4) % UNITS] & 0x3F3F3F3Fu;
+    return SPARE_SIX(codes[first], codes[first + 1], codes[first + 2]);
+  }
+  return four % 2 == 0 ? codes[four / 2] & 0x0F0F0F0Fu : codes[four / 2] >> 4 & 0x0F0F0F0Fu;
+}
+
 // Adds a token's products with them.
 void add_piece(Piece piece, uint token, uint chunk, inout vec4 total) {
-  ivec4 sum = ivec4(0);
-  int all = 0;
-  [[unroll]] for (uint digit = 0; digit < DIGITS; ++digit) {
-    all *= 256;
-    sum *= 256;
-    [[unroll]] for (uint u = 0; u < 8; ++u) {
-      const uint word = x_word(token, digit, chunk * 8 + u);
-      if (NEEDS_SUMS) all += dot4(word, 0x01010101u);
-      if (EIGHT_BITS)
-        sum += dots(piece.codes[u % UNITS] ^ 0x80808080u, word);
-      else if (u % 2 == 0)
-        sum += dots(piece.codes[u / 2] & 0x0F0F0F0Fu, word);
-      else
-        sum += dots(piece.codes[u / 2] >> 4 & 0x0F0F0F0Fu, word);
+  [[unroll]] for (uint part = 0; part < SCALES; ++part) {
+    ivec4 sum = ivec4(0);
+    int all = 0;
+    [[unroll]] for (uint digit = 0; digit < DIGITS; ++digit) {
+      all *= 256;
+      sum *= 256;
+      [[unroll]] for (uint i = 0; i < 8 / SCALES; ++i) {
+        const uint four = part * (8 / SCALES) + i, word = x_word(token, digit, chunk * 8 + four);
+        if (NEEDS_SUMS) all += dot4(word, 0x01010101u);
+        sum += dots(columns_of(piece, four), word);
+      }
     }
+    vec4 scale, offset;
+    unpack_scales(piece.scales, part, scale, offset);
+    total = fma(vec4(sum - CODES_ZERO * all), scale, total);
+    if (HAS_OFFSETS) total = fma(vec4(float(all)), offset, total);
   }
-  vec4 scale, offset;
-  unpack_scales(piece.scales, scale, offset);
-  total = fma(vec4(sum - NIBBLES_ZERO * all), scale, total);
-  if (HAS_OFFSETS) total = fma(vec4(float(all)), offset, total);
 }
 
 // What the first 16 threads get is the result of their row.
