@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 import satchel
 from satchel import _native
@@ -100,3 +101,17 @@ def test_bench_tells_the_devices_own_limits_and_times(
     assert ops["linear"]["calls"] == 3 * (3 * 7 + 1)
     assert 0 < sum(row["seconds"] for row in decode["ops"]) < decode["seconds"]
     assert any("x" in row["layer"] for row in decode["layers"])
+
+
+def test_what_the_cpu_runs_is_told(tmp_path: Path, device: dict[str, Any]) -> None:
+    class Sums(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return torch.relu(x).cumsum(0) + x.sort(1).values
+
+    x = torch.randn(4, 6)
+    path = satchel.export(Sums().eval(), (x,), tmp_path / "sums.satchel", recipe="fp32")
+    program = Program(path, target="vulkan")
+    with pytest.warns(Remark, match=r"nodes run on the CPU: the GPU has no shader for .*inspect"):
+        instance = program.instance()
+    got = instance.method("forward")(x.numpy())
+    np.testing.assert_allclose(got, Sums()(x).numpy(), rtol=1e-5, atol=1e-6)

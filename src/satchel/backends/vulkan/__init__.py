@@ -99,9 +99,12 @@ class VulkanTarget(PortableTarget):
         executor = _native.vulkan.executor(self.device, str(cache_folder() / "vulkan"), **taken)
         device = devices[self.device]
         room = cache_bytes(program, device)
-        return VulkanInstance(
+        instance = VulkanInstance(
             program, threads, min(cache_memory or room, room), executors=[executor]
         ).on(device, self.device)
+        if layers is None:  # else the CPU's share was asked for, or told
+            tell_fallbacks(instance, f"satchel inspect {program.path} --target {self.name}")
+        return instance
 
 
 class VulkanInstance(Instance):
@@ -171,6 +174,21 @@ def cache_bytes(program: Program, device: Mapping[str, Any]) -> int:
     """
     binding, memory = int(device["largest_binding"]), int(device["memory_left_bytes"])
     return _native.vulkan.cache_bytes(program._native, binding, memory)
+
+
+def tell_fallbacks(instance: Instance, lists: str) -> None:
+    """Remarks on what the CPU runs, which costs a way to the device and back each time."""
+    left = Counter({refusal.reason: 0 for refusal in instance.refusals})
+    for refusal in instance.refusals:
+        left[refusal.reason] += refusal.nodes
+    if not left:
+        return
+    nodes = sum(part.last - part.first for part in instance.parts)
+    ((reason, _),) = left.most_common(1)
+    more = f", and {len(left) - 1} more reasons" if len(left) > 1 else ""
+    remark(
+        f"{left.total()} of {nodes} nodes run on the CPU: {reason}{more}. `{lists}` lists them."
+    )
 
 
 def list_devices() -> tuple[list[dict[str, Any]], str]:
