@@ -186,9 +186,7 @@ def tell_fallbacks(instance: Instance, lists: str) -> None:
     nodes = sum(part.last - part.first for part in instance.parts)
     ((reason, _),) = left.most_common(1)
     more = f", and {len(left) - 1} more reasons" if len(left) > 1 else ""
-    remark(
-        f"{left.total()} of {nodes} nodes run on the CPU: {reason}{more}. `{lists}` lists them."
-    )
+    remark(f"{left.total()} of {nodes} nodes run on the CPU: {reason}{more}. `{lists}` lists them.")
 
 
 def list_devices() -> tuple[list[dict[str, Any]], str]:
