@@ -2,6 +2,7 @@
 #include <cstdio>
 
 #include "../llm/errors.h"
+#include "../llm/gpu.h"
 #include "../llm/model.h"
 #include "../llm/verify.h"
 #include "../runtime/op.h"
@@ -62,7 +63,7 @@ std::shared_ptr<Model> open_model(const Arguments& given, const std::string& pat
   if (const auto asked = given.text("target")) {
     target = *asked;
   } else if (const std::string usual = targets_of(read_metadata(ProgramFile(path)))[0];
-             usual.starts_with("qnn:")) {
+             usual.starts_with("qnn:") || is_gpu(usual)) {
     target = usual;
   }
   if (target.starts_with("qnn:")) watch_vendor_crashes();

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 import satchel
+from satchel.backends.vulkan import list_devices
 from satchel.cli.main import main
 from satchel.devices import ShellDevice, bench_on, open_device
 from satchel.errors import DeviceError
@@ -192,4 +193,18 @@ def test_commands(
     assert main(["device", "list", "ssh:board", "--json"]) == 0
     assert json.loads(capfd.readouterr().out)["devices"][0]["machine"] == platform.machine()
     assert main(["bench", str(program), "--device", "ssh:board", "--profile"]) == 2
+    assert main(["bench", str(program), "--device", "ssh:board", "--gpu-layers", "1"]) == 2
     assert main(["bench", str(program), "--device", "telnet:board"]) == 1
+
+
+@pytest.mark.skipif(not list_devices()[0], reason="no Vulkan device")
+def test_a_gpu_is_measured_there(
+    board: ShellDevice, program: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    words = ["device", "bench", "ssh:board", str(program), "--folder", board.folder, "--json"]
+    words += ["--prompt-tokens", "8", "--new-tokens", "3", "--runs", "1", "--warmup", "0"]
+    assert main([*words, "--target", "vulkan"]) == 0
+    (result,) = json.loads(capfd.readouterr().out)["results"]
+    assert result["kernels"].startswith("vulkan on ") and result["decode_tok_s"] > 0
+    assert main([*words, "--target", "vulkan:99"]) == 1
+    assert "there is no Vulkan device 99" in capfd.readouterr().err

@@ -78,6 +78,13 @@ def test_the_first_layers_run_there(layers: int, runner: Runner, small: Path) ->
     assert chooses == (layers == 3)
 
 
+def test_a_file_for_gpus_runs_there_unless_told(runner: Runner, tmp_path: Path) -> None:
+    checkpoint = write_tiny_llm(tmp_path / "tiny")
+    program = satchel.export(checkpoint, tmp_path / "p.satchel", target="vulkan", context=64)
+    assert answer(runner, str(program), PROMPT)["kernels"].startswith("vulkan on ")
+    assert "vulkan" not in answer(runner, str(program), PROMPT, "--target", "cpu")["kernels"]
+
+
 @pytest.mark.parametrize(
     ("target", "message"),
     [

@@ -12,7 +12,7 @@ from satchel.errors import UsageError
 from satchel.units import megabytes
 
 # Options of bench that only Python has.
-_HERE_ONLY = ("lookahead", "profile", "prompt_file", "target", "verify")
+_HERE_ONLY = ("gpu_layers", "lookahead", "profile", "prompt_file", "verify")
 
 
 def add_device_options(
@@ -40,6 +40,8 @@ def bench_flags(arguments: argparse.Namespace) -> list[str]:
     given = {name: getattr(arguments, name) for name in names}
     if threads(arguments):
         given["threads"] = threads(arguments)
+    if getattr(arguments, "target", None):
+        given["target"] = arguments.target
     return [word for name, value in given.items() for word in (_flag(name), str(value))]
 
 

@@ -54,6 +54,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     bench.add_argument("--warmup", type=count, default=1, metavar="N", help="not counted (1)")
     bench.add_argument("--runs", "--iterations", type=positive, default=3, metavar="N", help="(3)")
     bench.add_argument("--threads", type=positive, default=argparse.SUPPRESS, metavar="N")
+    bench.add_argument(
+        "--target",
+        metavar="CHIP",
+        help="where to run there: cpu, vulkan[:DEVICE[:LAYERS]], qnn:CHIP",
+    )
     add_cool_down(bench)
     for each in (push, run, bench):
         add_device_options(each, named=False)
