@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -57,13 +58,18 @@ class Engine {
 
   // What a user should know of it, once; or nothing.
   virtual std::string remark() const { return ""; }
+  // What the memory that the weights are read from gives in a second, measured now.
+  virtual double measure_read_bandwidth() const;
+  // What is taken of a memory that is not the host's; 0: there is none.
+  virtual uint64_t device_memory() const { return 0; }
 };
 
 // What an instance's methods run on beside the CPU.
 struct Chip {
   std::string name, remark;
   bool is_emulated = false, chooses_tokens = false;
-  std::string other_bits_in_blocks;  // why, if they have
+  std::string other_bits_in_blocks;                // why, if they have
+  std::function<double()> measure_read_bandwidth;  // of its own memory
 };
 
 // An engine of an instance, which outlives it.

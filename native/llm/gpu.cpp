@@ -9,6 +9,7 @@
 #ifdef SATCHEL_GPUS
 #include "../vulkan/executor.h"
 #include "../vulkan/fitting.h"
+#include "../vulkan/peaks.h"
 #endif
 
 namespace satchel::llm {
@@ -82,6 +83,9 @@ Gpu open_gpu(const Program& program, const std::string& target, uint64_t cache_m
   chip.is_emulated = info.properties.deviceType == vulkan::VK_PHYSICAL_DEVICE_TYPE_CPU;
   if (info.features.cooperative_matrix)
     chip.other_bits_in_blocks = "the GPU multiplies long blocks by cooperative matrices";
+  chip.measure_read_bandwidth = [device = wanted.device] {
+    return vulkan::measure_peaks(device).read_bytes_s;
+  };
   return {std::make_shared<vulkan::VulkanExecutor>(wanted.device, pipelines_folder(),
                                                    wanted.layers.value_or(INT64_MAX)),
           cache_memory > 0 ? std::min(cache_memory, room) : room, std::move(chip)};

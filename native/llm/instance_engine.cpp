@@ -2,6 +2,7 @@
 #include <mutex>
 #include <numeric>
 
+#include "../kernels/bandwidth.h"
 #include "../runtime/errors.h"
 #include "../runtime/instance.h"
 #include "engine.h"
@@ -21,6 +22,11 @@ class InstanceEngine final : public Engine {
   std::string remark() const override { return chip_.remark; }
   bool chooses_tokens() const override { return chip_.chooses_tokens; }
   std::string other_bits_in_blocks() const override { return chip_.other_bits_in_blocks; }
+  double measure_read_bandwidth() const override {
+    return chip_.measure_read_bandwidth ? chip_.measure_read_bandwidth()
+                                        : Engine::measure_read_bandwidth();
+  }
+  uint64_t device_memory() const override { return instance_.device_memory(); }
   int threads() const override { return instance_.cpu().threads(); }
   bool takes_embeddings() const override { return true; }
 
@@ -107,5 +113,7 @@ std::unique_ptr<Engine> make_engine(Instance& instance, Chip chip) {
 }
 
 std::vector<int32_t> Engine::run_chain(size_t, Chain) { return {}; }
+
+double Engine::measure_read_bandwidth() const { return satchel::measure_read_bandwidth(threads()); }
 
 }  // namespace satchel::llm

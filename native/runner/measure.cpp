@@ -6,7 +6,6 @@
 #include <cstdio>
 #include <thread>
 
-#include "../kernels/bandwidth.h"
 #include "../llm/errors.h"
 #include "../llm/random.h"
 #include "../llm/session.h"
@@ -132,7 +131,8 @@ int bench(int argc, char** argv) {
   const ProgramFile& file = model->program().file();
   const std::string mode = model->find_method("prefill_forward") ? "hybrid" : "kv";
   const double kv = mode == "hybrid" ? measure_without_prefill(session, prompt) : median(ttft);
-  const double bandwidth = measure_read_bandwidth(engine.threads());
+  const uint64_t on_device = engine.device_memory();
+  const double bandwidth = engine.measure_read_bandwidth();
   const uint64_t read = bytes_per_token(*model, prompt_tokens, new_tokens);
   const double share = median(decode) * static_cast<double>(read) / bandwidth;
   if (given.has("json")) {
@@ -159,7 +159,7 @@ int bench(int argc, char** argv) {
         {"multiply_adds_s", Json()},
         {"arithmetic_share", Json()},
         {"peak_rss_bytes", static_cast<int64_t>(memory)},
-        {"device_memory_bytes", Json()},
+        {"device_memory_bytes", on_device > 0 ? Json(static_cast<int64_t>(on_device)) : Json()},
         {"file_size_bytes", static_cast<int64_t>(file.size())},
         {"samples", Json(JsonObject{{"prefill_tok_s", list_of(prefill)},
                                     {"decode_tok_s", list_of(decode)},
@@ -182,6 +182,7 @@ int bench(int argc, char** argv) {
               share * 100, bandwidth / 1e9);
   std::printf("peak memory          %12s  (file %s)\n", megabytes(memory).c_str(),
               megabytes(file.size()).c_str());
+  if (on_device > 0) std::printf("memory of the device %12s\n", megabytes(on_device).c_str());
   std::printf("with                 %d threads, %s kernels\n", engine.threads(),
               engine.kernels().c_str());
   return 0;

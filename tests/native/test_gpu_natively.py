@@ -12,7 +12,9 @@ import pytest
 
 import satchel
 from native.conftest import Runner
+from satchel import _native
 from satchel.backends.vulkan import list_devices
+from satchel.runtime.program import Program
 from support.tiny_llm import write_tiny_llm
 
 DEVICES, MISSING = list_devices()
@@ -110,6 +112,9 @@ def test_bench_measures_it(runner: Runner, program: Path) -> None:
     result = json.loads(done.stdout)
     assert result["decode_tok_s"] > 0 and result["kernels"].startswith("vulkan on ")
     assert result["emulated"] == (DEVICES[0]["type"] == "software")
+    limit = _native.vulkan.measure(0)["read_bytes_s"]
+    assert 0.1 < result["read_bandwidth_bytes_s"] / limit < 10
+    assert result["device_memory_bytes"] > Program(program).size / 2
 
 
 def test_c_opens_a_gpu(device: Path, program: Path) -> None:
