@@ -57,7 +57,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     bench.add_argument(
         "--target",
         metavar="CHIP",
-        help="where to run there: cpu, vulkan[:DEVICE[:LAYERS]], qnn:CHIP",
+        help="where to run it there, as satchel-run --help has it",
     )
     add_cool_down(bench)
     for each in (push, run, bench):

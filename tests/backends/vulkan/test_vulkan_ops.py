@@ -75,12 +75,26 @@ def test_tables_larger_than_a_binding_are_split_by_rows(
 
 @pytest.mark.parametrize(
     ("encoding", "group"),
-    [("matrix_q5", 32), ("matrix_q5_min", 32), ("matrix_q4_k", 32), ("matrix_q6_k", 16)],
+    [
+        ("matrix_q5", 32),
+        ("matrix_q5_min", 32),
+        ("matrix_q4_k", 32),
+        ("matrix_q5_k", 32),
+        ("matrix_q6_k", 16),
+    ],
 )
-def test_packed_bits_are_the_cpus(
-    encoding: str, group: int, device: dict[str, Any], tmp_path: Path
+@pytest.mark.parametrize("without", ["", "integer_dot"])
+@pytest.mark.parametrize("tokens", [1, 3, 20])
+def test_packed_bits_are_read_there(
+    tokens: int,
+    without: str,
+    encoding: str,
+    group: int,
+    device: dict[str, Any],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """No shader reads them, and what is around them still runs on the device."""
+    """By whole numbers and by floats."""
     from satchel.encodings.encoding import Encoding
     from satchel.graph.builder import GraphBuilder
     from support.arrays import normal
@@ -88,16 +102,14 @@ def test_packed_bits_are_the_cpus(
 
     weight, kind = normal(48, 256, seed=encoding), Encoding(encoding, group)
     b = GraphBuilder("forward")
-    x = b.input("x", (3, 256))
+    x = b.input("x", (tokens, 256))
     matrix = b.weight("w", weight.shape, "linear")
     b.output(b.silu(b.node("linear", b.silu(x), matrix, activations="int16")), "y")
     path = write_program(tmp_path / "p.satchel", [b.finish()], {"w": weight}, {"w": kind})
+    monkeypatch.setenv("SATCHEL_VULKAN_WITHOUT", without)
     instance = on_device(Program(path))
-    assert [part.executor for part in instance.parts] == ["vulkan", "cpu", "vulkan"]
-    assert [(r.op, r.reason) for r in instance.refusals] == [
-        ("linear", f"the GPU has no products with {encoding}")
-    ]
-    numbers = normal(3, 256)
+    assert [part.executor for part in instance.parts] == ["vulkan"] and not instance.refusals
+    numbers = normal(tokens, 256)
 
     def silu(v: NDArray[np.float64]) -> NDArray[np.float64]:
         return v / (1 + np.exp(-v))
