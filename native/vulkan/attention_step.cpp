@@ -80,7 +80,7 @@ void join_blocks(const NodeCall& call, Work& work, const View& parts, const View
     uint32_t heads, splits, window, parts_first, step_first, y_first;
   } push{word(q.shape[1]), splits, window_of(call), parts.first, step.first, y.first};
   const Constants constants{0, 0, word(q.shape[2])};
-  work.recorder.dispatch("attention_join", constants, {parts, step, written(y)}, push,
+  work.recorder.dispatch("attention_join", constants, {awaited(parts), step, written(y)}, push,
                          {push.heads, word(q.shape[0])});
 }
 
@@ -120,7 +120,7 @@ class AttentionStep : public Step {
     const HostTables::Entry& entry = *work.tables.find(kKeysToSee, key_of(call, 3, call.in(1)));
     const Place q = work.place(nodes_.queries()), k = work.place(nodes_.keys()),
                 v = work.place(nodes_.values());
-    const View x = work.recorder.view(around(around(q, k), v)), keys = work.view(cache),
+    const View x = awaited(work.recorder.view(around(around(q, k), v))), keys = work.view(cache),
                values = work.view(nodes_.write_v->in(0)),
                step = work.recorder.view(work.tables.place(entry)), y = work.view(*call.output),
                table = nodes_.rope_q ? work.view(nodes_.rope_q->in(1)) : x;

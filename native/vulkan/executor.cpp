@@ -53,7 +53,8 @@ class VulkanPart : public Part, private Work {
         recorder_(executor.device_, executor.pipelines_),
         tables_(executor.device_),
         steps_(fuse({method, info, executor.device_.info()}, executor.weights_)),
-        places_({method, info, executor.device_.info()}, steps_),
+        is_of_one_token_(has_one_token()),
+        places_({method, info, executor.device_.info()}, steps_, !is_of_one_token_),
         inputs_(executor.device_, executor.pipelines_) {
     for (size_t n = info.first; n < info.last; ++n) {
       for (const Tensor* t : method.calls()[n].inputs) {
@@ -140,12 +141,15 @@ class VulkanPart : public Part, private Work {
   }
   bool is_tokens(uint32_t id) const { return method_.tensor(id).info->name == "tokens"; }
 
-  // Of a single token's step: what takes turns relies on that.
-  bool wants_turns() {
-    return executor_.takes_turns_ && !is_timed_ &&
-           std::any_of(info_.takes.begin(), info_.takes.end(), [&](uint32_t id) {
-             return is_tokens(id) && method_.tensor(id).elements() == 1;
-           });
+  // Whether the method never has more: then values are small, and each can have its own place, so
+  // that dispatches can wait for it in turns.
+  bool has_one_token() const {
+    return std::any_of(info_.takes.begin(), info_.takes.end(), [&](uint32_t id) {
+      return is_tokens(id) && method_.tensor(id).info->max_bytes == sizeof(int32_t);
+    });
+  }
+  bool takes_turns() const {
+    return executor_.takes_turns_ && !is_timed_ && is_of_one_token_ && places_.bytes() > 0;
   }
 
   // Then everything is done again, with barriers, and stays so.
@@ -257,24 +261,33 @@ class VulkanPart : public Part, private Work {
   }
 
   void record() {
-    executor_.need_arena(arena_bytes());
-    uint64_t needed = 0;
-    for (const FusedStep& fused : steps_) needed = std::max(needed, fused.step->scratch(*this));
-    if (needed > 0 && (!executor_.scratch_ || executor_.scratch_->size() < needed))
-      executor_.scratch_ = std::make_unique<Buffer>(executor_.device_, needed, Where::device);
     is_timed_ = tells_times() || executor_.profile_;
     recorder_.set_timed(is_timed_);
-    if (wants_turns() && !turns_) turns_ = std::make_unique<Turns>(executor_.device_);
-    recorder_.set_turns(wants_turns() ? turns_.get() : nullptr);
-    recorder_.begin();
+    const bool in_turns = takes_turns();
+    executor_.need_arena(arena_bytes());
+    uint64_t needed = 0;
+    for (const FusedStep& fused : steps_) {
+      const uint64_t bytes = round_up(fused.step->scratch(*this), kOffsetStep);
+      needed = in_turns ? needed + bytes : std::max(needed, bytes);
+    }
+    if (needed > 0 && (!executor_.scratch_ || executor_.scratch_->size() < needed))
+      executor_.scratch_ = std::make_unique<Buffer>(executor_.device_, needed, Where::device);
+    if (in_turns && !turns_) turns_ = std::make_unique<Turns>(executor_.device_);
+    recorder_.set_turns(in_turns ? turns_.get() : nullptr);
+    std::vector<Place> awaited;
+    if (in_turns) awaited.push_back({executor_.arena_->handle(), 0, round_up(arena_bytes(), 4)});
+    if (in_turns && needed > 0) awaited.push_back({executor_.scratch_->handle(), 0, needed});
+    recorder_.begin(awaited);
+    scratch_at_ = 0;
     for (const uint32_t id : info_.takes) {
-      if (!is_input(method_.tensor(id)))
+      if (!is_input(method_.tensor(id)) && !is_read_where_taken(method_.tensor(id)))
         recorder_.copy(crossing(*taken_, id), place(method_.tensor(id)));
     }
     step_times_.clear();
     for (const FusedStep& fused : steps_) {
       step_times_.push_back(recorder_.timing_count());
       fused.step->record(*this);
+      if (in_turns) scratch_at_ += round_up(fused.step->scratch(*this), kOffsetStep);
     }
     step_times_.push_back(recorder_.timing_count());
     if (chooses_) {
@@ -300,7 +313,7 @@ class VulkanPart : public Part, private Work {
   // Where a value of the arena lies there.
   uint64_t offset(const Tensor& t) const {
     if (places_.bytes() == 0) return t.info->location;
-    return places_.offset(static_cast<uint32_t>(&t - method_.tensors().data()));
+    return places_.offset(id_of(t));
   }
 
   // What of the arena is used with the sizes of this call. It is far less than the most where
@@ -318,17 +331,30 @@ class VulkanPart : public Part, private Work {
     return end;
   }
 
+  uint32_t id_of(const Tensor& t) const {
+    return static_cast<uint32_t>(&t - method_.tensors().data());
+  }
+
+  // Values of the arena that come from the host and are so small that nothing is gained by copying
+  // them first.
+  bool is_read_where_taken(const Tensor& t) const {
+    constexpr uint64_t kSmall = 4096;
+    return t.source && bytes_of(*t.source) <= kSmall &&
+           std::ranges::find(info_.takes, id_of(*t.source)) != info_.takes.end();
+  }
+
   Place place(const Tensor& t) override {
-    const auto id = static_cast<uint32_t>(&t - method_.tensors().data());
     switch (t.info->storage) {
       case Storage::input:
-        return crossing(*taken_, id);
+        return crossing(*taken_, id_of(t));
       case Storage::weight:
         return bytes_of_file(t.weight->codes, t.weight->codes_size);
       case Storage::state:
         if (t.paged) return state(t).place();
         return {state(t).place().buffer, 0, bytes_of(t)};
       default:
+        if (is_read_where_taken(t))
+          return {taken_->handle(), offsets_.at(id_of(*t.source)), bytes_of(t)};
         return {executor_.arena_->handle(), offset(t), bytes_of(t)};
     }
   }
@@ -337,7 +363,9 @@ class VulkanPart : public Part, private Work {
     return executor_.weights_.of(bytes, size);
   }
 
-  Place scratch(uint64_t bytes) override { return {executor_.scratch_->handle(), 0, bytes}; }
+  Place scratch(uint64_t bytes) override {
+    return {executor_.scratch_->handle(), scratch_at_, bytes};
+  }
 
   DeviceState& state(const Tensor& t) override { return *executor_.states_[t.info->location]; }
 
@@ -347,7 +375,9 @@ class VulkanPart : public Part, private Work {
   Recorder recorder_;
   HostTables tables_;
   std::vector<FusedStep> steps_;
+  bool is_of_one_token_;
   Places places_;
+  uint64_t scratch_at_ = 0;  // where that of the step being recorded begins
   std::map<uint32_t, uint64_t> offsets_;  // of values that cross
   std::unique_ptr<Buffer> taken_, given_;
   VkCommandBuffer commands_ = nullptr;  // null: to be recorded

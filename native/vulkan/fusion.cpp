@@ -291,7 +291,7 @@ class Room {
 
 }  // namespace
 
-Places::Places(const FusionContext& context, const std::vector<FusedStep>& steps)
+Places::Places(const FusionContext& context, const std::vector<FusedStep>& steps, bool used_again)
     : offsets_(context.method.tensors().size(), 0) {
   const std::vector<Tensor>& tensors = context.method.tensors();
   const auto number = [&](const Tensor* t) { return static_cast<size_t>(t - tensors.data()); };
@@ -329,6 +329,7 @@ Places::Places(const FusionContext& context, const std::vector<FusedStep>& steps
   Room room;
   for (size_t i = 0; i <= steps.size(); ++i) {
     for (const size_t value : begins[i]) offsets_[value] = room.take(sizes[value]);
+    if (!used_again) continue;
     for (const size_t value : ends[i]) room.give_back(offsets_[value], sizes[value]);
   }
   bytes_ = room.end();

@@ -27,7 +27,8 @@ std::vector<FusedStep> fuse(const FusionContext& context, Weights& weights);
 // one after the other allow it; steps of several nodes need an arena of their own.
 class Places {
  public:
-  Places(const FusionContext& context, const std::vector<FusedStep>& steps);
+  // Where bytes are `used_again`, values have those of earlier ones that nobody needs any more.
+  Places(const FusionContext& context, const std::vector<FusedStep>& steps, bool used_again);
 
   uint64_t offset(uint32_t value) const { return offsets_[value]; }
   uint64_t bytes() const { return bytes_; }  // 0: they are where the method has them

@@ -11,6 +11,7 @@ constexpr int64_t kChunksTogether = 64;  // of a workgroup of linear_bytes.glsl
 constexpr int64_t kMostRounded = 16384;  // bytes of a row that a workgroup rounds itself
 constexpr int64_t kMostTogether = 4;     // tokens of a workgroup of linear_few.comp
 constexpr int64_t kMostFew = 8;          // tokens that are done without blocks
+constexpr int64_t kMostOfFewBlocks = 64;  // tokens of gemm_few.comp
 constexpr int64_t kManyGroups = 128;     // workgroups that keep a large device busy
 constexpr int64_t kCores = 132;          // of a large device
 constexpr uint32_t kTilesAtOnce = 2 * kCores;
@@ -71,11 +72,15 @@ class LinearStep : public Step {
   uint64_t scratch(Work&) const override { return scratch_bytes(); }
 
   void record(Work& work) override {
+    if (is_for_few()) {
+      record_for_few(work);
+      return;
+    }
     if (uses_blocks()) {
       record_many(work);
       return;
     }
-    View x = work.view(input()), aux = x;
+    View x = awaited(work.view(input())), aux = x;
     if (!rounds_itself())
       round_rows(work, x, aux);
     else if (nodes_.norm)
@@ -105,6 +110,11 @@ class LinearStep : public Step {
   // Otherwise blocks are gemm_dot.comp's: gemm_bytes.comp has no place for what is added to all
   // weights of a group.
   bool uses_matrices() const { return has_matrices_ && !weight_of(first()).group_offsets(); }
+  // Whether gemm_few.comp can do it, which reads weights faster than blocks do.
+  bool is_for_few() const {
+    return uses_blocks() && uses_matrices() && has_multiples_ && digits() == 1 &&
+           tokens() <= kMostOfFewBlocks;
+  }
   int64_t all_rows() const {
     int64_t rows = 0;
     for (const NodeCall* linear : nodes_.linears) rows += weight_of(*linear).shape[0];
@@ -156,16 +166,27 @@ class LinearStep : public Step {
     return work.recorder.view(all);
   }
 
-  // By linear_one.glsl, which rounds a row itself, or linear_few.comp.
-  void record_few(Work& work, const View& x, const View& aux) const {
+  // Of each layer, with what is fused with it.
+  std::vector<const Tensor*> fused_results() const {
     std::vector<const Tensor*> results;
     for (const NodeCall* linear : nodes_.linears) {
       results.push_back(nodes_.sum       ? nodes_.sum->output
                         : nodes_.product ? nodes_.product->output
                                          : linear->output);
     }
+    return results;
+  }
+  // As shaders/products.glsl has them.
+  uint32_t product() const {
+    if (!nodes_.product) return 0;
+    return nodes_.product->info->op->name == std::string("silu_mul") ? 1 : 2;
+  }
+
+  // By linear_one.glsl, which rounds a row itself, or linear_few.comp.
+  void record_few(Work& work, const View& x, const View& aux) const {
+    const std::vector<const Tensor*> results = fused_results();
     const View w = work.recorder.view(weights_), y = seen(results, work);
-    const View residual = nodes_.sum ? work.view(*nodes_.residual) : x;
+    const View residual = nodes_.sum ? awaited(work.view(*nodes_.residual)) : x;
     struct {
       uint32_t cols, tokens, x_first, aux_first, residual_first;
       float eps;
@@ -185,13 +206,12 @@ class LinearStep : public Step {
                               is_one && nodes_.norm != nullptr,
                               first().has(2),
                               nodes_.sum != nullptr,
-                              !nodes_.product                                             ? 0u
-                              : nodes_.product->info->op->name == std::string("silu_mul") ? 1u
-                                                                                          : 2u,
+                              product(),
                               is_one ? push.cols / 4 : 1,
                               digits(),
                               largest(),
-                              group()};
+                              group(),
+                              is_one ? pieces_ahead(push.tiles) : 1};
     if (is_one) {
       work.recorder.dispatch("linear_one", constants, {w, x, aux, residual, written(y)}, push,
                              {std::min(push.tiles, kTilesAtOnce)});
@@ -199,6 +219,52 @@ class LinearStep : public Step {
       work.recorder.dispatch("linear_few", constants, {w, x, aux, residual, written(y)}, push,
                              {push.tiles, (push.tokens + together - 1) / together});
     }
+  }
+
+  // Of how many of its pieces of a tile a thread of linear_one.glsl asks for the weights at once. More
+  // take registers: of four, a core has room for one workgroup.
+  uint32_t pieces_ahead(uint32_t tiles) const {
+    constexpr int64_t together = kChunk * kChunksTogether;
+    const int64_t pieces = (cols() + together - 1) / together * (nodes_.product ? 2 : 1);
+    const WeightKind kind = weight_of(first()).kind;
+    const bool is_wide = kind == WeightKind::matrix_q8 || kind == WeightKind::matrix_q8_offset;
+    int64_t ahead = is_wide ? 1 : tiles > kCores ? 2 : 4;
+    while (pieces % ahead != 0) ahead /= 2;
+    return word(ahead);
+  }
+
+  void record_for_few(Work& work) const {
+    View x = work.view(input()), aux = x;
+    round_rows(work, x, aux);
+    const std::vector<const Tensor*> results = fused_results();
+    const uint32_t most = word(tokens() <= 16 ? 16 : tokens() <= 32 ? 32 : 64);
+    const uint32_t matrices = nodes_.product ? 2 : 1;
+    // Many tiles to a workgroup read less of the tokens, few are more workgroups.
+    uint32_t tiles = 4;
+    const uint32_t fewest = std::max(matrices, most / 32);
+    while (tiles > fewest && all_rows() / kTileRows / tiles < kManyGroups) tiles /= 2;
+    const View w = work.recorder.view(weights_), y = seen(results, work);
+    const View residual = nodes_.sum ? work.view(*nodes_.residual) : x;
+    struct {
+      uint32_t cols, tokens, x_first, aux_first, residual_first, blocks_0, blocks_1;
+      Matrix matrices[3];
+    } push{word(cols()),   word(tokens()), x.first / 4, aux.first,
+           residual.first, UINT32_MAX,     UINT32_MAX,  {}};
+    const uint32_t count = fill_matrices(work, y, results, tiles / matrices * kTileRows,
+                                         push.matrices, push.blocks_0, push.blocks_1);
+    const Constants constants{encoding(),
+                              static_cast<uint32_t>(first().params.activation),
+                              most,
+                              tiles,
+                              first().has(2),
+                              nodes_.sum != nullptr,
+                              product(),
+                              0,
+                              0,
+                              0,
+                              group()};
+    work.recorder.dispatch("gemm_few", constants, {w, x, aux, residual, written(y)}, push,
+                           {count / matrices});
   }
 
   void record_many(Work& work) const {
@@ -263,7 +329,7 @@ class LinearStep : public Step {
   int64_t splits() const {
     const bool is_plain = nodes_.linears.size() == 1 && !nodes_.product && !first().has(2) &&
                           first().params.activation == Activation::none;
-    if (!uses_matrices() || !is_plain) return 1;
+    if (!uses_matrices() || !is_plain || is_for_few()) return 1;
     const int64_t most = std::clamp<int64_t>(cols() / kSplitColumns, 1, 4);
     // A core has three blocks of 64 tokens at once, of codes of 8 bits.
     if (tokens() > 64)

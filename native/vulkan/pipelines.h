@@ -21,10 +21,8 @@ struct Shader {
 extern const Shader kShaders[];
 extern const size_t kShaderCount;
 
+// The last binding is that of shaders/turns.glsl.
 inline constexpr uint32_t kMostBindings = 8, kPushBytes = 128;
-// Where those of turns begin among the push constants; they and the last binding are
-// shaders/turns.glsl's.
-inline constexpr uint32_t kTurnConstants = 112;
 using Constants = std::array<uint32_t, 13>;  // what a shader is specialised with
 
 class Pipelines {

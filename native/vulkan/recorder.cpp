@@ -15,10 +15,8 @@ constexpr uint32_t kSetsInPool = 256, kMostTimes = 8192;
 
 // Those that have a form with turns, whose name ends so.
 bool can_take_a_turn(const char* shader) {
-  constexpr const char* names[] = {"embedding",     "linear_one",     "heads",
-                                   "attention",     "attention_one",  "attention_join",
-                                   "sample_blocks", "sample_ordered", "sample_whole",
-                                   "sample_cut",    "turns_try"};
+  constexpr const char* names[] = {"embedding", "linear_one", "attention_one", "attention_join",
+                                   "turns_try"};
   return std::any_of(std::begin(names), std::end(names),
                      [&](const char* name) { return std::strcmp(name, shader) == 0; });
 }
@@ -63,13 +61,13 @@ View Recorder::view(const Place& place) const {
   return {place.buffer, begin, range, static_cast<uint32_t>((place.offset - begin) / 4)};
 }
 
-void Recorder::begin() {
+void Recorder::begin(std::span<const Place> awaited) {
   require_success(device_->vkResetCommandPool(device_.handle(), pool_, 0), "commands");
   VkCommandBufferBeginInfo begin;
   begin.flags = VK_COMMAND_BUFFER_USAGE_SIMULTANEOUS_USE_BIT;
   require_success(device_->vkBeginCommandBuffer(commands_, &begin), "commands");
-  turn_ = 0;
-  has_turns_ = false;
+  for (const Place& place : awaited)
+    device_->vkCmdFillBuffer(commands_, place.buffer, place.offset, place.size, kNotYet);
   place_barrier();
   timed_.clear();
   if (is_timed_) {
@@ -110,11 +108,12 @@ VkDescriptorSet Recorder::take_set() {
   return set;
 }
 
+// Whether something must be over before, which is not awaited value by value.
 bool Recorder::touches_earlier(std::span<const Use> uses) const {
   return std::any_of(uses.begin(), uses.end(), [&](const Use& use) {
     return std::any_of(uses_.begin(), uses_.end(), [&](const Use& earlier) {
-      return (use.is_written || earlier.is_written) && use.buffer == earlier.buffer &&
-             use.begin < earlier.end && earlier.begin < use.end;
+      return (use.is_written || (earlier.is_written && !(use.is_awaited && earlier.is_in_turn))) &&
+             use.buffer == earlier.buffer && use.begin < earlier.end && earlier.begin < use.end;
     });
   });
 }
@@ -122,41 +121,10 @@ bool Recorder::touches_earlier(std::span<const Use> uses) const {
 void Recorder::place_barrier() {
   device_.barrier(commands_);
   uses_.clear();
-  const uint32_t first = first_turn_, count = has_turns_ ? turn_ + 1 - first : 0;
-  turn_ += has_turns_ ? 1 : 0;
-  first_turn_ = turn_;
-  has_turns_ = has_others_ = false;
-  groups_ = groups_before_ = 0;
-  if (count > 0) {
-    // For the next time that these commands are run.
-    const struct {
-      uint32_t first, count;
-    } push{Turns::word_of(first), count};
-    dispatch("turns_clear", {}, {written(view(turns_->counters()))}, push, groups_for(count, 256));
-  }
 }
 
 void Recorder::wait_for(std::span<const Use> uses) {
-  // What earlier turns touch is not known any more.
-  if (has_turns_ || touches_earlier(uses)) place_barrier();
-  has_others_ = true;
-  uses_.insert(uses_.end(), uses.begin(), uses.end());
-}
-
-// A turn begins behind all of the one before, and what touches nothing of its turn joins it.
-void Recorder::wait_in_turn(std::span<const Use> uses, Groups groups) {
-  if (touches_earlier(uses)) {
-    if (has_others_) {
-      place_barrier();
-    } else {
-      uses_.clear();
-      ++turn_;
-      groups_before_ = groups_;
-      groups_ = 0;
-    }
-  }
-  has_turns_ = true;
-  groups_ += groups.x * groups.y;
+  if (touches_earlier(uses)) place_barrier();
   uses_.insert(uses_.end(), uses.begin(), uses.end());
 }
 
@@ -168,25 +136,23 @@ void Recorder::dispatch(const char* shader, const Constants& constants,
   std::array<VkWriteDescriptorSet, kMostBindings> writes;
   std::array<Use, kMostBindings> uses;
   uint32_t count = 0;
+  const bool in_turn = turns_ && !is_timed_ && can_take_a_turn(shader);
   for (const View& view : views) {
     infos[count] = {view.buffer, view.offset, view.range};
     writes[count].dstSet = set;
     writes[count].dstBinding = count;
     writes[count].pBufferInfo = &infos[count];
-    uses[count] = {view.buffer, view.offset, view.offset + view.range, view.is_written};
+    uses[count] = {view.buffer,     view.offset,                  view.offset + view.range,
+                   view.is_written, in_turn && view.is_awaited, in_turn};
     ++count;
   }
-  const bool in_turn = turns_ && !is_timed_ && turn_ + 1 < Turns::kMost &&
-                       push_bytes <= kTurnConstants && can_take_a_turn(shader);
+  wait_for({uses.data(), count});
   if (in_turn) {
-    const Place counters = turns_->counters();
-    infos[count] = {counters.buffer, counters.offset, counters.size};
+    const Place sign = turns_->sign();
+    infos[count] = {sign.buffer, sign.offset, sign.size};
     writes[count].dstSet = set;
     writes[count].dstBinding = kMostBindings - 1;
     writes[count].pBufferInfo = &infos[count];
-    wait_in_turn({uses.data(), count}, groups);
-  } else {
-    wait_for({uses.data(), count});
   }
   device_->vkUpdateDescriptorSets(device_.handle(), count + (in_turn ? 1 : 0), writes.data(), 0,
                                   nullptr);
@@ -197,11 +163,6 @@ void Recorder::dispatch(const char* shader, const Constants& constants,
                                    0, 1, &set, 0, nullptr);
   device_->vkCmdPushConstants(commands_, pipelines_.layout(), VK_SHADER_STAGE_COMPUTE_BIT, 0,
                               push_bytes, push);
-  if (in_turn) {
-    const uint32_t turn[] = {turn_, groups_before_};
-    device_->vkCmdPushConstants(commands_, pipelines_.layout(), VK_SHADER_STAGE_COMPUTE_BIT,
-                                kTurnConstants, sizeof turn, turn);
-  }
   device_->vkCmdDispatch(commands_, groups.x, groups.y, 1);
   if (is_timed_) {
     write_time(std::string(shader) + " " + std::to_string(groups.x) + "x" +
@@ -232,8 +193,8 @@ std::vector<Recorder::Timing> Recorder::timings() const {
 }
 
 void Recorder::copy(const Place& from, const Place& to) {
-  const Use uses[] = {{from.buffer, from.offset, from.offset + from.size, false},
-                      {to.buffer, to.offset, to.offset + to.size, true}};
+  const Use uses[] = {{from.buffer, from.offset, from.offset + from.size, false, false},
+                      {to.buffer, to.offset, to.offset + to.size, true, false}};
   wait_for(uses);
   const VkBufferCopy piece{from.offset, to.offset, from.size};
   device_->vkCmdCopyBuffer(commands_, from.buffer, to.buffer, 1, &piece);
@@ -241,7 +202,6 @@ void Recorder::copy(const Place& from, const Place& to) {
 }
 
 VkCommandBuffer Recorder::finish(const char* what, bool for_host) {
-  if (has_turns_) place_barrier();
   device_.finish(commands_, what, for_host);
   return commands_;
 }

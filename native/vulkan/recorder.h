@@ -19,9 +19,14 @@ struct View {
   uint64_t offset = 0, range = 0;
   uint32_t first = 0;
   bool is_written = false;
+  bool is_awaited = false;  // its values are looked for until they are there (turns.h)
 };
 inline View written(View view) {
   view.is_written = true;
+  return view;
+}
+inline View awaited(View view) {
+  view.is_awaited = true;
   return view;
 }
 
@@ -42,7 +47,9 @@ class Recorder {
   View view(const Place& place) const;
 
   // What was recorded before is gone. The commands may be submitted again before they are done.
-  void begin();
+  // First the bytes of places whose values will be awaited are made to hold none; nobody may be at
+  // work on them when the commands begin.
+  void begin(std::span<const Place> awaited = {});
   // `push` are the shader's push constants. It waits for what was recorded before where that
   // touches the same bytes, and only there.
   template <typename Push>
@@ -52,8 +59,8 @@ class Recorder {
     dispatch(shader, constants, views, &push, sizeof push, groups);
   }
   void copy(const Place& from, const Place& to);
-  // From the next begin() on, shaders that can wait for one another do so, and commands have
-  // barriers only around the others. Null: they have barriers between all.
+  // From the next begin() on, shaders that can wait for one another's values do so, and commands
+  // have barriers only around the others. Null: they have barriers between all.
   void set_turns(Turns* turns) { turns_ = turns; }
   VkCommandBuffer finish(const char* what, bool for_host = true);
 
@@ -71,14 +78,14 @@ class Recorder {
   struct Use {
     VkBuffer buffer;
     uint64_t begin, end;
-    bool is_written;
+    bool is_written, is_awaited;
+    bool is_in_turn = false;
   };
 
   void dispatch(const char* shader, const Constants& constants, std::initializer_list<View> views,
                 const void* push, uint32_t push_bytes, Groups groups);
   bool touches_earlier(std::span<const Use> uses) const;
   void wait_for(std::span<const Use> uses);
-  void wait_in_turn(std::span<const Use> uses, Groups groups);
   void place_barrier();
   VkDescriptorSet take_set();
 
@@ -90,12 +97,8 @@ class Recorder {
   size_t sets_used_ = 0;
   void write_time(std::string shader);
 
-  std::vector<Use> uses_;  // since the last barrier, or of the turn
-  // Turns since the last barrier, and dispatches that are in none.
+  std::vector<Use> uses_;  // since the last barrier
   Turns* turns_ = nullptr;
-  bool has_turns_ = false, has_others_ = false;
-  uint32_t first_turn_ = 0, turn_ = 0;
-  uint32_t groups_ = 0, groups_before_ = 0;  // workgroups of this turn and the last one
   bool is_timed_ = false;
   VkQueryPool times_ = nullptr;
   std::vector<std::string> timed_;  // the shaders between two times

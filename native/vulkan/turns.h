@@ -1,7 +1,7 @@
-// Dispatches that wait for one another by themselves, by counters in the device's memory: see
-// shaders/turns.glsl. A Vulkan device promises neither that workgroups begin in the order of their
-// dispatches nor that one which waits lets others go on, so a device is tried before it is trusted,
-// nobody waits for ever, and whoever waited in vain is told of.
+// Dispatches that wait for one another by themselves, value by value: see shaders/turns.glsl. A
+// Vulkan device promises neither that workgroups begin in the order of their dispatches nor that
+// one which waits lets others go on, so a device is tried before it is trusted, nobody waits for
+// ever, and whoever waited in vain is told of.
 #pragma once
 
 #include <cstring>
@@ -12,25 +12,21 @@ namespace satchel::vulkan {
 
 class Pipelines;
 
-// Counters of the turns of some commands, zero whenever these begin.
+// Whether somebody has waited in vain, of some commands.
 class Turns {
  public:
-  static constexpr uint32_t kMost = 1024;
-  explicit Turns(const Device& device) : counters_(device, (kMost + 1) * kLine, Where::upload) {
-    clear();
-  }
+  explicit Turns(const Device& device) : sign_(device, sizeof(uint32_t), Where::upload) { clear(); }
 
-  Place counters() const { return {counters_.handle(), 0, counters_.size()}; }
-  // Where a turn's counter is.
-  static uint32_t word_of(uint32_t turn) { return (turn + 1) * kLine / sizeof(uint32_t); }
-  bool waited_in_vain() const { return *reinterpret_cast<const uint32_t*>(counters_.data()) != 0; }
-  void clear() { std::memset(counters_.data(), 0, counters_.size()); }
+  Place sign() const { return {sign_.handle(), 0, sign_.size()}; }
+  bool waited_in_vain() const { return *reinterpret_cast<const uint32_t*>(sign_.data()) != 0; }
+  void clear() { std::memset(sign_.data(), 0, sign_.size()); }
 
  private:
-  // Bytes; before the first one's line there is that of the sign that somebody waited in vain.
-  static constexpr uint32_t kLine = 128;
-  Buffer counters_;
+  Buffer sign_;
 };
+
+// What a place holds before its value is there: NOT_YET of shaders/turns.glsl.
+inline constexpr uint32_t kNotYet = 0xFFFFFFFF;
 
 // Whether turns work on a device: found by trying, in about a millisecond.
 // SATCHEL_VULKAN_WITHOUT=turns leaves them unused.

@@ -59,19 +59,24 @@ static int is_wait(const char* name) { return strcmp(name, "vkWaitForFences") ==
   }
 FUNCTIONS(WRAP)
 
-// Turns (native/vulkan/turns.h) have two push constants of their own: a number, and for how many
-// workgroups to wait. Asked to, this makes them wait for one that there is not.
-static long turns_taken, more_to_wait_for;
-static void (*real_push)(void*, void*, uint32_t, uint32_t, uint32_t, const uint32_t*);
-static void own_push(void* commands, void* layout, uint32_t stages, uint32_t offset, uint32_t size,
-                     const uint32_t* words) {
-  if (offset != 112 || size != 8) return real_push(commands, layout, stages, offset, size, words);
-  ++turns_taken;
-  const uint32_t turn[2] = {words[0], words[1] > 0 ? words[1] + (uint32_t)more_to_wait_for : 0};
-  real_push(commands, layout, stages, offset, size, turn);
+// Commands whose dispatches take turns (native/vulkan/turns.h) begin with places that are made to
+// hold no values. Asked to, this leaves the first dispatch out, so that the others wait in vain.
+enum { NOT_YET = 0xFFFFFFFF };
+static long turns_taken;
+static int leaves_out, leaves_next_out;
+static void (*real_fill)(void*, void*, uint64_t, uint64_t, uint32_t);
+static void own_fill(void* commands, void* buffer, uint64_t at, uint64_t size, uint32_t word) {
+  turns_taken += word == NOT_YET;
+  leaves_next_out = leaves_out && word == NOT_YET;
+  real_fill(commands, buffer, at, size, word);
+}
+static void (*real_dispatch)(void*, uint32_t, uint32_t, uint32_t);
+static void own_dispatch(void* commands, uint32_t x, uint32_t y, uint32_t z) {
+  if (!leaves_next_out) real_dispatch(commands, x, y, z);
+  leaves_next_out = 0;
 }
 long turns(void) { return turns_taken; }
-void make_turns_wait_in_vain(long yes) { more_to_wait_for = yes; }
+void make_turns_wait_in_vain(long yes) { leaves_out = (int)yes; }
 
 // Memory of a device that other processes have, by VK_EXT_memory_budget: few drivers in software
 // tell of it, so that this one does it for all.
@@ -129,9 +134,13 @@ const char* names(void) {
 }
 
 static Function own_or(const char* name, Function real) {
-  if (real && strcmp(name, "vkCmdPushConstants") == 0) {
-    real_push = (void (*)(void*, void*, uint32_t, uint32_t, uint32_t, const uint32_t*))real;
-    return (Function)own_push;
+  if (real && strcmp(name, "vkCmdFillBuffer") == 0) {
+    real_fill = (void (*)(void*, void*, uint64_t, uint64_t, uint32_t))real;
+    return (Function)own_fill;
+  }
+  if (real && strcmp(name, "vkCmdDispatch") == 0) {
+    real_dispatch = (void (*)(void*, uint32_t, uint32_t, uint32_t))real;
+    return (Function)own_dispatch;
   }
   if (real && strcmp(name, "vkGetPhysicalDeviceMemoryProperties2") == 0) {
     real_memory = (void (*)(void*, Memory*))real;

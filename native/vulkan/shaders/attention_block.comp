@@ -28,6 +28,7 @@ layout(push_constant) uniform Constants {
 } c;
 
 #include "common.glsl"
+#include "subgroup_barrier.glsl"
 #include "activations.glsl"
 
 const uint PAGE = 64, PARTS = DIM / 16, QUADS = DIM / 8;
@@ -109,8 +110,7 @@ void main() {
       }
       coopMatStore(sums, scores[subgroup], n * 16, S_STRIDE, gl_CooperativeMatrixLayoutRowMajor);
     }
-    subgroupMemoryBarrierShared();
-    subgroupBarrier();
+    SUBGROUP_BARRIER
     float score[32], most = largest;
     [[unroll]] for (uint i = 0; i < 32; ++i) {
       const uint in_page = i / 2 * 4 + pair_first * 2 + i % 2, key = page * PAGE + in_page;
@@ -146,12 +146,11 @@ void main() {
         result[d] = coopMatMulAdd(power[n], value, result[d]);
       }
     }
-    subgroupBarrier();
+    SUBGROUP_BARRIER
   }
   [[unroll]] for (uint d = 0; d < PARTS; ++d) {
     coopMatStore(result[d], factors[subgroup], 0, 16, gl_CooperativeMatrixLayoutRowMajor);
-    subgroupMemoryBarrierShared();
-    subgroupBarrier();
+    SUBGROUP_BARRIER
     const uint token = first + subgroup * 16 + row;
     if (token < c.tokens) {
       for (uint i = 0; i < 8; ++i) {
@@ -160,6 +159,6 @@ void main() {
             factors[subgroup][row * 16 + column] / total;
       }
     }
-    subgroupBarrier();
+    SUBGROUP_BARRIER
   }
 }

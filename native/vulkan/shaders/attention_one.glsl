@@ -1,6 +1,6 @@
 // Attention of one token, with what stands before it: norms of heads, rotation, and the token's rows of
 // the caches, which are halves. A workgroup for each head and block of 256 keys; attention_join puts
-// several together. Sums and roundings are those of heads.glsl and attention.glsl.
+// several together. Sums and roundings are those of heads.comp and attention.comp.
 //
 // What does not depend on the layer before is read while that is at work: the keys and values of all
 // earlier tokens. The own ones are taken from where they were made.
@@ -16,12 +16,12 @@ layout(constant_id = 5) const bool HAS_ROPE = true;
 
 #include "turns.glsl"
 
-layout(binding = 0) IN_TURNS readonly buffer X { float x[]; };  // a query, a key and a value of each head
+layout(binding = 0) IN_TURNS readonly buffer X { uint x[]; };  // a query, a key and a value of each head
 layout(binding = 1) buffer K { uint k[]; };
 layout(binding = 1) readonly buffer K4 { uvec4 k4[]; };
 layout(binding = 2) buffer V { uint v[]; };
-layout(binding = 3) readonly buffer Step { uint numbers[]; };  // as in attention.glsl
-layout(binding = 4) IN_TURNS writeonly buffer Y { float y[]; };  // the result, or what is joined
+layout(binding = 3) readonly buffer Step { uint numbers[]; };  // as in attention.comp
+layout(binding = 4) IN_TURNS writeonly buffer Y { uint y[]; };  // the result, or what is joined
 layout(binding = 5) readonly buffer Table { float table[]; };    // [cos, sin]
 layout(binding = 6) readonly buffer Norms { float norms[]; };
 
@@ -30,7 +30,6 @@ layout(push_constant) uniform Constants {
   uint q_first, k_first, v_first, keys_first, values_first;
   uint table_first, q_norm, k_norm, step_first, y_first;
   float scale, softcap, eps;
-  TURN_CONSTANTS
 } c;
 
 #include "common.glsl"
@@ -55,12 +54,28 @@ uint place_of(uint key, uint kv_head) {
   return (numbers[pages + key / PAGE] * c.block_rows + kv_head * c.head_rows + key % PAGE) * ROW_WORDS;
 }
 
+const uint OWN = (DIM + 63) / 64;  // numbers of a thread
+uint own_row[OWN];
+
+void look_at_row(uint from, uint lane) {
+  [[unroll]] for (uint i = 0; i < OWN; ++i) own_row[i] = x[from + min(lane + i * 64, DIM - 1)];
+}
+
+bool is_row_there() {
+  bool all_there = true;
+  [[unroll]] for (uint i = 0; i < OWN; ++i) all_there = all_there && is_there(own_row[i]);
+  return all_there;
+}
+
 // The token's row: 64 threads each for query, key and value.
 void make_rows(uint head, uint kv_head, vec2 turned[2]) {
   const uint which = gl_LocalInvocationID.x / 64, lane = gl_LocalInvocationID.x % 64;
   const uint from = which == 0 ? c.q_first + head * DIM : (which == 1 ? c.k_first : c.v_first) + kv_head * DIM;
   if (which < 3) {
-    for (uint i = lane; i < DIM; i += 64) row[which * DIM + i] = x[from + i];
+    AWAIT(look_at_row(from, lane), is_row_there())
+    [[unroll]] for (uint i = 0; i < OWN; ++i) {
+      if (lane + i * 64 < DIM) row[which * DIM + lane + i * 64] = uintBitsToFloat(own_row[i]);
+    }
   }
   barrier();
   if (HAS_NORMS)
@@ -136,7 +151,6 @@ void main() {
     barrier();
     if (slice < SLICES) read_values(read, slice, pair);
   }
-  WAIT_FOR_TURN;
   if (has_keys) {
     make_rows(head, kv_head, turned);
     keep_rows(newest_place, has_newest && head % c.heads_per_kv == 0);
@@ -171,13 +185,12 @@ void main() {
       for (uint s = 0; s < SLICES; ++s) values += parts[s][thread];
       const uint to = IS_SPLIT ? c.y_first + (head * c.splits + split) * (DIM + 2) + 2 : c.y_first + head * DIM;
       if (!IS_SPLIT) values /= total;
-      y[to + 2 * thread] = values.x;
-      y[to + 2 * thread + 1] = values.y;
+      y[to + 2 * thread] = given(values.x);
+      y[to + 2 * thread + 1] = given(values.y);
       if (IS_SPLIT && thread == 0) {
-        y[to - 2] = largest;
-        y[to - 1] = total;
+        y[to - 2] = given(largest);
+        y[to - 1] = given(total);
       }
     }
   }
-  END_TURN;
 }

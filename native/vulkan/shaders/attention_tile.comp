@@ -1,7 +1,7 @@
 // Attention of many tokens that follow each other in one sequence, in floats: BM tokens of a head for each
 // workgroup, and KEYS keys at a time, which lie in shared memory once for all of them, and then their
 // values. The largest score and the sum of powers of each token are kept up to date as keys come (flash
-// attention), so that sums are in another order than attention.glsl's.
+// attention), so that sums are in another order than attention.comp's.
 //
 // A thread has four tokens: with each of LANES threads some of the keys, then some of the numbers of a
 // value. Words of the next keys or values are fetched while those before them are multiplied.
@@ -21,7 +21,7 @@ layout(binding = 1) readonly buffer K { uint k[]; };
 layout(binding = 1) readonly buffer K4 { uvec4 k4[]; };
 layout(binding = 2) readonly buffer V { uint v[]; };
 layout(binding = 2) readonly buffer V4 { uvec4 v4[]; };
-layout(binding = 3) readonly buffer Step { uint numbers[]; };  // as in attention.glsl
+layout(binding = 3) readonly buffer Step { uint numbers[]; };  // as in attention.comp
 layout(binding = 4) writeonly buffer Y { float y[]; };
 
 layout(push_constant) uniform Constants {

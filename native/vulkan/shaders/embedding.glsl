@@ -2,19 +2,17 @@
 // does the rows that its part has.
 layout(local_size_x = 128) in;
 
-#define CONSTANTS matrix
 #include "turns.glsl"
 
 layout(binding = 0) readonly buffer Ids { int ids[]; };
 layout(binding = 1) readonly buffer Codes { uint codes[]; };
 layout(binding = 2) readonly buffer Scales { uint scales[]; };
 layout(binding = 3) readonly buffer Second { uint second[]; };
-layout(binding = 4) IN_TURNS writeonly buffer Y { float y[]; };
+layout(binding = 4) IN_TURNS writeonly buffer Y { uint y[]; };
 
 layout(push_constant) uniform Constants {
   uint cols, group, codes_first, scales_first, second_first;
   uint rows, begin, ids_first, y_first;
-  TURN_CONSTANTS
 } matrix;
 
 #include "common.glsl"
@@ -22,7 +20,6 @@ layout(push_constant) uniform Constants {
 
 void main() {
   const uint token = gl_WorkGroupID.x, id = uint(ids[matrix.ids_first + token]);
-  WAIT_FOR_TURN;
   if (id >= matrix.begin && id < matrix.begin + matrix.rows) {
     const uint tile = (id - matrix.begin) / 16, row = (id - matrix.begin) % 16;
     const float factor = row_factor(tile, row);
@@ -30,9 +27,8 @@ void main() {
       const Unit unit = read_unit(tile, row, number);
       for (uint j = 0; j < UNIT; ++j) {
         y[matrix.y_first + token * matrix.cols + number * UNIT + j] =
-            (unit.q[j] * unit.scale + unit.offset) * factor;
+            given((unit.q[j] * unit.scale + unit.offset) * factor);
       }
     }
   }
-  END_TURN;
 }

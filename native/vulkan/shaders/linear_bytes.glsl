@@ -15,11 +15,11 @@ layout(constant_id = 8) const uint DIGITS = 1;   // of x: codes of 8 bits, or tw
 layout(binding = 0) readonly buffer Weights { uint w[]; };
 layout(binding = 0) readonly buffer Weights4 { uvec4 w4[]; };
 layout(binding = 1) IN_TURNS readonly buffer X { uint x[]; };
-layout(binding = 1) IN_TURNS readonly buffer X4 { vec4 x4[]; };
+layout(binding = 1) IN_TURNS readonly buffer X4 { uvec4 x4[]; };
 layout(binding = 2) readonly buffer Aux { float aux[]; };  // a norm's weights, or tokens' scales
 layout(binding = 2) readonly buffer Aux4 { vec4 aux4[]; };
-layout(binding = 3) IN_TURNS readonly buffer Residual { float residual[]; };
-layout(binding = 4) IN_TURNS buffer Y { float y[]; };
+layout(binding = 3) IN_TURNS readonly buffer Residual { uint residual[]; };
+layout(binding = 4) IN_TURNS writeonly buffer Y { uint y[]; };
 
 struct Matrix {
   uint codes, scales, second, bias, y, rows;
@@ -30,15 +30,14 @@ layout(push_constant) uniform Constants {
   uint tiles_0, tiles_1;  // of the first matrix, and of the first two
   Matrix matrices[3];
   uint tiles;  // of all
-  TURN_CONSTANTS
 } c;
 
 #include "common.glsl"
 #include "activations.glsl"
 #include "encodings.glsl"
 #include "dot.glsl"
+#include "products.glsl"
 
-const uint SILU_MUL = 1, GELU_TANH_MUL = 2;
 const uint CHUNK = 32;     // columns
 const uint TOGETHER = 64;  // chunks that a workgroup does at once
 const uint UNITS = EIGHT_BITS ? 8u : SIX_BITS ? 6u : FIVE_BITS ? 5u : 4u;
@@ -128,8 +127,4 @@ float finished(Matrix m, uint row, float sum, float scale) {
   precise float result = sum * row_factor(m, row / 16, row % 16) * scale;
   if (HAS_BIAS) result += uintBitsToFloat(w[m.bias + row]);
   return activated(ACTIVATION, result);
-}
-
-float product_of(float left, float right) {
-  return (PRODUCT == SILU_MUL ? left * sigmoid_of(left) : gelu_tanh_of(left)) * right;
 }

@@ -38,7 +38,7 @@ void main() {
     if (PRODUCT > 0) result = product_of(result, finished(c.matrices[1], row, right, scale));
     const uint at = (first + t) * m.rows + row;
     precise float sum = result;
-    if (HAS_RESIDUAL) sum = residual[c.residual_first + at] + result;
-    y[m.y + at] = sum;
+    if (HAS_RESIDUAL) sum = uintBitsToFloat(residual[c.residual_first + at]) + result;
+    y[m.y + at] = floatBitsToUint(sum);
   }
 }

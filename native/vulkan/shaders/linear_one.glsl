@@ -11,10 +11,10 @@ layout(constant_id = 9) const uint LARGEST = 127;
 
 const uint OWN_WORDS = (X_WORDS + 255) / 256;  // of a thread
 const uint MATRICES = PRODUCT > 0 ? 2 : 1;     // whose tiles are done together
-// Pieces of a tile that a thread has: one after the other, of each matrix in turn. Of two the weights are
-// on their way; more would take registers, and so room for the workgroups of the next turn.
+// Pieces of a tile that a thread has: one after the other, of each matrix in turn.
 const uint STEPS = (X_WORDS + TOGETHER * 8 - 1) / (TOGETHER * 8), PIECES = STEPS * MATRICES;
-const uint AHEAD = EIGHT_BITS ? 1u : 2u - PIECES % 2u;
+// Of how many the weights are on their way, a divisor of them.
+layout(constant_id = 11) const uint AHEAD = 1;
 
 shared uint x_words[DIGITS][X_WORDS];
 float x_scale;
@@ -31,11 +31,29 @@ void read_norm() {
   [[unroll]] for (uint i = 0; i < OWN_WORDS; ++i) norm_words[i] = aux4[c.aux_first / 4 + own_word(i)];
 }
 
+uvec4 own_words[OWN_WORDS];
+uint own_residual;
+
+void look_at_row() {
+  [[unroll]] for (uint i = 0; i < OWN_WORDS; ++i) own_words[i] = x4[c.x_first / 4 + own_word(i)];
+}
+
+bool is_row_there() {
+  bool all_there = true;
+  [[unroll]] for (uint i = 0; i < OWN_WORDS; ++i) all_there = all_there && is_there(own_words[i]);
+  return all_there;
+}
+
+void look_at_residual(uvec2 place) {
+  const uint row = place.y * 16 + gl_LocalInvocationID.x % 16;
+  if (HAS_RESIDUAL) own_residual = residual[c.residual_first + min(row, c.matrices[place.x].rows - 1)];
+}
+
 void round_row() {
   const uint thread = gl_LocalInvocationID.x;
   vec4 numbers[OWN_WORDS];
   float squares = 0.0, largest = 0.0;
-  [[unroll]] for (uint i = 0; i < OWN_WORDS; ++i) numbers[i] = x4[c.x_first / 4 + own_word(i)];
+  [[unroll]] for (uint i = 0; i < OWN_WORDS; ++i) numbers[i] = uintBitsToFloat(own_words[i]);
   [[unroll]] for (uint i = 0; i < OWN_WORDS; ++i) {
     if (i * 256 + thread >= X_WORDS) numbers[i] = vec4(0.0);
     squares += squares_of(numbers[i]);
@@ -61,11 +79,6 @@ uvec2 place_of(uint tile) {
   return uvec2(which, tile - (which == 0 ? 0 : which == 1 ? c.tiles_0 : c.tiles_1));
 }
 
-float residual_at(uvec2 place) {
-  const uint row = place.y * 16 + gl_LocalInvocationID.x % 16;
-  return residual[c.residual_first + min(row, c.matrices[place.x].rows - 1)];
-}
-
 Piece ahead[AHEAD];
 
 void read_ahead(uvec2 place, uint piece) {
@@ -79,20 +92,20 @@ void main() {
   uvec2 place = place_of(tile);
   [[unroll]] for (uint piece = 0; piece < AHEAD; ++piece) read_ahead(place, piece);
   read_norm();
-  WAIT_FOR_TURN;
-  float own_residual = HAS_RESIDUAL ? residual_at(place) : 0.0;
+  own_residual = 0;
+  AWAIT(look_at_residual(place); look_at_row(), is_there(own_residual) && is_row_there())
   round_row();
   while (tile < c.tiles) {
     const Matrix m = c.matrices[place.x];
     const uint row = place.y * 16 + thread;
     const bool has_row = thread < 16 && row < m.rows;
-    precise float sum = own_residual;
+    precise float sum = uintBitsToFloat(own_residual);
     const uvec2 here = place;
     tile += gl_NumWorkGroups.x;
     const bool has_next = tile < c.tiles;
     if (has_next) {
       place = place_of(tile);
-      if (HAS_RESIDUAL) own_residual = residual_at(place);
+      AWAIT(look_at_residual(place), is_there(own_residual))
     }
     vec4 total[MATRICES];
     [[unroll]] for (uint i = 0; i < MATRICES; ++i) total[i] = vec4(0.0);
@@ -116,7 +129,6 @@ void main() {
     }
     if (!has_row) continue;
     sum = HAS_RESIDUAL ? sum + result : result;
-    y[m.y + row] = sum;
+    y[m.y + row] = given(sum);
   }
-  END_TURN;
 }

@@ -1,7 +1,7 @@
 // What the shaders of the second step share: a workgroup for each token. Whoever includes it says what is
 // kept of a block, in powers of what lies below the likeliest token, and which of its tokens are.
-layout(binding = 0) IN_TURNS readonly buffer Logits { float logits[]; };
-layout(binding = 1) IN_TURNS readonly buffer Blocks { Block blocks[]; };
+layout(binding = 0) readonly buffer Logits { float logits[]; };
+layout(binding = 1) readonly buffer Blocks { Block blocks[]; };
 // The run's number; then for each token a random number, and what logits are multiplied with, 0 where
 // the likeliest is taken.
 layout(binding = 2) readonly buffer Choice { uint choice[]; };
@@ -10,7 +10,6 @@ layout(binding = 4) writeonly buffer Chosen { int chosen[]; };
 
 layout(push_constant) uniform Constants {
   uint count, logits_first, choice_first, tokens_first, chosen_first;
-  TURN_CONSTANTS
 } c;
 
 float inverse_temperature;  // 0: the likeliest

@@ -1,50 +1,42 @@
-// Dispatches that wait for one another by themselves. A workgroup counts itself when its results are
-// there for all others, and whoever reads them waits for the count of the turn before. So the next
-// dispatch is at work already, with the weights that it needs on their way, when the last one ends:
-// no barrier of the commands stands between them.
+// Dispatches that wait for one another by themselves, value by value. Before they begin, all places that
+// they write hold NOT_YET; whoever reads one looks until a value is there. So the next dispatch is at
+// work already, with the weights that it needs on their way, when the last one ends, and a value is
+// under way to those who need it as soon as it is made: no barrier of the commands stands between them.
 //
-// What one turn writes and another reads is declared IN_TURNS, and TURN_CONSTANTS ends the push
-// constants, which are `c` or CONSTANTS. A shader is compiled with and without IN_TURN; without it
-// nothing of this is there.
-#ifdef IN_TURN
-#define IN_TURNS coherent
-#define TURN_CONSTANTS              \
-  layout(offset = 112) uint turn;   \
-  layout(offset = 116) uint groups_before;
+// Each word tells for itself whether it is there, so that nothing depends on the order in which others
+// are seen. What one turn writes and another reads is declared IN_TURNS, as words of bits; it is written
+// as `given` and read by AWAIT. A shader is compiled with and without IN_TURN; without it nothing waits.
+const uint NOT_YET = 0xFFFFFFFFu;  // not a number, and none that a device computes
 
-// First whether somebody has waited in vain; then, in lines of their own, how many workgroups of
-// each turn are done.
-layout(binding = 7) coherent buffer Turns { uint turns[]; };
-const uint LINE = 32;              // words
+bool is_there(uint bits) { return bits != NOT_YET; }
+bool is_there(uvec4 bits) { return all(notEqual(bits, uvec4(NOT_YET))); }
+
+#ifdef IN_TURN
+#define IN_TURNS coherent volatile
+
+// Whether somebody has waited in vain.
+layout(binding = 7) coherent volatile buffer Sign { uint waited_in_vain; };
+
 const uint MOST_LOOKS = 1u << 15;  // some 20 ms
 
-// For all threads, before they read what earlier turns have written.
-void wait_for_turn(uint turn, uint groups_before) {
-  if (gl_LocalInvocationIndex == 0 && groups_before > 0) {
-    for (uint looks = 1; atomicAdd(turns[turn * LINE], 0u) < groups_before; ++looks) {
-      if (looks == MOST_LOOKS) atomicMax(turns[0], 1u);
-      if (looks % 4096 == 0 && atomicAdd(turns[0], 0u) > 0) break;
-    }
-  }
-  barrier();
+bool may_look_again(uint looks) {
+  if (looks == MOST_LOOKS) waited_in_vain = 1;
+  return looks < MOST_LOOKS && (looks % 1024 > 0 || waited_in_vain == 0);
 }
 
-// For all threads, after what they have written.
-void end_turn(uint turn) {
-  barrier();
-  if (gl_LocalInvocationIndex == 0) {
-    memoryBarrierBuffer();
-    atomicAdd(turns[(turn + 1) * LINE], 1u);
+// Does LOOK until IS_THERE.
+#define AWAIT(LOOK, IS_THERE)                          \
+  for (uint looks = 1;; ++looks) {                     \
+    LOOK;                                              \
+    if ((IS_THERE) || !may_look_again(looks)) break; \
   }
+
+uint given(float number) {
+  const uint bits = floatBitsToUint(number);
+  return bits == NOT_YET ? 0x7FC00000u : bits;
 }
-#ifndef CONSTANTS
-#define CONSTANTS c
-#endif
-#define WAIT_FOR_TURN wait_for_turn(CONSTANTS.turn, CONSTANTS.groups_before)
-#define END_TURN end_turn(CONSTANTS.turn)
 #else
 #define IN_TURNS
-#define TURN_CONSTANTS
-#define WAIT_FOR_TURN
-#define END_TURN
+#define AWAIT(LOOK, IS_THERE) LOOK;
+uint given(float number) { return floatBitsToUint(number); }
 #endif

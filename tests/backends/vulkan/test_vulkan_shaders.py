@@ -62,7 +62,6 @@ MATRICES |= {"GroupNonUniform": 61, "GroupNonUniformShuffle": 65, "Int8": 39}
 # Devices are asked for these before such a shader is used; all others run on any.
 NEEDED = {
     "attention": SUMS,
-    "attention_in_turn": SUMS,
     "attention_one": SUMS,
     "attention_one_in_turn": SUMS,
     "quantize_packed": SUMS,
@@ -74,6 +73,7 @@ NEEDED = {
     "peak_dot": BYTES,
     "peak_matrix": MATRICES,
     "gemm_bytes": MATRICES,
+    "gemm_few": MATRICES,
     "attention_block": MATRICES,
 }
 

@@ -1,4 +1,0 @@
-#version 450
-#extension GL_GOOGLE_include_directive : require
-#define IN_TURN
-#include "attention.glsl"
