@@ -4,6 +4,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <mutex>
+#include <utility>
 #include <vector>
 
 #include "../runtime/errors.h"
@@ -177,6 +178,11 @@ void Device::submit(std::span<const VkCommandBuffer> commands, const char* what)
   wait(own_, what);
 }
 
+void Device::begin(std::span<const VkCommandBuffer> commands, const char* what) {
+  start(commands, nullptr, what);
+  has_begun_ = true;
+}
+
 void Device::start(std::span<const VkCommandBuffer> commands, VkFence fence, const char* what) {
   require_no_fork();
   if (lost_) require_success(VK_ERROR_DEVICE_LOST, what);
@@ -185,6 +191,8 @@ void Device::start(std::span<const VkCommandBuffer> commands, VkFence fence, con
   submit.pCommandBuffers = commands.data();
   const VkResult begun = functions_.vkQueueSubmit(queue_, 1, &submit, fence);
   if (begun == VK_ERROR_DEVICE_LOST) lost_ = true;
+  // Nobody is told of an error while what was begun is at work.
+  if (begun != VK_SUCCESS && std::exchange(has_begun_, false)) functions_.vkDeviceWaitIdle(device_);
   require_success(begun, what);
 }
 
@@ -197,6 +205,7 @@ void Device::wait(VkFence fence, const char* what) {
     add_unfinished({functions_.vkWaitForFences, device_, fence});
   }
   if (done != VK_SUCCESS) lost_ = true;
+  has_begun_ = false;
   require_success(done, what);
   const VkResult reset = functions_.vkResetFences(device_, 1, &fence);
   if (reset != VK_SUCCESS) lost_ = true;  // nothing can be waited for any more

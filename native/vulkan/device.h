@@ -41,6 +41,8 @@ class Device {
   // for the host, it need not wait for these.
   void finish(VkCommandBuffer commands, const char* what, bool for_host = true) const;
   void submit(std::span<const VkCommandBuffer> commands, const char* what);  // one by one
+  // Commands that the next submit() waits for, too.
+  void begin(std::span<const VkCommandBuffer> commands, const char* what);
   // Whether it may still be at work that nobody waits for any more, or is the parent's of a forked
   // process: what it uses is then left as it is, for good.
   bool is_abandoned() const { return abandoned_ || is_forked(); }
@@ -78,6 +80,7 @@ class Device {
   VkQueue queue_ = nullptr;
   Task own_;
   bool lost_ = false, abandoned_ = false;
+  bool has_begun_ = false;  // work that nobody has waited for yet
   mutable uint64_t buffers_made_ = 0, memory_taken_ = 0;
 };
 

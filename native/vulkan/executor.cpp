@@ -1,6 +1,7 @@
 #include "executor.h"
 
 #include <algorithm>
+#include <bit>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -99,30 +100,18 @@ class VulkanPart : public Part, private Work {
     sequences = &of_instance;
     if (!choice_) choice_ = std::make_unique<Choice>(executor_.device_);
     if (choice_->prepare(chain)) commands_ = nullptr;
-    const std::vector<std::vector<uint8_t>> tables = prepare_runs(chain);
-    const size_t runs = tables.size();
+    const std::vector<int32_t> first = chain.positions;
+    size_t runs = runs_alike(chain, first);
     if (!tables_.publish() || !chooses_) commands_ = nullptr;
     chooses_ = true;
-    const std::vector<int32_t> first = chain.positions;
     do {
       if (!commands_ || recorded_with_ != executor_.device_.buffers_made()) {
         record();
         feed_inputs();
       }
-      std::copy(first.begin(), first.end(), chain.positions.begin());
-      std::vector<VkCommandBuffer> commands;
-      for (size_t run = 0; run < runs; ++run) {
-        inputs_.write(run, 0, tables[run].data());
-        for (size_t i = 0; i < info_.takes.size(); ++i)
-          inputs_.write(run, i + 1, method_.tensor(info_.takes[i]).data);
-        if (choice_->past().size > 0)
-          inputs_.write(run, info_.takes.size() + 1, choice_->past_bytes());
-        for (int32_t& position : chain.positions) ++position;
-        commands.insert(commands.end(), {inputs_.commands(run), commands_});
-      }
-      commands.push_back(inputs_.end(choice_->chosen(), choice_->shown()));
-      executor_.device_.submit(commands, method_.method().name.c_str());
+      runs = submit_runs(chain, first, runs);
     } while (has_waited_in_vain());
+    move_to(chain, first, runs);
     const auto* chosen = reinterpret_cast<const int32_t*>(choice_->shown_bytes());
     return {chosen, chosen + runs * chain.tokens.size()};
   }
@@ -161,41 +150,81 @@ class VulkanPart : public Part, private Work {
     return true;
   }
 
-  // The tables of all runs: the host knows their positions. Where a run needs other commands, the
-  // chain ends before it; where tables get other places, all are made again.
-  std::vector<std::vector<uint8_t>> prepare_runs(Chain& chain) {
-    const std::vector<int32_t> first = chain.positions;
-    size_t most = std::min(chain.runs(), RunInputs::kMostRuns);
-    std::vector<std::vector<uint8_t>> made;
-    while (made.size() < most) {
-      const size_t run = made.size();
-      for (size_t i = 0; i < first.size(); ++i)
-        chain.positions[i] = first[i] + static_cast<int32_t>(run);
-      const HostTables::Layout before = tables_.layout();
-      bool serves = true;
-      try {
-        prepare_run(chain, run);
-        serves = run == 0 || tables_.layout().shapes == before.shapes;
-      } catch (const ExecutionError&) {
-        // The end of the context or of the caches' memory: the run that begins there tells.
-        if (run == 0) throw;
-        serves = false;
-      }
-      if (!serves) most = run;
-      if (!serves || (run > 0 && tables_.layout().places != before.places))
-        made.clear();
-      else
-        made.push_back(tables_.bytes());
-    }
-    std::copy(first.begin(), first.end(), chain.positions.begin());
-    return made;
+  static void move_to(Chain& chain, const std::vector<int32_t>& first, size_t run) {
+    for (size_t i = 0; i < first.size(); ++i)
+      chain.positions[i] = first[i] + static_cast<int32_t>(run);
   }
 
-  void prepare_run(const Chain& chain, size_t run) {
+  void prepare_run(Chain& chain, const std::vector<int32_t>& first, size_t run) {
+    move_to(chain, first, run);
     tables_.clear();
     for (const FusedStep& fused : steps_) fused.step->prepare(*this);
     const std::vector<uint32_t> words = choice_->words(chain, run);
     tables_.add(kChoice, choice_key(), words.data(), words.size() * sizeof(uint32_t));
+  }
+
+  // The same, of a run behind the first; not, where the context or the caches' memory end before
+  // it: the run that begins there tells.
+  bool can_prepare(Chain& chain, const std::vector<int32_t>& first, size_t run) {
+    try {
+      prepare_run(chain, first, run);
+    } catch (const ExecutionError&) {
+      return false;
+    }
+    return true;
+  }
+
+  // How many runs can share commands: those whose tables have the same shapes. The host knows all
+  // positions. Then tables have room for all of these runs, and are the first one's.
+  size_t runs_alike(Chain& chain, const std::vector<int32_t>& first) {
+    size_t runs = std::min(chain.runs(), RunInputs::kMostRuns);
+    const auto shapes = [&] { return tables_.layout().shapes; };
+    // The last one needs the most room.
+    bool are_alike = runs == 1 || can_prepare(chain, first, runs - 1);
+    const uint64_t of_last = shapes();
+    prepare_run(chain, first, 0);
+    are_alike = are_alike && (runs == 1 || shapes() == of_last);
+    if (are_alike) return runs;
+    const uint64_t of_first = shapes();
+    const size_t most = runs;
+    for (runs = 1; runs < most; ++runs) {
+      if (!can_prepare(chain, first, runs) || shapes() != of_first) break;
+    }
+    prepare_run(chain, first, 0);
+    return runs;
+  }
+
+  // The device begins with the first runs while the host prepares the others. Returns how many
+  // there were: those before one whose tables are elsewhere than the commands look for them.
+  size_t submit_runs(Chain& chain, const std::vector<int32_t>& first, size_t runs) {
+    Device& device = executor_.device_;
+    const std::string& name = method_.method().name;
+    prepare_run(chain, first, 0);
+    const HostTables::Layout layout = tables_.layout();
+    const auto serves = [&](size_t run) {
+      return can_prepare(chain, first, run) && tables_.layout().shapes == layout.shapes &&
+             tables_.layout().places == layout.places && recorded_with_ == device.buffers_made();
+    };
+    std::vector<VkCommandBuffer> feeds, commands;
+    for (size_t run = 0; run < runs; ++run) feeds.push_back(inputs_.commands(run));
+    const VkCommandBuffer end = inputs_.end(choice_->chosen(), choice_->shown());
+    size_t run = 0;
+    while (run < runs && (run == 0 || serves(run))) {
+      inputs_.write(run, 0, tables_.bytes().data());
+      for (size_t i = 0; i < info_.takes.size(); ++i)
+        inputs_.write(run, i + 1, method_.tensor(info_.takes[i]).data);
+      if (choice_->past().size > 0)
+        inputs_.write(run, info_.takes.size() + 1, choice_->past_bytes());
+      commands.insert(commands.end(), {feeds[run], commands_});
+      ++run;
+      if (std::has_single_bit(run) && run < runs) {
+        device.begin(commands, name.c_str());
+        commands.clear();
+      }
+    }
+    commands.push_back(end);
+    device.submit(commands, name.c_str());
+    return run;
   }
 
   // The tables and the method's inputs are brought to their places before each run; the tokens of
@@ -377,7 +406,7 @@ class VulkanPart : public Part, private Work {
   std::vector<FusedStep> steps_;
   bool is_of_one_token_;
   Places places_;
-  uint64_t scratch_at_ = 0;  // where that of the step being recorded begins
+  uint64_t scratch_at_ = 0;               // where that of the step being recorded begins
   std::map<uint32_t, uint64_t> offsets_;  // of values that cross
   std::unique_ptr<Buffer> taken_, given_;
   VkCommandBuffer commands_ = nullptr;  // null: to be recorded
