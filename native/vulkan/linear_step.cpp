@@ -1,21 +1,28 @@
 #include "linear_step.h"
 
 #include <algorithm>
+#include <cmath>
+#include <cstdlib>
+#include <cstring>
+
+#include "many_blocks.h"
 
 namespace satchel::vulkan {
 
 namespace {
 
-constexpr int64_t kChunk = 32;           // columns that a thread has at once
-constexpr int64_t kChunksTogether = 64;  // of a workgroup of linear_bytes.glsl
-constexpr int64_t kMostRounded = 16384;  // bytes of a row that a workgroup rounds itself
-constexpr int64_t kMostTogether = 4;     // tokens of a workgroup of linear_few.comp
-constexpr int64_t kMostFew = 8;          // tokens that are done without blocks
+constexpr int64_t kChunk = 32;            // columns that a thread has at once
+constexpr int64_t kChunksTogether = 64;   // of a workgroup of linear_bytes.glsl
+constexpr int64_t kMostRounded = 16384;   // bytes of a row that a workgroup rounds itself
+constexpr int64_t kMostTogether = 4;      // tokens of a workgroup of linear_few.comp
+constexpr int64_t kMostFew = 8;           // tokens that are done without blocks
 constexpr int64_t kMostOfFewBlocks = 64;  // tokens of gemm_few.comp
-constexpr int64_t kManyGroups = 128;     // workgroups that keep a large device busy
-constexpr int64_t kCores = 132;          // of a large device
+constexpr int64_t kManyGroups = 128;      // workgroups that keep a large device busy
+constexpr int64_t kCores = 132;           // of a large device
 constexpr uint32_t kTilesAtOnce = 2 * kCores;
 constexpr int64_t kSplitColumns = 2048;  // the fewest of a workgroup that has not all of them
+constexpr int64_t kMostColumnsOfMany = 16384;
+constexpr uint32_t kSharedOfMany = 32 << 10;  // bytes of a workgroup of gemm_many.comp, at most
 
 int64_t tokens_of(const NodeCall& linear) { return linear.in(0).product(0, linear.in(0).rank - 1); }
 
@@ -38,24 +45,44 @@ uint64_t second_plane(const WeightEntry& w) {
   return 0;
 }
 
-// Whether scales are multiples of -15 to 16 of a step, so that a code times its multiple is a byte.
-bool has_small_multiples(const NodeCall& linear) {
+// What is known of the scales of weights of 4 bits.
+struct Multiples {
+  bool are_small = true;  // of a step, -15 to 16, so that a code times its multiple is a byte
+  // And so near is each run's step to the next one's that a sum of bytes' products fits in 32 bits
+  // when it is brought from the one to the other.
+  bool have_near_steps = true;
+};
+
+Multiples multiples_of(const NodeCall& linear) {
   const WeightEntry& w = weight_of(linear);
-  if (w.kind != WeightKind::matrix_q4_steps) return false;
-  const int64_t cols = w.shape[1], tiles = (w.shape[0] + kTileRows - 1) / kTileRows;
+  if (w.kind != WeightKind::matrix_q4_steps) return {false, false};
+  constexpr double largest_product = 8 * 127, largest_sum = 2.1e9;
+  const int64_t rows = w.shape[0], cols = w.shape[1];
+  Multiples found;
   const uint8_t* at = w.scales;
-  for (int64_t tile = 0; tile < tiles; ++tile) {
+  for (int64_t first_row = 0; first_row < rows; first_row += kTileRows) {
+    float step[kTileRows] = {}, next[kTileRows];
+    double sum[kTileRows] = {};  // the largest that there can be
     for (int64_t first = 0; first < cols; first += kRunColumns) {
-      at += kTileRows * sizeof(float);
-      const int64_t count = std::min(kRunColumns, cols - first) / w.group * kTileRows;
-      for (int64_t i = 0; i < count; ++i) {
+      std::memcpy(next, at, sizeof next);
+      at += sizeof next;
+      const int64_t groups = std::min(kRunColumns, cols - first) / w.group;
+      int32_t sizes[kTileRows] = {};
+      for (int64_t i = 0; i < groups * kTileRows; ++i) {
         const auto multiple = static_cast<int8_t>(at[i]);
-        if (multiple < -15 || multiple > 16) return false;
+        if (multiple < -15 || multiple > 16) return {false, false};
+        sizes[i % kTileRows] += std::abs(multiple);
       }
-      at += count;
+      at += groups * kTileRows;
+      for (int64_t row = 0; row < std::min(kTileRows, rows - first_row); ++row) {
+        if (first > 0) sum[row] *= std::abs(static_cast<double>(step[row]) / next[row]);
+        sum[row] += sizes[row] * largest_product * static_cast<double>(w.group);
+        if (!(sum[row] <= largest_sum)) found.have_near_steps = false;
+      }
+      std::memcpy(step, next, sizeof step);
     }
   }
-  return true;
+  return found;
 }
 
 class LinearStep : public Step {
@@ -64,16 +91,23 @@ class LinearStep : public Step {
       : nodes_(nodes),
         weights_(weights),
         has_matrices_(device.features.cooperative_bytes),
-        has_multiples_(has_matrices_ && std::all_of(nodes.linears.begin(), nodes.linears.end(),
-                                                    [](const NodeCall* linear) {
-                                                      return has_small_multiples(*linear);
-                                                    })) {}
+        has_room_for_many_(device.properties.limits.maxComputeSharedMemorySize >= kSharedOfMany) {
+    for (const NodeCall* linear : nodes.linears) {
+      const Multiples own = has_matrices_ ? multiples_of(*linear) : Multiples{false, false};
+      has_multiples_ = has_multiples_ && own.are_small;
+      has_near_steps_ = has_near_steps_ && own.have_near_steps;
+    }
+  }
 
   uint64_t scratch(Work&) const override { return scratch_bytes(); }
 
   void record(Work& work) override {
     if (is_for_few()) {
       record_for_few(work);
+      return;
+    }
+    if (is_for_many()) {
+      record_for_many(work);
       return;
     }
     if (uses_blocks()) {
@@ -114,6 +148,16 @@ class LinearStep : public Step {
   bool is_for_few() const {
     return uses_blocks() && uses_matrices() && has_multiples_ && digits() == 1 &&
            tokens() <= kMostOfFewBlocks;
+  }
+  // Whether gemm_many.comp can do it, which has larger blocks than gemm_bytes.comp.
+  bool is_for_many() const {
+    return uses_blocks() && uses_matrices() && has_near_steps_ && has_room_for_many_ &&
+           digits() == 1 && tokens() > kMostOfFewBlocks && cols() <= kMostColumnsOfMany;
+  }
+  // Whether it computes the product of two layers, too.
+  bool multiplies_many() const { return nodes_.product && !first().has(2); }
+  ManyBlocks sizes_of_many() const {
+    return many_blocks(tokens(), all_rows(), cols(), multiplies_many(), is_plain());
   }
   int64_t all_rows() const {
     int64_t rows = 0;
@@ -176,6 +220,13 @@ class LinearStep : public Step {
     }
     return results;
   }
+  // Where a product of two layers is computed apart.
+  std::vector<const Tensor*> own_results() const {
+    std::vector<const Tensor*> results;
+    for (const NodeCall* linear : nodes_.linears)
+      results.push_back(nodes_.sum ? nodes_.sum->output : linear->output);
+    return results;
+  }
   // As shaders/products.glsl has them.
   uint32_t product() const {
     if (!nodes_.product) return 0;
@@ -200,18 +251,12 @@ class LinearStep : public Step {
         (nodes_.product ? 2 : 1);
     const bool is_one = rounds_itself();
     const auto together = word(std::min<int64_t>(tokens(), kMostTogether));
-    const Constants constants{encoding(),
-                              static_cast<uint32_t>(first().params.activation),
-                              together,
-                              is_one && nodes_.norm != nullptr,
-                              first().has(2),
-                              nodes_.sum != nullptr,
-                              product(),
-                              is_one ? push.cols / 4 : 1,
-                              digits(),
-                              largest(),
-                              group(),
-                              is_one ? pieces_ahead(push.tiles) : 1};
+    const Constants constants{encoding(),     static_cast<uint32_t>(first().params.activation),
+                              together,       is_one && nodes_.norm != nullptr,
+                              first().has(2), nodes_.sum != nullptr,
+                              product(),      is_one ? push.cols / 4 : 1,
+                              digits(),       largest(),
+                              group(),        is_one ? pieces_ahead(push.tiles) : 1};
     if (is_one) {
       work.recorder.dispatch("linear_one", constants, {w, x, aux, residual, written(y)}, push,
                              {std::min(push.tiles, kTilesAtOnce)});
@@ -221,8 +266,8 @@ class LinearStep : public Step {
     }
   }
 
-  // Of how many of its pieces of a tile a thread of linear_one.glsl asks for the weights at once. More
-  // take registers: of four, a core has room for one workgroup.
+  // Of how many of its pieces of a tile a thread of linear_one.glsl asks for the weights at once.
+  // More take registers: of four, a core has room for one workgroup.
   uint32_t pieces_ahead(uint32_t tiles) const {
     constexpr int64_t together = kChunk * kChunksTogether;
     const int64_t pieces = (cols() + together - 1) / together * (nodes_.product ? 2 : 1);
@@ -233,16 +278,28 @@ class LinearStep : public Step {
     return word(ahead);
   }
 
+  // Tiles of a workgroup of gemm_few.comp, among how many subgroups each is shared out, and the
+  // columns that are in shared memory at a time.
+  struct FewBlocks {
+    uint32_t tiles, parts, columns;
+  };
+  // The sizes were tried on an H200, of whose cores' shared memory two workgroups have room that
+  // take up to 24 kB each. None takes more than 32.
+  FewBlocks blocks_of_few(uint32_t room) const {
+    const int64_t tiles = all_rows() / kTileRows;
+    if (tiles > 4 * kManyGroups) return {4, 2, 8192 / room};
+    if (nodes_.product) return {2, 4, 256};
+    if (tiles > kCores * 3 / 2 || room > 32) return {1, 4, 256};
+    return {1, 8, 512};
+  }
+
   void record_for_few(Work& work) const {
     View x = work.view(input()), aux = x;
     round_rows(work, x, aux);
     const std::vector<const Tensor*> results = fused_results();
-    const uint32_t most = word(tokens() <= 16 ? 16 : tokens() <= 32 ? 32 : 64);
     const uint32_t matrices = nodes_.product ? 2 : 1;
-    // Many tiles to a workgroup read less of the tokens, few are more workgroups.
-    uint32_t tiles = 4;
-    const uint32_t fewest = std::max(matrices, most / 32);
-    while (tiles > fewest && all_rows() / kTileRows / tiles < kManyGroups) tiles /= 2;
+    const uint32_t room = tokens() <= 16 ? 16 : tokens() <= 32 ? 32 : 64;
+    const FewBlocks size = blocks_of_few(room);
     const View w = work.recorder.view(weights_), y = seen(results, work);
     const View residual = nodes_.sum ? work.view(*nodes_.residual) : x;
     struct {
@@ -250,29 +307,60 @@ class LinearStep : public Step {
       Matrix matrices[3];
     } push{word(cols()),   word(tokens()), x.first / 4, aux.first,
            residual.first, UINT32_MAX,     UINT32_MAX,  {}};
-    const uint32_t count = fill_matrices(work, y, results, tiles / matrices * kTileRows,
+    const uint32_t count = fill_matrices(work, y, results, size.tiles / matrices * kTileRows,
                                          push.matrices, push.blocks_0, push.blocks_1);
-    const Constants constants{encoding(),
-                              static_cast<uint32_t>(first().params.activation),
-                              most,
-                              tiles,
-                              first().has(2),
-                              nodes_.sum != nullptr,
-                              product(),
-                              0,
-                              0,
-                              0,
+    const Constants constants{encoding(),     static_cast<uint32_t>(first().params.activation),
+                              room,           size.tiles,
+                              first().has(2), nodes_.sum != nullptr,
+                              product(),      size.tiles * size.parts * 32,
+                              size.parts,     size.columns,
                               group()};
     work.recorder.dispatch("gemm_few", constants, {w, x, aux, residual, written(y)}, push,
                            {count / matrices});
   }
 
+  void record_for_many(Work& work) const {
+    View x = work.view(input()), aux = x;
+    round_rows(work, x, aux);
+    const ManyBlocks size = sizes_of_many();
+    const bool multiplies = multiplies_many(), is_split = size.splits > 1;
+    const uint32_t matrices = multiplies ? 2 : 1;
+    const std::vector<const Tensor*> results = multiplies ? fused_results() : own_results();
+    const View w = work.recorder.view(weights_), y = seen(results, work);
+    const View residual = nodes_.sum ? work.view(*nodes_.residual) : x;
+    struct {
+      uint32_t cols, tokens, x_first, aux_first, residual_first, blocks_0, blocks_1;
+      Matrix matrices[3];
+    } push{word(cols()),   word(tokens()), x.first / 4, aux.first,
+           residual.first, UINT32_MAX,     UINT32_MAX,  {}};
+    const uint32_t count = fill_matrices(work, y, results, size.rows / matrices, push.matrices,
+                                         push.blocks_0, push.blocks_1) /
+                           matrices;
+    const Constants constants{encoding(),
+                              static_cast<uint32_t>(first().params.activation),
+                              size.tokens,
+                              size.rows,
+                              first().has(2),
+                              nodes_.sum != nullptr && !is_split,
+                              multiplies ? product() : 0,
+                              size.columns,
+                              size.runs,
+                              size.splits,
+                              group(),
+                              push.cols % size.columns == 0};
+    const Groups groups{count, (push.tokens + size.tokens - 1) / size.tokens * size.splits};
+    const View parts = is_split ? parts_view(work) : y;
+    if (is_split) push.matrices[0].y = parts.first;
+    work.recorder.dispatch("gemm_many", constants, {w, x, aux, residual, written(parts)}, push,
+                           groups);
+    if (is_split) add_parts(work, parts, residual, y, size.splits);
+    if (nodes_.product && !multiplies) record_node(*nodes_.product, work);
+  }
+
   void record_many(Work& work) const {
     View x = work.view(input()), aux = x;
     round_rows(work, x, aux);
-    std::vector<const Tensor*> results;
-    for (const NodeCall* linear : nodes_.linears)
-      results.push_back(nodes_.sum ? nodes_.sum->output : linear->output);
+    const std::vector<const Tensor*> results = own_results();
     const bool by_matrices = uses_matrices();
     const Blocks size = by_matrices ? blocks() : dot_blocks();
     const char* shader = by_matrices ? "gemm_bytes" : "gemm_dot";
@@ -296,9 +384,7 @@ class LinearStep : public Step {
         split};
     const Groups groups{count, (push.tokens + size.tokens - 1) / size.tokens * split};
     if (split > 1) {
-      const Place room = work.scratch(scratch_bytes());
-      const View parts =
-          work.recorder.view({room.buffer, room.offset + rounded_bytes(), parts_bytes()});
+      const View parts = parts_view(work);
       push.matrices[0].y = parts.first;
       work.recorder.dispatch(shader, constants, {w, x, aux, residual, written(parts)}, push,
                              groups);
@@ -307,6 +393,11 @@ class LinearStep : public Step {
     }
     work.recorder.dispatch(shader, constants, {w, x, aux, residual, written(y)}, push, groups);
     if (nodes_.product) record_node(*nodes_.product, work);
+  }
+
+  View parts_view(Work& work) const {
+    const Place room = work.scratch(scratch_bytes());
+    return work.recorder.view({room.buffer, room.offset + rounded_bytes(), parts_bytes()});
   }
 
   // Tokens and rows of a workgroup of gemm_bytes.comp or gemm_dot.comp: large ones read less, small
@@ -324,12 +415,15 @@ class LinearStep : public Step {
                            push, groups_for(push.count, 256));
   }
 
+  bool is_plain() const {
+    return nodes_.linears.size() == 1 && !nodes_.product && !first().has(2) &&
+           first().params.activation == Activation::none;
+  }
   // Among how many workgroups the columns of a single layer are split, where its blocks are few and
   // its rows long.
   int64_t splits() const {
-    const bool is_plain = nodes_.linears.size() == 1 && !nodes_.product && !first().has(2) &&
-                          first().params.activation == Activation::none;
-    if (!uses_matrices() || !is_plain || is_for_few()) return 1;
+    if (is_for_many()) return sizes_of_many().splits;
+    if (!uses_matrices() || !is_plain() || is_for_few()) return 1;
     const int64_t most = std::clamp<int64_t>(cols() / kSplitColumns, 1, 4);
     // A core has three blocks of 64 tokens at once, of codes of 8 bits.
     if (tokens() > 64)
@@ -413,7 +507,7 @@ class LinearStep : public Step {
 
   LinearNodes nodes_;
   Place weights_;  // all of them, with what may lie between
-  bool has_matrices_, has_multiples_;
+  bool has_matrices_, has_room_for_many_, has_multiples_ = true, has_near_steps_ = true;
 };
 
 }  // namespace

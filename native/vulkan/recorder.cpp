@@ -142,8 +142,12 @@ void Recorder::dispatch(const char* shader, const Constants& constants,
     writes[count].dstSet = set;
     writes[count].dstBinding = count;
     writes[count].pBufferInfo = &infos[count];
-    uses[count] = {view.buffer,     view.offset,                  view.offset + view.range,
-                   view.is_written, in_turn && view.is_awaited, in_turn};
+    uses[count] = {view.buffer,
+                   view.offset,
+                   view.offset + view.range,
+                   view.is_written,
+                   in_turn && view.is_awaited,
+                   in_turn};
     ++count;
   }
   wait_for({uses.data(), count});

@@ -19,8 +19,8 @@ uint run_at(Matrix m, uint tile, uint run) {
   return m.scales + tile * (runs * 16 + groups * 4) + run * (16 + RUN / GROUP * 4);
 }
 
-// Of four rows, those from 4 * quad on, a byte each.
-int multiples_of(Matrix m, uint tile, uint unit, uint quad) {
-  const uint run = unit * 8 / RUN, group = (unit * 8 - run * RUN) / GROUP;
-  return int(w[run_at(m, tile, run) + 16 + group * 4 + quad]);
+// Where those of eight columns and four rows are, the rows from 4 * quad on, a byte each.
+uint multiples_at(Matrix m, uint tile, uint eight, uint quad) {
+  const uint run = eight * 8 / RUN, group = (eight * 8 - run * RUN) / GROUP;
+  return run_at(m, tile, run) + 16 + group * 4 + quad;
 }

@@ -22,6 +22,8 @@ MOST = 150
 # Rows of matrices of one input, which are done together; of a gate and what it lets through, of a
 # layer whose result is added to what was there, and of one that takes many workgroups.
 ROWS = {"q": 83, "k": 16, "v": 130, "gate": 72, "up": 72, "down": 37, "head": 1410}
+# Whole tiles of 16 rows.
+EVEN_ROWS = {"q": 96, "k": 16, "v": 144, "gate": 80, "up": 80, "down": 48, "head": 1408}
 PRODUCTS = {"int8": "silu_mul", "int16": "gelu_tanh_mul"}
 FORMS = [
     ("int8", "matrix_q4", 32, 2080),
@@ -39,13 +41,15 @@ FORMS = [
 ]
 
 
-def written(folder: Path, activations: str, kind: Encoding, cols: int) -> tuple[Path, Any]:
+def written(
+    folder: Path, activations: str, kind: Encoding, weights: dict[str, NDArray[Any]]
+) -> tuple[Path, Any]:
     """A program with its weights' numbers, and biases of the first three layers."""
-    weights = {name: normal(rows, cols, seed=name) for name, rows in ROWS.items()}
-    biases = {f"{name}_bias": normal(ROWS[name], seed=name) for name in "qkv"}
+    cols = weights["q"].shape[1]
+    biases = {f"{name}_bias": normal(len(weights[name]), seed=name) for name in "qkv"}
     b = GraphBuilder("forward")
     size = Sym("S", MOST)
-    x, z = b.input("x", (size, cols)), b.input("z", (size, ROWS["down"]))
+    x, z = b.input("x", (size, cols)), b.input("z", (size, len(weights["down"])))
 
     def linear(x: Any, name: str, **attrs: Any) -> Any:
         weight = b.weight(name, weights[name].shape, "linear")
@@ -84,14 +88,38 @@ def test_blocks_have_the_numbers_and_the_bits_of_single_tokens(
     activations: str, name: str, group: int, cols: int, device: dict[str, Any], tmp_path: Path
 ) -> None:
     kind = Encoding(name, group)
-    path, weights = written(tmp_path, activations, kind, cols)
+    weights = {layer: normal(rows, cols, seed=layer) for layer, rows in ROWS.items()}
+    check(tmp_path, activations, kind, weights, device)
+
+
+@pytest.mark.parametrize("cols", [1120, 2560])
+@pytest.mark.parametrize("factor", [-20, 3, 1e-5])
+def test_blocks_of_weights_whose_runs_have_other_steps(
+    cols: int, factor: float, device: dict[str, Any], tmp_path: Path
+) -> None:
+    """Sums are brought from one step to the next only where they fit in 32 bits."""
+    weights = {layer: normal(rows, cols, seed=layer) for layer, rows in EVEN_ROWS.items()}
+    for weight in weights.values():
+        weight[:, 1024:2048] *= np.float32(factor)
+    check(tmp_path, "int8", Encoding("matrix_q4_steps", 32), weights, device)
+
+
+def check(
+    folder: Path,
+    activations: str,
+    kind: Encoding,
+    numbers: dict[str, NDArray[Any]],
+    device: dict[str, Any],
+) -> None:
+    path, weights = written(folder, activations, kind, numbers)
+    cols, rows = numbers["q"].shape[1], len(numbers["down"])
     instance = on_device(Program(path))
     assert {part.executor for part in instance.parts} == {"vulkan"}, instance.refusals
     # Whole numbers, which rounding leaves as they are.
     most = 127 if activations == "int8" else 32512
     codes = integers(MOST, cols, below=2 * most + 1, seed="x").astype(np.float32) - most
     codes[:, 7] = most
-    x, z = codes / (128 if most == 127 else 32768), normal(MOST, ROWS["down"], seed="z")
+    x, z = codes / (128 if most == 127 else 32768), normal(MOST, rows, seed="z")
     forward = instance.method("forward")
     want = expected(activations, x, z, *weights)
     alone = [forward.run(x[i : i + 1], z[i : i + 1]) for i in range(20)]

@@ -74,6 +74,7 @@ NEEDED = {
     "peak_matrix": MATRICES,
     "gemm_bytes": MATRICES,
     "gemm_few": MATRICES,
+    "gemm_many": MATRICES,
     "attention_block": MATRICES,
 }
 
