@@ -304,7 +304,8 @@ class VulkanPart : public Part, private Work {
     if (in_turns && !turns_) turns_ = std::make_unique<Turns>(executor_.device_);
     recorder_.set_turns(in_turns ? turns_.get() : nullptr);
     std::vector<Place> awaited;
-    if (in_turns) awaited.push_back({executor_.arena_->handle(), 0, round_up(arena_bytes(), 4)});
+    const uint64_t arena = round_up(arena_bytes(), 4);
+    if (in_turns && arena > 0) awaited.push_back({executor_.arena_->handle(), 0, arena});
     if (in_turns && needed > 0) awaited.push_back({executor_.scratch_->handle(), 0, needed});
     recorder_.begin(awaited);
     scratch_at_ = 0;

@@ -1,11 +1,9 @@
 #include "linear_step.h"
 
 #include <algorithm>
-#include <cmath>
-#include <cstdlib>
-#include <cstring>
 
 #include "many_blocks.h"
+#include "multiples.h"
 
 namespace satchel::vulkan {
 
@@ -45,46 +43,6 @@ uint64_t second_plane(const WeightEntry& w) {
   return 0;
 }
 
-// What is known of the scales of weights of 4 bits.
-struct Multiples {
-  bool are_small = true;  // of a step, -15 to 16, so that a code times its multiple is a byte
-  // And so near is each run's step to the next one's that a sum of bytes' products fits in 32 bits
-  // when it is brought from the one to the other.
-  bool have_near_steps = true;
-};
-
-Multiples multiples_of(const NodeCall& linear) {
-  const WeightEntry& w = weight_of(linear);
-  if (w.kind != WeightKind::matrix_q4_steps) return {false, false};
-  constexpr double largest_product = 8 * 127, largest_sum = 2.1e9;
-  const int64_t rows = w.shape[0], cols = w.shape[1];
-  Multiples found;
-  const uint8_t* at = w.scales;
-  for (int64_t first_row = 0; first_row < rows; first_row += kTileRows) {
-    float step[kTileRows] = {}, next[kTileRows];
-    double sum[kTileRows] = {};  // the largest that there can be
-    for (int64_t first = 0; first < cols; first += kRunColumns) {
-      std::memcpy(next, at, sizeof next);
-      at += sizeof next;
-      const int64_t groups = std::min(kRunColumns, cols - first) / w.group;
-      int32_t sizes[kTileRows] = {};
-      for (int64_t i = 0; i < groups * kTileRows; ++i) {
-        const auto multiple = static_cast<int8_t>(at[i]);
-        if (multiple < -15 || multiple > 16) return {false, false};
-        sizes[i % kTileRows] += std::abs(multiple);
-      }
-      at += groups * kTileRows;
-      for (int64_t row = 0; row < std::min(kTileRows, rows - first_row); ++row) {
-        if (first > 0) sum[row] *= std::abs(static_cast<double>(step[row]) / next[row]);
-        sum[row] += sizes[row] * largest_product * static_cast<double>(w.group);
-        if (!(sum[row] <= largest_sum)) found.have_near_steps = false;
-      }
-      std::memcpy(step, next, sizeof step);
-    }
-  }
-  return found;
-}
-
 class LinearStep : public Step {
  public:
   LinearStep(const LinearNodes& nodes, Place weights, const DeviceInfo& device)
@@ -93,7 +51,8 @@ class LinearStep : public Step {
         has_matrices_(device.features.cooperative_bytes),
         has_room_for_many_(device.properties.limits.maxComputeSharedMemorySize >= kSharedOfMany) {
     for (const NodeCall* linear : nodes.linears) {
-      const Multiples own = has_matrices_ ? multiples_of(*linear) : Multiples{false, false};
+      const Multiples own =
+          has_matrices_ ? multiples_of(weight_of(*linear)) : Multiples{false, false};
       has_multiples_ = has_multiples_ && own.are_small;
       has_near_steps_ = has_near_steps_ && own.have_near_steps;
     }
@@ -103,15 +62,15 @@ class LinearStep : public Step {
 
   void record(Work& work) override {
     if (is_for_few()) {
-      record_for_few(work);
+      record_gemm_few(work);
       return;
     }
     if (is_for_many()) {
-      record_for_many(work);
+      record_gemm_many(work);
       return;
     }
     if (uses_blocks()) {
-      record_many(work);
+      record_gemm(work);
       return;
     }
     View x = awaited(work.view(input())), aux = x;
@@ -164,6 +123,7 @@ class LinearStep : public Step {
     for (const NodeCall* linear : nodes_.linears) rows += weight_of(*linear).shape[0];
     return rows;
   }
+  uint32_t activation() const { return static_cast<uint32_t>(first().params.activation); }
   uint32_t group() const { return word(weight_of(first()).group); }
   uint32_t encoding() const { return static_cast<uint32_t>(weight_of(first()).kind) - 16; }
   bool rounds_itself() const { return tokens() == 1 && cols() * digits() <= kMostRounded; }
@@ -251,7 +211,7 @@ class LinearStep : public Step {
         (nodes_.product ? 2 : 1);
     const bool is_one = rounds_itself();
     const auto together = word(std::min<int64_t>(tokens(), kMostTogether));
-    const Constants constants{encoding(),     static_cast<uint32_t>(first().params.activation),
+    const Constants constants{encoding(),     activation(),
                               together,       is_one && nodes_.norm != nullptr,
                               first().has(2), nodes_.sum != nullptr,
                               product(),      is_one ? push.cols / 4 : 1,
@@ -293,105 +253,91 @@ class LinearStep : public Step {
     return {1, 8, 512};
   }
 
-  void record_for_few(Work& work) const {
+  // What the shaders of blocks have in common: rounded tokens, where results go, push constants,
+  // and how many blocks of rows there are.
+  struct BlockCall {
+    View w, x, aux, residual, y;
+    struct {
+      uint32_t cols, tokens, x_first, aux_first, residual_first, blocks_0, blocks_1;
+      Matrix matrices[3];
+    } push;
+    uint32_t blocks;
+  };
+
+  BlockCall block_call(Work& work, const std::vector<const Tensor*>& results,
+                       uint32_t height) const {
     View x = work.view(input()), aux = x;
     round_rows(work, x, aux);
-    const std::vector<const Tensor*> results = fused_results();
+    const View residual = nodes_.sum ? work.view(*nodes_.residual) : x;
+    BlockCall call{work.recorder.view(weights_), x, aux, residual, seen(results, work), {}, 0};
+    call.push = {word(cols()),   word(tokens()), x.first / 4, aux.first,
+                 residual.first, UINT32_MAX,     UINT32_MAX,  {}};
+    call.blocks = fill_matrices(work, call.y, results, height, call.push.matrices,
+                                call.push.blocks_0, call.push.blocks_1);
+    return call;
+  }
+
+  // Where columns are split, their parts of the results are added up behind it.
+  void dispatch_blocks(Work& work, BlockCall call, const char* shader, const Constants& constants,
+                       uint32_t blocks, uint32_t tokens_of_block, uint32_t splits) const {
+    const View to = splits > 1 ? parts_view(work) : call.y;
+    if (splits > 1) call.push.matrices[0].y = to.first;
+    const uint32_t down = (call.push.tokens + tokens_of_block - 1) / tokens_of_block;
+    work.recorder.dispatch(shader, constants,
+                           {call.w, call.x, call.aux, call.residual, written(to)}, call.push,
+                           {blocks, down * splits});
+    if (splits > 1) add_parts(work, to, call.residual, call.y, splits);
+  }
+
+  void record_gemm_few(Work& work) const {
     const uint32_t matrices = nodes_.product ? 2 : 1;
     const uint32_t room = tokens() <= 16 ? 16 : tokens() <= 32 ? 32 : 64;
     const FewBlocks size = blocks_of_few(room);
-    const View w = work.recorder.view(weights_), y = seen(results, work);
-    const View residual = nodes_.sum ? work.view(*nodes_.residual) : x;
-    struct {
-      uint32_t cols, tokens, x_first, aux_first, residual_first, blocks_0, blocks_1;
-      Matrix matrices[3];
-    } push{word(cols()),   word(tokens()), x.first / 4, aux.first,
-           residual.first, UINT32_MAX,     UINT32_MAX,  {}};
-    const uint32_t count = fill_matrices(work, y, results, size.tiles / matrices * kTileRows,
-                                         push.matrices, push.blocks_0, push.blocks_1);
-    const Constants constants{encoding(),     static_cast<uint32_t>(first().params.activation),
-                              room,           size.tiles,
-                              first().has(2), nodes_.sum != nullptr,
-                              product(),      size.tiles * size.parts * 32,
-                              size.parts,     size.columns,
-                              group()};
-    work.recorder.dispatch("gemm_few", constants, {w, x, aux, residual, written(y)}, push,
-                           {count / matrices});
+    const BlockCall call = block_call(work, fused_results(), size.tiles / matrices * kTileRows);
+    const Constants constants{
+        encoding(),     activation(),          room,      size.tiles,
+        first().has(2), nodes_.sum != nullptr, product(), size.tiles * size.parts * 32,
+        size.parts,     size.columns,          group()};
+    dispatch_blocks(work, call, "gemm_few", constants, call.blocks / matrices, room, 1);
   }
 
-  void record_for_many(Work& work) const {
-    View x = work.view(input()), aux = x;
-    round_rows(work, x, aux);
+  void record_gemm_many(Work& work) const {
     const ManyBlocks size = sizes_of_many();
-    const bool multiplies = multiplies_many(), is_split = size.splits > 1;
+    const bool multiplies = multiplies_many();
     const uint32_t matrices = multiplies ? 2 : 1;
-    const std::vector<const Tensor*> results = multiplies ? fused_results() : own_results();
-    const View w = work.recorder.view(weights_), y = seen(results, work);
-    const View residual = nodes_.sum ? work.view(*nodes_.residual) : x;
-    struct {
-      uint32_t cols, tokens, x_first, aux_first, residual_first, blocks_0, blocks_1;
-      Matrix matrices[3];
-    } push{word(cols()),   word(tokens()), x.first / 4, aux.first,
-           residual.first, UINT32_MAX,     UINT32_MAX,  {}};
-    const uint32_t count = fill_matrices(work, y, results, size.rows / matrices, push.matrices,
-                                         push.blocks_0, push.blocks_1) /
-                           matrices;
+    const BlockCall call =
+        block_call(work, multiplies ? fused_results() : own_results(), size.rows / matrices);
     const Constants constants{encoding(),
-                              static_cast<uint32_t>(first().params.activation),
+                              activation(),
                               size.tokens,
                               size.rows,
                               first().has(2),
-                              nodes_.sum != nullptr && !is_split,
+                              nodes_.sum != nullptr && size.splits == 1,
                               multiplies ? product() : 0,
                               size.columns,
                               size.runs,
                               size.splits,
                               group(),
-                              push.cols % size.columns == 0};
-    const Groups groups{count, (push.tokens + size.tokens - 1) / size.tokens * size.splits};
-    const View parts = is_split ? parts_view(work) : y;
-    if (is_split) push.matrices[0].y = parts.first;
-    work.recorder.dispatch("gemm_many", constants, {w, x, aux, residual, written(parts)}, push,
-                           groups);
-    if (is_split) add_parts(work, parts, residual, y, size.splits);
+                              call.push.cols % size.columns == 0};
+    dispatch_blocks(work, call, "gemm_many", constants, call.blocks / matrices, size.tokens,
+                    size.splits);
     if (nodes_.product && !multiplies) record_node(*nodes_.product, work);
   }
 
-  void record_many(Work& work) const {
-    View x = work.view(input()), aux = x;
-    round_rows(work, x, aux);
-    const std::vector<const Tensor*> results = own_results();
+  // By gemm_bytes.comp, or gemm_dot.comp where there are no matrices.
+  void record_gemm(Work& work) const {
     const bool by_matrices = uses_matrices();
     const Blocks size = by_matrices ? blocks() : dot_blocks();
-    const char* shader = by_matrices ? "gemm_bytes" : "gemm_dot";
     const uint32_t split = word(splits());
-    const View w = work.recorder.view(weights_), y = seen(results, work);
-    const View residual = nodes_.sum ? work.view(*nodes_.residual) : x;
-    struct {
-      uint32_t cols, tokens, x_first, aux_first, residual_first, blocks_0, blocks_1;
-      Matrix matrices[3];
-    } push{word(cols()),   word(tokens()), x.first / 4, aux.first,
-           residual.first, UINT32_MAX,     UINT32_MAX,  {}};
-    const uint32_t count =
-        fill_matrices(work, y, results, size.rows, push.matrices, push.blocks_0, push.blocks_1);
+    const BlockCall call = block_call(work, own_results(), size.rows);
     const Constants constants{
-        encoding(),     static_cast<uint32_t>(first().params.activation),
-        size.tokens,    size.rows,
-        first().has(2), nodes_.sum != nullptr && split == 1,
-        digits(),       size.threads,
-        size.parts,     size.columns,
-        group(),        by_matrices ? has_multiples_ && digits() == 1 : is_long(),
+        encoding(),   activation(),   size.tokens,
+        size.rows,    first().has(2), nodes_.sum != nullptr && split == 1,
+        digits(),     size.threads,   size.parts,
+        size.columns, group(),        by_matrices ? has_multiples_ && digits() == 1 : is_long(),
         split};
-    const Groups groups{count, (push.tokens + size.tokens - 1) / size.tokens * split};
-    if (split > 1) {
-      const View parts = parts_view(work);
-      push.matrices[0].y = parts.first;
-      work.recorder.dispatch(shader, constants, {w, x, aux, residual, written(parts)}, push,
-                             groups);
-      add_parts(work, parts, residual, y, split);
-      return;
-    }
-    work.recorder.dispatch(shader, constants, {w, x, aux, residual, written(y)}, push, groups);
+    dispatch_blocks(work, call, by_matrices ? "gemm_bytes" : "gemm_dot", constants, call.blocks,
+                    size.tokens, split);
     if (nodes_.product) record_node(*nodes_.product, work);
   }
 
