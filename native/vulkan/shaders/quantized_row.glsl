@@ -7,20 +7,12 @@ struct RowScale {
   float inverse, scale;
 };
 
-// Rounded as the CPU's: a device's own quotient may be off by three units of its last place, which takes a
-// number that lies between two codes to the other one.
-float quotient(float a, float b) {
-  precise float first = a / b;
-  precise float rest = fma(-first, b, a);
-  return b > 1e-30 && b < 1e30 ? fma(rest, 1.0 / b, first) : first;
-}
-
 // From the sum of squares of the numbers and the largest of them, with the norm's weights.
 RowScale row_scale(float squares, float size) {
   const float most = float(LARGEST), length = HAS_NORM ? 1.0 / sqrt(squares / float(c.cols) + c.eps) : 1.0;
   // Where the quotient would not be finite, all is zero.
   const bool none = size <= most * 2.938736e-39;
-  return RowScale(none ? 0.0 : quotient(most, size), none ? 0.0 : size * length / most);
+  return RowScale(none ? 0.0 : most / size, none ? 0.0 : size * length / most);
 }
 
 float squares_of(vec4 v) { return fma(v.x, v.x, fma(v.y, v.y, fma(v.z, v.z, v.w * v.w))); }
