@@ -104,13 +104,15 @@ class VulkanPart : public Part, private Work {
     size_t runs = runs_alike(chain, first);
     if (!tables_.publish() || !chooses_) commands_ = nullptr;
     chooses_ = true;
-    do {
+    while (true) {
       if (!commands_ || recorded_with_ != executor_.device_.buffers_made()) {
         record();
         feed_inputs();
       }
       runs = submit_runs(chain, first, runs);
-    } while (has_waited_in_vain());
+      if (!has_waited_in_vain()) break;
+      prepare_run(chain, first, 0);
+    }
     move_to(chain, first, runs);
     const auto* chosen = reinterpret_cast<const int32_t*>(choice_->shown_bytes());
     return {chosen, chosen + runs * chain.tokens.size()};
@@ -194,12 +196,12 @@ class VulkanPart : public Part, private Work {
     return runs;
   }
 
-  // The device begins with the first runs while the host prepares the others. Returns how many
-  // there were: those before one whose tables are elsewhere than the commands look for them.
+  // The device begins with the first runs while the host prepares the others; tables are the first
+  // one's already. Returns how many there were: those before one whose tables are elsewhere than
+  // the commands look for them.
   size_t submit_runs(Chain& chain, const std::vector<int32_t>& first, size_t runs) {
     Device& device = executor_.device_;
     const std::string& name = method_.method().name;
-    prepare_run(chain, first, 0);
     const HostTables::Layout layout = tables_.layout();
     const auto serves = [&](size_t run) {
       return can_prepare(chain, first, run) && tables_.layout().shapes == layout.shapes &&
@@ -310,7 +312,7 @@ class VulkanPart : public Part, private Work {
     recorder_.begin(awaited);
     scratch_at_ = 0;
     for (const uint32_t id : info_.takes) {
-      if (!is_input(method_.tensor(id)) && !is_read_where_taken(method_.tensor(id)))
+      if (!is_input(method_.tensor(id)))
         recorder_.copy(crossing(*taken_, id), place(method_.tensor(id)));
     }
     step_times_.clear();
@@ -365,14 +367,6 @@ class VulkanPart : public Part, private Work {
     return static_cast<uint32_t>(&t - method_.tensors().data());
   }
 
-  // Values of the arena that come from the host and are so small that nothing is gained by copying
-  // them first.
-  bool is_read_where_taken(const Tensor& t) const {
-    constexpr uint64_t kSmall = 4096;
-    return t.source && bytes_of(*t.source) <= kSmall &&
-           std::ranges::find(info_.takes, id_of(*t.source)) != info_.takes.end();
-  }
-
   Place place(const Tensor& t) override {
     switch (t.info->storage) {
       case Storage::input:
@@ -383,8 +377,6 @@ class VulkanPart : public Part, private Work {
         if (t.paged) return state(t).place();
         return {state(t).place().buffer, 0, bytes_of(t)};
       default:
-        if (is_read_where_taken(t))
-          return {taken_->handle(), offsets_.at(id_of(*t.source)), bytes_of(t)};
         return {executor_.arena_->handle(), offset(t), bytes_of(t)};
     }
   }
